@@ -1,0 +1,54 @@
+# shoal_layer(NAME engine DEPS base memory policy [LIBS absl::status] [PURE])
+#
+# One folder of src/ = one static library, one unit-test binary (every *_test.cc in it) and one link test.
+# The link test puts the whole library into a program together with its declared DEPS alone, so reaching for a
+# folder that is not declared is a link error. PURE adds: the library may not even refer to a clock, a thread,
+# a socket or a file (checked on its undefined symbols by tools/purity.py).
+# Folders below this one that hold their own CMakeLists.txt are optional sibling libraries and not part of it.
+function(shoal_layer)
+  cmake_parse_arguments(ARG "PURE" "NAME" "DEPS;LIBS;TEST_DEPS" ${ARGN})
+  set(dir ${CMAKE_SOURCE_DIR}/src/${ARG_NAME})
+  file(GLOB_RECURSE all CONFIGURE_DEPENDS ${dir}/*.cc)
+  file(GLOB siblings CONFIGURE_DEPENDS ${dir}/*/CMakeLists.txt)
+  foreach(sibling ${siblings})
+    get_filename_component(sibling_dir ${sibling} DIRECTORY)
+    list(FILTER all EXCLUDE REGEX "^${sibling_dir}/")
+  endforeach()
+  set(tests ${all})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  set(sources ${all})
+  list(FILTER sources EXCLUDE REGEX "(_test|_fuzz)\\.cc$")
+  set(fuzzers ${all})
+  list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
+
+  add_library(${ARG_NAME} STATIC ${sources})
+  target_include_directories(${ARG_NAME} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPS} ${ARG_LIBS})
+
+  if(SHOAL_TESTS)
+    file(WRITE ${CMAKE_BINARY_DIR}/link_test_main.cc "int main() { return 0; }\n")
+    add_executable(${ARG_NAME}_link_test ${CMAKE_BINARY_DIR}/link_test_main.cc)
+    target_link_libraries(${ARG_NAME}_link_test PRIVATE
+      -Wl,--whole-archive $<TARGET_FILE:${ARG_NAME}> -Wl,--no-whole-archive ${ARG_DEPS} ${ARG_LIBS})
+    add_dependencies(${ARG_NAME}_link_test ${ARG_NAME})
+    add_test(NAME ${ARG_NAME}_link COMMAND ${ARG_NAME}_link_test)
+    if(ARG_PURE)
+      add_test(NAME ${ARG_NAME}_purity
+        COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/purity.py $<TARGET_FILE:${ARG_NAME}>)
+    endif()
+    if(tests)
+      add_executable(${ARG_NAME}_test ${tests})
+      target_link_libraries(${ARG_NAME}_test PRIVATE ${ARG_NAME} ${ARG_TEST_DEPS} GTest::gmock GTest::gtest_main)
+      target_compile_definitions(${ARG_NAME}_test PRIVATE
+        SHOAL_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SHOAL_SHARED_DIR="${CMAKE_SOURCE_DIR}/../shared")
+      gtest_discover_tests(${ARG_NAME}_test DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 900)
+    endif()
+  endif()
+  if(SHOAL_FUZZ)
+    foreach(fuzzer ${fuzzers})
+      get_filename_component(fuzz_name ${fuzzer} NAME_WE)
+      add_executable(${fuzz_name} ${fuzzer})
+      target_link_libraries(${fuzz_name} PRIVATE ${ARG_NAME} -fsanitize=fuzzer)
+    endforeach()
+  endif()
+endfunction()

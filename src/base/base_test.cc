@@ -1,0 +1,100 @@
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/json.h"
+#include "base/queue.h"
+#include "base/rng.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+TEST(Bytes, SizesAreReadInBinaryAndDecimalUnits) {
+  EXPECT_EQ(*parse_bytes("2GiB"), 2 * kGiB);
+  EXPECT_EQ(*parse_bytes("2g"), 2 * kGiB);
+  EXPECT_EQ(*parse_bytes("1.5 MB"), 1500000u);
+  EXPECT_EQ(*parse_bytes("4096"), 4096u);
+}
+
+TEST(Bytes, WhatIsNoSizeIsRefusedByName) {
+  for (const char* text : {"", "GiB", "-1", "1x", "nan", "1e40", "2GiBs"}) {
+    const auto bytes = parse_bytes(text);
+    ASSERT_FALSE(bytes.ok()) << text;
+    EXPECT_NE(bytes.status().message().find(text), std::string_view::npos);
+  }
+}
+
+TEST(Bytes, PrintedSizesAreShort) {
+  EXPECT_EQ(format_bytes(900), "900 B");
+  EXPECT_EQ(format_bytes(3 * kGiB / 2), "1.50 GiB");
+}
+
+TEST(Rng, DrawsAreFunctionsOfSeedStreamAndCounter) {
+  EXPECT_EQ(counter_bits(1, 2, 3), counter_bits(1, 2, 3));
+  EXPECT_NE(counter_bits(1, 2, 3), counter_bits(1, 3, 2));
+  EXPECT_NE(counter_bits(1, 2, 3), counter_bits(2, 1, 3));
+}
+
+TEST(Rng, UniformDrawsFillTheUnitInterval) {
+  Rng rng(7);
+  double sum = 0;
+  for (int i = 0; i < 100000; ++i) {
+    const double u = rng.uniform();
+    ASSERT_GE(u, 0.0);
+    ASSERT_LT(u, 1.0);
+    sum += u;
+  }
+  EXPECT_NEAR(sum / 100000, 0.5, 0.01);
+}
+
+TEST(Json, BoundsAreEnforcedBeforeMemoryIsSpent) {
+  EXPECT_TRUE(parse_json(R"({"a":[1,2,{"b":null}]})").ok());
+  EXPECT_FALSE(parse_json(std::string(100, '[')).ok());
+  EXPECT_FALSE(parse_json("[1,2,3]", {.values_max = 3}).ok());
+  EXPECT_FALSE(parse_json(R"({"a":1,"a":2})").ok());
+  EXPECT_FALSE(parse_json("{\"a\":\"\xff\"}").ok());
+  EXPECT_FALSE(parse_json("1e999").ok());
+}
+
+TEST(Json, WrongTypesAndRangesNameTheKey) {
+  const Json object = *parse_json(R"({"n": 3, "s": "x", "f": 2.0, "big": 18446744073709551615})");
+  EXPECT_EQ(*json_int(object, "n", 0, 0, 10), 3);
+  EXPECT_EQ(*json_int(object, "f", 0, 0, 10), 2);
+  EXPECT_EQ(*json_int(object, "absent", 5, 0, 10), 5);
+  EXPECT_FALSE(json_int(object, "big", 0, 0, 10).ok());
+  const auto wrong = json_int(object, "s", 0, 0, 10);
+  EXPECT_NE(wrong.status().message().find("'s'"), std::string_view::npos);
+}
+
+TEST(Json, InvalidBytesAreReplacedWhenWritten) {
+  EXPECT_EQ(dump_json(Json(std::string("a\xff"))), "\"a\xEF\xBF\xBD\"");
+}
+
+TEST(Queue, RefusesWhenFullAndDrainsAfterClose) {
+  BoundedQueue<int> queue(2);
+  EXPECT_TRUE(queue.try_push(1));
+  EXPECT_TRUE(queue.try_push(2));
+  EXPECT_FALSE(queue.try_push(3));
+  EXPECT_TRUE(queue.push(3));
+  queue.close();
+  EXPECT_FALSE(queue.push(4));
+  EXPECT_EQ(queue.pop(Duration(0)), 1);
+  EXPECT_EQ(queue.pop(Duration(0)), 2);
+  EXPECT_EQ(queue.pop(Duration(0)), 3);
+  EXPECT_EQ(queue.pop(Duration(0)), std::nullopt);
+}
+
+TEST(Queue, ItemsCrossThreadsInOrder) {
+  BoundedQueue<int> queue(16);
+  std::thread producer([&] {
+    for (int i = 0; i < 1000; ++i) queue.push(i);
+  });
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(queue.pop(std::chrono::seconds(5)), i);
+  producer.join();
+}
+
+}  // namespace
+}  // namespace shoal
