@@ -24,8 +24,9 @@ struct StrongId {
 using RequestId = StrongId<struct RequestTag, uint64_t>;  // one client request, unique for the life of a gateway
 using ModelId = StrongId<struct ModelTag, uint32_t>;      // index of a registered model, the same in every role
 using NodeId = StrongId<struct NodeTag, uint32_t>;
-using PageId = StrongId<struct PageTag, uint32_t>;   // a 2 MiB page of a device's pool
-using BlockId = StrongId<struct BlockTag, uint32_t>; // a KV block of 16 tokens, unique within its shape class
+using PageId = StrongId<struct PageTag, uint32_t>;        // a 2 MiB page of a device's pool
+using TokenId = int32_t;                                  // index into a model's vocabulary
+using BlockId = StrongId<struct BlockTag, uint32_t>;      // a KV block of 16 tokens, unique within its shape class
 
 }  // namespace shoal
 

@@ -1,0 +1,81 @@
+// A model: weights laid out for the kernels, and the forward pass over them.
+//
+//   Checkpoint (formats) --plan_model--> ModelPlan: exact bytes, nothing allocated --load--> Model
+//
+// A plan is made from headers alone, so admission knows every byte before one is read.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace shoal {
+
+class ThreadPool;
+struct Checkpoint;
+
+constexpr uint32_t kBlockTokens = 16;  // tokens of one KV block
+
+enum class Quantization { kNone, kQ8_0, kQ4_0 };
+enum class KvType { kAuto, kF32, kF16, kBF16 };
+
+struct LoadOptions {
+  Quantization quantization = Quantization::kNone;  // quantise F32/F16/BF16 matrices at load; embeddings and norms stay
+  KvType kv_type = KvType::kAuto;                   // auto: f32 for unquantised weights, f16 otherwise
+};
+
+// One sequence's consecutive rows of a step.
+struct SequenceSlice {
+  uint32_t rows;
+  uint32_t position;                   // of the first row; tokens [0, position) are in the KV blocks already
+  uint32_t rope_length;                // prompt length of the sequence: fixes the base of dynamic rope for its life
+  std::span<std::byte* const> blocks;  // KV blocks that cover tokens [0, position + rows), each block_bytes long
+};
+
+struct ForwardInput {
+  std::span<const TokenId> tokens;           // [rows]
+  std::span<const SequenceSlice> slices;     // their rows, in order, are the rows of the batch
+  std::span<const uint32_t> logit_rows;      // ascending rows whose logits are wanted
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // One step. Writes K/V of every row into its block and logits f32 [logit_rows, vocab_size] for the rows asked for.
+  // Bits depend on a sequence's own tokens only: not on the other rows, on how its tokens were cut into steps, on the
+  // number of threads or on the vector width.
+  // REQUIRES: workspace.size() >= ModelPlan::workspace_bytes(rows, logit rows); one forward at a time.
+  virtual void forward(const ForwardInput& input, std::span<std::byte> workspace, std::span<float> logits) = 0;
+};
+
+class ModelPlan {
+ public:
+  virtual ~ModelPlan() = default;
+
+  virtual uint64_t weight_bytes() const = 0;      // of the packed weights, alignment included
+  virtual uint64_t kv_block_bytes() const = 0;    // K and V of kBlockTokens tokens in every layer
+  virtual uint64_t workspace_bytes(uint32_t rows_max, uint32_t logit_rows_max) const = 0;
+  virtual uint32_t vocab_size() const = 0;
+  virtual uint32_t context_length() const = 0;    // longest sequence the positions allow
+  virtual uint64_t parameter_count() const = 0;
+
+  // Reads, converts and packs every weight into `memory` (weight_bytes() long, 64-byte aligned) with all threads of
+  // the pool. `progress` rises from 0 to weight_bytes(); a true `cancelled` ends the load with Cancelled. The model
+  // refers to `memory` and to `threads`, which outlive it; the plan and the checkpoint need not.
+  virtual StatusOr<std::unique_ptr<Model>> load(std::span<std::byte> memory, ThreadPool& threads,
+                                                std::atomic<uint64_t>& progress,
+                                                const std::atomic<bool>& cancelled) const = 0;
+};
+
+// InvalidArgument or Unimplemented naming the architecture, tensor or type that cannot be served, and why. The plan
+// shares ownership of the checkpoint's mapped files.
+StatusOr<std::unique_ptr<ModelPlan>> plan_model(std::shared_ptr<const Checkpoint> checkpoint, const LoadOptions& options);
+
+}  // namespace shoal

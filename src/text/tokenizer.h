@@ -1,0 +1,54 @@
+// Text <-> token ids, exactly as the model's own tokenizer does it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace shoal {
+
+// A run of text and who wrote it. Special tokens are recognised only in trusted runs (the template's own text), so
+// that what a user types can never become a control token.
+struct TextPart {
+  std::string text;
+  bool trusted = true;
+};
+
+struct EncodeOptions {
+  bool add_special = true;     // run the post-processor (BOS, EOS ...) around the text
+  bool parse_special = true;   // recognise special added tokens written out in the text
+};
+
+// Immutable after construction; every method may be called from any thread.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  virtual std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const = 0;
+  // Parts are encoded as one text, except that nothing in an untrusted part is recognised as a special token.
+  virtual std::vector<TokenId> encode(std::span<const TextPart> parts, const EncodeOptions& options) const = 0;
+
+  // The text of all ids at once. Unknown ids give nothing. May hold U+FFFD where bytes are not UTF-8.
+  virtual std::string decode(std::span<const TokenId> ids, bool skip_special) const = 0;
+
+  // The bytes that `id` adds when it is appended to `before` (its context: SentencePiece strips a first space).
+  // May be a part of a UTF-8 sequence. Empty for unknown ids, and for special ones if skip_special.
+  virtual std::string token_bytes(TokenId id, bool first, bool skip_special) const = 0;
+
+  virtual std::string token_text(TokenId id) const = 0;                    // vocabulary spelling, for people
+  virtual std::optional<TokenId> token_id(std::string_view spelling) const = 0;
+  virtual bool is_special(TokenId id) const = 0;
+  virtual uint32_t vocab_size() const = 0;                                 // highest id + 1
+};
+
+// `folder` holds tokenizer.json (required) and may hold tokenizer_config.json.
+StatusOr<std::unique_ptr<Tokenizer>> load_hf_tokenizer(const std::string& folder);
+
+}  // namespace shoal
