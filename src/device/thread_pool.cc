@@ -1,0 +1,112 @@
+#include "device/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "base/check.h"
+
+namespace shoal {
+namespace {
+
+constexpr int kSpins = 20000;  // some 20-50 us: longer than the gaps inside a step, shorter than those between steps
+
+inline void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+std::vector<int> allowed_cpus() {
+  std::vector<int> cpus;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+// Best effort: a container may forbid it, and an unpinned thread only costs time.
+void pin_thread(std::thread& thread, int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set);
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
+  CHECK_GE(options.threads, 1);
+  const std::vector<int> allowed = allowed_cpus();
+  const size_t threads = static_cast<size_t>(options.threads);
+  if (threads <= allowed.size()) spins_ = kSpins;
+  const std::vector<int>& cpus = options.cpus.empty() ? allowed : options.cpus;
+  const bool pin = options.pin && threads <= cpus.size();
+  workers_.reserve(threads - 1);
+  for (size_t worker = 1; worker < threads; ++worker) {
+    workers_.emplace_back([this, worker] { work(static_cast<int>(worker)); });
+    if (pin) pin_thread(workers_.back(), cpus[worker]);
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  stopping_.store(true, std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(size_t tasks, Task task, void* callable) {
+  task_ = task;
+  callable_ = callable;
+  tasks_ = tasks;
+  next_.store(0, std::memory_order_relaxed);
+  busy_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  drain(0);
+  // Every worker must have left the list before the next one overwrites it, even one that found nothing to do.
+  for (int spin = 0;; ++spin) {
+    const uint32_t busy = busy_.load(std::memory_order_acquire);
+    if (busy == 0) return;
+    if (spin < spins_) {
+      cpu_relax();
+    } else {
+      busy_.wait(busy, std::memory_order_acquire);
+    }
+  }
+}
+
+void ThreadPool::drain(int worker) {
+  while (true) {
+    const size_t task = next_.fetch_add(1, std::memory_order_relaxed);
+    if (task >= tasks_) return;
+    task_(callable_, task, worker);
+  }
+}
+
+uint32_t ThreadPool::await_next(uint32_t seen) {
+  for (int spin = 0; spin < spins_; ++spin) {
+    const uint32_t now = generation_.load(std::memory_order_acquire);
+    if (now != seen) return now;
+    cpu_relax();
+  }
+  generation_.wait(seen, std::memory_order_acquire);
+  return generation_.load(std::memory_order_acquire);
+}
+
+void ThreadPool::work(int worker) {
+  uint32_t seen = 0;
+  while (true) {
+    seen = await_next(seen);
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    drain(worker);
+    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+  }
+}
+
+}  // namespace shoal

@@ -1,0 +1,67 @@
+// The compute threads of one device: they split the outputs of an operation and meet at its end.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace shoal {
+
+struct ThreadPoolOptions {
+  int threads = 1;        // the caller of parallel_for is one of them
+  std::vector<int> cpus;  // threads[i] is pinned to cpus[i]; empty: to the i-th CPU this process may use, if there is
+                          // one for each thread. The caller's thread is never pinned.
+  bool pin = true;
+};
+
+// Persistent threads. After a task list they spin for a bounded while, so that the next operation of the same step finds
+// them awake, then sleep. They never spin if the pool has more threads than the process has CPUs.
+// parallel_for allocates nothing. One parallel_for at a time; tasks do not call parallel_for.
+class ThreadPool {
+ public:
+  explicit ThreadPool(const ThreadPoolOptions& options);
+  explicit ThreadPool(int threads) : ThreadPool(ThreadPoolOptions{.threads = threads, .cpus = {}}) {}
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls function(task, worker) once for every task in [0, tasks), worker in [0, size()), and returns when all are done;
+  // what they wrote is visible to the caller. Which worker gets a task is not determined: results must not depend on it.
+  template <typename Function>
+  void parallel_for(size_t tasks, Function&& function) {
+    if (tasks == 0) return;
+    if (workers_.empty() || tasks == 1) {
+      for (size_t task = 0; task < tasks; ++task) function(task, 0);
+      return;
+    }
+    using Callable = std::remove_reference_t<Function>;
+    run(tasks, [](void* callable, size_t task, int worker) { (*static_cast<Callable*>(callable))(task, worker); },
+        const_cast<std::remove_const_t<Callable>*>(&function));
+  }
+
+ private:
+  using Task = void (*)(void* callable, size_t task, int worker);
+
+  void run(size_t tasks, Task task, void* callable);
+  void work(int worker);                 // life of a worker thread
+  void drain(int worker);                // takes tasks until none is left
+  uint32_t await_next(uint32_t seen);    // the next generation; spins, then sleeps
+
+  int spins_ = 0;
+  Task task_ = nullptr;
+  void* callable_ = nullptr;
+  size_t tasks_ = 0;
+  std::atomic<bool> stopping_{false};
+  alignas(64) std::atomic<uint32_t> generation_{0};  // of the task list; a change wakes the workers
+  alignas(64) std::atomic<size_t> next_{0};          // first task that nobody has taken
+  alignas(64) std::atomic<uint32_t> busy_{0};        // workers that have not left the current list
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace shoal
