@@ -52,3 +52,16 @@ function(shoal_layer)
     endforeach()
   endif()
 endfunction()
+
+# shoal_protobuf(wire messages.proto): src/wire/messages.proto becomes wire/messages.pb.{h,cc} of the library.
+function(shoal_protobuf layer proto)
+  get_filename_component(stem ${proto} NAME_WE)
+  set(out ${CMAKE_BINARY_DIR}/generated)
+  set(products ${out}/${layer}/${stem}.pb.cc ${out}/${layer}/${stem}.pb.h)
+  file(MAKE_DIRECTORY ${out}/${layer})
+  add_custom_command(OUTPUT ${products}
+    COMMAND protobuf::protoc --cpp_out=${out} -I ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/${layer}/${proto}
+    DEPENDS ${CMAKE_SOURCE_DIR}/src/${layer}/${proto})
+  target_sources(${layer} PRIVATE ${products})
+  target_include_directories(${layer} SYSTEM PUBLIC ${out})
+endfunction()

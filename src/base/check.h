@@ -25,8 +25,8 @@ std::string check_values(const A& a, const B& b) {
 
 #define CHECK_OP(a, op, b)                                                                                            \
   do {                                                                                                                \
-    const auto& check_a_ = (a);                                                                                       \
-    const auto& check_b_ = (b);                                                                                       \
+    const auto check_a_ = (a);                                                                                       \
+    const auto check_b_ = (b);                                                                                       \
     if (!(check_a_ op check_b_))                                                                                      \
       ::shoal::check_failed(__FILE__, __LINE__, #a " " #op " " #b, ::shoal::check_values(check_a_, check_b_));        \
   } while (false)

@@ -1,0 +1,141 @@
+// One model's requests, from submit to last token: continuous batching over paged KV. One owner thread.
+// Knows token ids and block ids; never tensors, text, sockets or clocks.
+//
+//   submit ->  waiting  --begin_step: plan, apply-->  running  --finish_step: append, stop?-->  ended
+//                 ^-------------- preempted: blocks released, recomputed later ----'
+//
+// The caller runs the StepInput between begin_step() and finish_step(), however long that takes; cancels and new
+// requests may come meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/sequence.h"
+#include "engine/step.h"
+#include "memory/block_pool.h"
+#include "memory/prefix_index.h"
+#include "policy/batch.h"
+
+namespace shoal {
+
+struct EngineConfig {
+  BatchLimits limits;
+  uint32_t waiting_max = 1024;
+  uint32_t max_model_len = 0;      // prompt and output together
+  uint32_t vocab_size = 0;
+  bool prefix_cache = true;
+  // Prompts longer than this have a K of their own (dynamic rope): they share blocks with prompts of equal length only.
+  uint32_t kv_salt_above = UINT32_MAX;
+};
+
+// New tokens of one request, in order; `finish` exactly once, on its last delta.
+struct TokenDelta {
+  RequestId request;
+  uint32_t first_index = 0;
+  std::vector<SampledToken> tokens;
+  std::vector<SampledToken> prompt;  // with the first delta, if asked for
+  std::optional<FinishReason> finish;
+  std::string error;                 // with kError
+  uint32_t cached_prompt_tokens = 0;
+};
+
+struct EngineCounters {
+  uint64_t steps = 0;
+  uint64_t prompt_tokens = 0;     // of admitted requests, once each
+  uint64_t generated_tokens = 0;
+  uint64_t prefix_queries = 0;    // tokens looked up
+  uint64_t prefix_hits = 0;       // tokens found
+  uint64_t preemptions = 0;
+};
+
+class Engine {
+ public:
+  // `blocks` outlives the engine and may be shared with engines of the same shape class.
+  Engine(BlockPool& blocks, const EngineConfig& config);
+  ~Engine();  // releases every block
+
+  // InvalidArgument if the request can never run (empty, too long, ids outside the vocabulary, duplicate id);
+  // ResourceExhausted if the queue is full.
+  Status submit(Request request);
+
+  // False for unknown and ended requests. Blocks are free at once, or when the step in flight ends.
+  bool cancel(RequestId id);
+
+  // Plans and applies one step; nullopt when nothing can be computed now. REQUIRES: no step in flight.
+  std::optional<StepInput> begin_step();
+
+  // Commits the step in flight: at most one new token per sequence, in the order of its slices.
+  std::vector<TokenDelta> finish_step(const StepResult& result);
+
+  // Preempts the youngest running sequence, so that another engine can use its blocks. REQUIRES: no step in flight.
+  bool preempt_youngest();
+  // Gives up indexed blocks that no sequence uses.
+  void drop_cached() { index_.evict_all(); }
+  // false: what runs goes on, nothing new is admitted.
+  void set_admitting(bool admit) { config_.limits.admit = admit; }
+
+  bool has(RequestId id) const { return sequences_.contains(id); }  // cancelled ones too, until the step ends
+  // The request with the output delivered so far. REQUIRES: has(id).
+  Request request(RequestId id) const;
+  bool has_work() const { return !sequences_.empty(); }
+  // Whether begin_step() has anything to look at: something runs, or waits and may be admitted.
+  bool runnable() const { return !running_.empty() || (config_.limits.admit && !waiting_.empty()); }
+  bool step_in_flight() const { return in_flight_step_ != 0; }
+  size_t waiting() const { return waiting_.size(); }
+  size_t running() const { return running_.size(); }
+  uint32_t blocks_active() const;  // held by sequences, shared ones once
+  uint32_t blocks_held() const { return blocks_active() + blocks_cached(); }
+  uint32_t blocks_cached() const { return index_.evictable(); }
+  const EngineCounters& counters() const { return counters_; }
+  const EngineConfig& config() const { return config_; }
+
+  // Ranges ordered, blocks cover what is computed, queues and table agree, counts match the pool's.
+  void check() const;
+
+ private:
+  // What finish_step() must know of a slice.
+  struct InFlight {
+    RequestId request;
+    uint32_t end;     // tokens [0, end) are computed when the step is done
+    bool sample;
+    uint32_t scores;  // prompt tokens it scores
+  };
+  using WaitKey = std::pair<int64_t, uint64_t>;  // (-priority, order)
+
+  Status validate(const Request& request) const;
+  WaitKey wait_key(const Sequence& s) const { return {-int64_t{s.request->priority}, s.order}; }
+  PrefixEntry root_for(const Sequence& s) const;
+  uint32_t matchable_blocks(const Sequence& s) const;
+  SequenceView view_of_running(const Sequence& s, bool count_freed) const;
+  SequenceView view_of_waiting(const Sequence& s) const;
+  BatchPlan make_plan() const;
+  void admit(Sequence& s);
+  void preempt(Sequence& s);
+  void grow(Sequence& s, uint32_t tokens);
+  StepSlice make_slice(Sequence& s, const Slice& slice);
+  void publish_full_blocks(Sequence& s);
+  void release_blocks(Sequence& s);
+  void commit(Sequence& s, const InFlight& slice, const SliceResult& result, std::vector<TokenDelta>& deltas);
+  std::optional<FinishReason> finished(const Sequence& s) const;
+  void erase(Sequence& s);
+
+  BlockPool& blocks_;
+  EngineConfig config_;
+  PrefixIndex index_;
+  std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
+  std::map<WaitKey, Sequence*> waiting_;
+  std::vector<Sequence*> running_;  // in order of admission
+  uint64_t next_order_ = 1;
+  uint64_t next_step_ = 1;
+  uint64_t in_flight_step_ = 0;
+  std::vector<InFlight> in_flight_;
+  EngineCounters counters_;
+};
+
+}  // namespace shoal

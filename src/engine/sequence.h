@@ -1,0 +1,40 @@
+// One request inside an engine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/request.h"
+#include "memory/prefix_index.h"
+
+namespace shoal {
+
+// Half-open ranges of its tokens:
+//
+//   [0, computed)          K and V are in `blocks`
+//   [computed, known)      to compute: the rest of the prompt, or the token sampled last
+//   known                  the token that the step which computes known - 1 samples
+struct Sequence {
+  std::shared_ptr<const Request> request;
+  uint64_t order = 0;                // of submission: keeps its place in the queue when it is preempted
+  std::vector<TokenId> tokens;       // prompt, then output
+  uint32_t computed = 0;
+  std::vector<BlockId> blocks;       // cover [0, computed) and what the step in flight adds
+  uint32_t published = 0;            // blocks [0, published) are in the prefix index
+  PrefixEntry entry = 0;             // chain entry of block published - 1, or the root
+  uint32_t cached_prompt_tokens = 0; // found in the prefix index at the first admission
+  bool admitted_before = false;
+  uint32_t delivered = 0;            // output tokens handed out, those of the request included
+  std::vector<SampledToken> scored;  // prompt tokens 1.. scored so far
+  bool scores_sent = false;
+  bool in_flight = false;
+  bool cancelled = false;            // while in flight; reaped when the step ends
+
+  uint32_t known() const { return static_cast<uint32_t>(tokens.size()); }
+  uint32_t prompt_length() const { return static_cast<uint32_t>(request->prompt.size()); }
+  uint32_t output_length() const { return known() - prompt_length(); }
+  bool scores_prompt() const { return request->prompt_logprobs && scored.size() + 1 < request->prompt.size(); }
+};
+
+}  // namespace shoal

@@ -1,0 +1,56 @@
+// A step in ids: what the engine asks a runner to compute, and what comes back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/request.h"
+#include "memory/block_pool.h"
+
+namespace shoal {
+
+// Compute tokens [begin, begin + tokens.size()) of one sequence.
+struct StepSlice {
+  RequestId request;
+  uint32_t begin = 0;                    // position of the first token; those before it are in the blocks
+  std::vector<TokenId> tokens;
+  std::vector<BlockId> blocks;           // cover [0, begin + tokens.size())
+  uint32_t prompt_length = 0;            // of the request: fixes the base of dynamic rope
+
+  // The token after the slice's last one is sampled iff the slice reaches the end of what is known.
+  bool sample = false;
+  uint32_t output_index = 0;             // index of that token in the output: the counter of the draw
+  bool ban_stop_ids = false;             // fewer than min_tokens so far
+  std::shared_ptr<const Request> params; // sampling parameters and stop ids; shared, immutable
+  std::vector<TokenId> output;           // tokens generated so far, only if the penalties need them
+
+  // Score prompt tokens [score_begin, score_end): the logits of position p - 1 judge token p.
+  uint32_t score_begin = 0;
+  uint32_t score_end = 0;
+};
+
+struct StepInput {
+  uint64_t step = 0;  // rises by one per step of an engine
+  std::vector<StepSlice> slices;
+
+  uint32_t rows() const {
+    uint32_t n = 0;
+    for (const StepSlice& slice : slices) n += static_cast<uint32_t>(slice.tokens.size());
+    return n;
+  }
+};
+
+struct SliceResult {
+  RequestId request;
+  std::vector<SampledToken> sampled;  // one, if the slice asked for it
+  std::vector<SampledToken> scored;   // score_end - score_begin
+  bool finite = true;                 // false: the logits hold NaN or no number at all; nothing was sampled
+};
+
+struct StepResult {
+  uint64_t step = 0;
+  std::vector<SliceResult> slices;  // in the order of StepInput::slices
+};
+
+}  // namespace shoal

@@ -1,0 +1,63 @@
+// All outputs of the control plane. host and gateway perform them on real machines, sim over an event heap.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/request.h"
+#include "engine/step.h"
+#include "memory/block_pool.h"
+#include "memory/page_pool.h"
+#include "wire/message.h"
+
+namespace shoal {
+
+struct Send {
+  NodeId to;
+  Message message;
+};
+
+// Node: compute one step of a resident model. Ends in StepDone; at most one in flight per node.
+struct StartStep {
+  ModelId model;
+  StepInput input;
+};
+
+// Node: fill these pages with a model's weights. Ends in WeightsReady.
+struct LoadWeights {
+  ModelId model;
+  std::vector<PageRun> pages;
+};
+
+// Node: nothing refers to the model's pages any more. Performed before any later effect that reuses them.
+struct DropWeights {
+  ModelId model;
+};
+
+// Node: map or unmap slabs of KV blocks. Performed before any later effect; no step that uses a released slab is in
+// flight.
+struct RemapSlabs {
+  std::vector<SlabChange> changes;
+};
+
+// Router: tokens for a client, each index exactly once and in order.
+struct Deliver {
+  Tokens tokens;
+};
+
+// Router: the request was not accepted, or can never be finished. The one and only word about it.
+struct Refuse {
+  RequestId id;
+  Status status;            // Unavailable: overload, draining, no node; ResourceExhausted: queue full; DeadlineExceeded
+  Duration retry_after{0};  // 0: do not say
+};
+
+// Any role: send a Tick at or soon after this instant.
+struct WakeAt {
+  TimePoint at;
+};
+
+using Effect = std::variant<Send, StartStep, LoadWeights, DropWeights, RemapSlabs, Deliver, Refuse, WakeAt>;
+
+}  // namespace shoal

@@ -1,0 +1,68 @@
+// All inputs of the control plane. A role handles those that concern it and ignores the rest.
+#pragma once
+
+#include <variant>
+
+#include "base/request.h"
+#include "engine/step.h"
+#include "membership/cluster_state.h"
+#include "wire/message.h"
+
+namespace shoal {
+
+// A message arrived. `from` is who sent it, as the transport knows it.
+struct MessageFrom {
+  NodeId from;
+  Message message;
+};
+
+// Router: a client's request, validated and in ids. `arrival` is set by the router.
+struct NewRequest {
+  Request request;
+  TimePoint deadline = kForever;  // for the whole answer
+};
+
+// Router: the client hung up, or has what it wanted (a stop string).
+struct ClientGone {
+  RequestId id;
+};
+
+// Router: make a model resident, or not (admin).
+struct ResidencyWanted {
+  ModelId model;
+  bool resident = true;
+};
+
+// Router: a new picture of the cluster.
+struct ClusterChanged {
+  ClusterState state;
+};
+
+// Any role: finish what is accepted, take nothing new.
+struct DrainRequested {};
+
+// Node: the step in flight on this node's device ended.
+struct StepDone {
+  ModelId model;
+  StepResult result;
+};
+
+// Node: the load asked for by LoadWeights ended; not OK gives the reason.
+struct WeightsReady {
+  ModelId model;
+  Status status;
+};
+
+// Node: the load under way has come so far, 0..1.
+struct LoadProgress {
+  ModelId model;
+  float progress = 0.0f;
+};
+
+// Any role: a wake-up asked for by WakeAt.
+struct Tick {};
+
+using Event = std::variant<MessageFrom, NewRequest, ClientGone, ResidencyWanted, ClusterChanged, DrainRequested,
+                           StepDone, WeightsReady, LoadProgress, Tick>;
+
+}  // namespace shoal

@@ -1,0 +1,119 @@
+// A node: one device, many models, one step at a time. Pure state machine; one owner thread.
+//
+//   Submit -> engine(model).submit --+
+//                                    v
+//   not resident: plan_switch -> trim, drop, LoadWeights .. WeightsReady
+//   resident:     next_turn -> begin_step -> StartStep .. StepDone -> finish_step -> Send{Tokens}
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine.h"
+#include "memory/residency.h"
+#include "policy/model_switch.h"
+#include "roles/effect.h"
+#include "roles/event.h"
+
+namespace shoal {
+
+// What a node knows of a model before a byte of it is loaded.
+struct NodeModel {
+  ModelId model;
+  std::string name;               // for errors
+  uint64_t weight_bytes = 0;
+  uint64_t kv_block_bytes = 0;
+  uint32_t max_model_len = 0;
+  uint32_t vocab_size = 0;
+  uint32_t kv_salt_above = UINT32_MAX;  // EngineConfig
+};
+
+struct NodeConfig {
+  NodeId self;
+  uint32_t pages = 0;                   // of the device's pool, for weights and KV
+  std::vector<NodeModel> models;
+  std::vector<NodeId> gateways;         // get NodeStatus
+  BatchLimits limits;
+  uint32_t waiting_max = 1024;          // per model
+  bool prefix_cache = true;
+  SwitchLimits switching;
+  Duration status_interval = std::chrono::milliseconds(100);
+};
+
+// Pages of KV that one sequence of the longest length needs.
+uint32_t kv_pages_min(const NodeModel& model);
+// The longest sequence for which weights and KV fit `pages` pages, at most wanted; 0 if the weights alone do not fit.
+uint32_t fitting_model_len(const NodeModel& model, uint32_t pages, uint32_t wanted);
+
+class Node {
+ public:
+  // REQUIRES: every model fits the device alone (fitting_model_len() >= its max_model_len).
+  explicit Node(const NodeConfig& config);
+  ~Node();
+
+  // Handles MessageFrom{Submit, Cancel, SetResident}, StepDone, WeightsReady, LoadProgress, DrainRequested and Tick.
+  std::vector<Effect> handle(const Event& event, TimePoint now);
+
+  bool idle() const;            // no request, no step, no load
+  bool step_in_flight() const { return stepping_.has_value(); }
+  NodeStatus status() const;
+  // I5: weights + KV + free == device pages; every engine and pool holds; every live request has one owner.
+  void check() const;
+
+ private:
+  struct Hosted {
+    NodeModel facts;
+    std::unique_ptr<Engine> engine;
+    BlockPool* blocks = nullptr;     // of its shape class
+    bool pinned = false;             // asked for by SetResident
+    bool unload_asked = false;       // and to go when nobody uses it
+    bool stalled = false;            // within one choice of a step: nothing it could compute
+    TimePoint wanted_since = kForever;
+    std::string load_error;
+    float progress = 0.0f;
+    uint64_t last_turn = 0;
+    uint64_t loads = 0;
+  };
+  struct Owner {
+    NodeId gateway;
+    uint32_t epoch = 0;
+    ModelId model;
+  };
+
+  void on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
+  void on_cancel(const Cancel& message);
+  void on_set_resident(const SetResident& message, TimePoint now);
+  void on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects);
+  void on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
+  void refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects);
+  void switch_models(TimePoint now, std::vector<Effect>& effects);
+  void start_step(TimePoint now, std::vector<Effect>& effects);
+  bool free_stuck_memory(std::vector<Effect>& effects);
+  bool drop_least_recent(bool with_waiting, std::vector<Effect>& effects);
+  void drop_weights(Hosted& hosted, std::vector<Effect>& effects);
+  void flush_slab_changes(std::vector<Effect>& effects);
+  void report(TimePoint now, std::vector<Effect>& effects);
+  ModelView view_of(const Hosted& hosted) const;
+  uint32_t idle_kv_pages(const Hosted& hosted) const;
+
+  const NodeConfig config_;
+  PagePool pages_;
+  Residency residency_;
+  std::map<uint64_t, std::unique_ptr<BlockPool>> shape_classes_;  // by bytes per block
+  std::map<ModelId, Hosted> models_;
+  std::unordered_map<RequestId, Owner> owners_;
+  std::optional<ModelId> stepping_;
+  std::optional<ModelId> loading_;
+  uint64_t turn_ = 0;
+  uint64_t status_version_ = 0;
+  TimePoint next_report_{};
+  bool changed_ = true;        // since the last report
+  bool residency_changed_ = true;
+  bool draining_ = false;
+};
+
+}  // namespace shoal

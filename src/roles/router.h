@@ -1,0 +1,65 @@
+// The router: which node serves a request, and what of its tokens the client has seen. Pure state machine; one owner
+// thread (a gateway's router loop, or the simulator).
+#pragma once
+
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "membership/cluster_state.h"
+#include "policy/placement.h"
+#include "roles/effect.h"
+#include "roles/event.h"
+
+namespace shoal {
+
+struct RouterConfig {
+  NodeId self;
+  uint32_t requests_max = 10'000;  // accepted and not ended
+  uint32_t replays_max = 3;        // re-placements of one request after losing its node
+};
+
+class Router {
+ public:
+  explicit Router(const RouterConfig& config);
+
+  // Handles NewRequest, ClientGone, ResidencyWanted, MessageFrom{Tokens, NodeStatus}, ClusterChanged, DrainRequested
+  // and Tick. Every request ends in exactly one of: Deliver with finish, Refuse, ClientGone.
+  std::vector<Effect> handle(const Event& event, TimePoint now);
+
+  size_t live_requests() const { return journal_.size(); }
+  const std::map<NodeId, NodeStatus>& node_status() const { return status_; }
+  bool draining() const { return draining_; }
+  void check() const;  // journal and per-node counts agree
+
+ private:
+  struct Entry {
+    Request request;  // with the output delivered so far: replaying it elsewhere continues at the next index
+    NodeId node;
+    TimePoint deadline;
+    uint32_t replays = 0;
+    bool prompt_scores_delivered = false;
+  };
+
+  void on_new(const NewRequest& event, TimePoint now, std::vector<Effect>& effects);
+  void on_gone(RequestId id, std::vector<Effect>& effects);
+  void on_message(const MessageFrom& event, TimePoint now, std::vector<Effect>& effects);
+  void on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::vector<Effect>& effects);
+  void on_cluster(const ClusterState& state, TimePoint now, std::vector<Effect>& effects);
+  void on_residency(const ResidencyWanted& event, std::vector<Effect>& effects);
+  void expire(TimePoint now, std::vector<Effect>& effects);
+  Placement choose(ModelId model) const;
+  void submit(Entry entry, std::vector<Effect>& effects);
+  void place_again(Entry entry, const Status& why, std::vector<Effect>& effects);
+  Entry take(RequestId id);
+
+  const RouterConfig config_;
+  ClusterState cluster_;
+  std::map<NodeId, NodeStatus> status_;
+  std::map<NodeId, uint32_t> live_on_node_;
+  std::unordered_map<RequestId, Entry> journal_;
+  std::multimap<TimePoint, RequestId> deadlines_;
+  bool draining_ = false;
+};
+
+}  // namespace shoal

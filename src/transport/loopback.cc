@@ -1,0 +1,100 @@
+#include "transport/loopback.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace shoal {
+
+struct LoopbackNetwork::Shared {
+  // Held by shared pointer, so that an endpoint may go while another one sends to it.
+  struct Endpoint {
+    std::mutex mutex;  // held while the handler runs; disconnecting waits for it
+    Transport::OnMessage on_message;
+  };
+
+  std::mutex mutex;
+  std::unordered_map<NodeId, std::shared_ptr<Endpoint>> endpoints;
+  std::unordered_map<RegionId, std::span<std::byte>> regions;
+  uint64_t next_region = 1;
+
+  std::shared_ptr<Endpoint> find(NodeId id) {
+    std::lock_guard lock(mutex);
+    const auto found = endpoints.find(id);
+    return found == endpoints.end() ? nullptr : found->second;
+  }
+
+  class Link;
+};
+
+class LoopbackNetwork::Shared::Link : public Transport {
+ public:
+  Link(std::shared_ptr<Shared> network, NodeId self) : network_(std::move(network)), self_(self) {}
+
+  ~Link() override {
+    const std::shared_ptr<Endpoint> endpoint = network_->find(self_);
+    {
+      std::lock_guard lock(network_->mutex);
+      network_->endpoints.erase(self_);
+    }
+    std::lock_guard lock(endpoint->mutex);
+    endpoint->on_message = nullptr;
+  }
+
+  Status send(NodeId to, std::string bytes) override {
+    const std::shared_ptr<Endpoint> peer = network_->find(to);
+    if (peer == nullptr) return unavailable("peer ", to.value, " is not connected");
+    std::lock_guard lock(peer->mutex);
+    if (!peer->on_message) return unavailable("peer ", to.value, " has just disconnected");
+    peer->on_message(self_, std::move(bytes));
+    return OkStatus();
+  }
+
+  RegionId register_region(std::span<std::byte> memory) override {
+    std::lock_guard lock(network_->mutex);
+    const RegionId id(network_->next_region++);
+    network_->regions[id] = memory;
+    return id;
+  }
+
+  void unregister_region(RegionId region) override {
+    std::lock_guard lock(network_->mutex);
+    network_->regions.erase(region);
+  }
+
+  void put(NodeId to, RegionId region, uint64_t offset, std::span<const std::byte> bytes, OnCompletion done) override {
+    done(write(to, region, offset, bytes));
+  }
+
+ private:
+  Status write(NodeId to, RegionId region, uint64_t offset, std::span<const std::byte> bytes) {
+    std::lock_guard lock(network_->mutex);  // a region cannot be unregistered under the copy
+    if (!network_->endpoints.contains(to)) return unavailable("peer ", to.value, " is not connected");
+    const auto found = network_->regions.find(region);
+    if (found == network_->regions.end()) return not_found("region ", region.value, " is not registered");
+    if (offset > found->second.size() || bytes.size() > found->second.size() - offset) {
+      return invalid_argument("put of ", bytes.size(), " bytes at ", offset, " leaves a region of ", found->second.size());
+    }
+    if (!bytes.empty()) std::memcpy(found->second.data() + offset, bytes.data(), bytes.size());
+    return OkStatus();
+  }
+
+  const std::shared_ptr<Shared> network_;
+  const NodeId self_;
+};
+
+LoopbackNetwork::LoopbackNetwork() : shared_(std::make_shared<Shared>()) {}
+LoopbackNetwork::~LoopbackNetwork() = default;
+
+std::unique_ptr<Transport> LoopbackNetwork::connect(NodeId self, Transport::OnMessage on_message) {
+  auto endpoint = std::make_shared<Shared::Endpoint>();
+  endpoint->on_message = std::move(on_message);
+  {
+    std::lock_guard lock(shared_->mutex);
+    CHECK(shared_->endpoints.emplace(self, std::move(endpoint)).second);
+  }
+  return std::make_unique<Shared::Link>(shared_, self);
+}
+
+}  // namespace shoal

@@ -1,0 +1,254 @@
+#include <cmath>
+
+#include "wire/message.h"
+#include "wire/messages.pb.h"
+
+namespace shoal {
+namespace {
+
+// ---- to bytes -------------------------------------------------------------------------------------------------------
+
+void to_pb(const SamplingParams& from, pb::Sampling* to) {
+  to->set_temperature(from.temperature);
+  to->set_top_k(from.top_k);
+  to->set_top_p(from.top_p);
+  to->set_min_p(from.min_p);
+  to->set_presence_penalty(from.presence_penalty);
+  to->set_frequency_penalty(from.frequency_penalty);
+  to->set_repetition_penalty(from.repetition_penalty);
+  for (const auto& [token, bias] : from.logit_bias) {
+    pb::LogitBias* entry = to->add_logit_bias();
+    entry->set_token(token);
+    entry->set_bias(bias);
+  }
+  to->set_seed(from.seed);
+  if (from.logprobs) to->set_logprobs(*from.logprobs);
+}
+
+void to_pb(const Request& from, pb::Request* to) {
+  to->set_id(from.id.value);
+  to->set_model(from.model.value);
+  to->set_epoch(from.epoch);
+  to->mutable_prompt()->Add(from.prompt.begin(), from.prompt.end());
+  to->mutable_output()->Add(from.output.begin(), from.output.end());
+  to_pb(from.sampling, to->mutable_sampling());
+  to->set_max_tokens(from.max_tokens);
+  to->set_min_tokens(from.min_tokens);
+  to->mutable_stop_ids()->Add(from.stop_ids.begin(), from.stop_ids.end());
+  if (from.prompt_logprobs) to->set_prompt_logprobs(*from.prompt_logprobs);
+  to->set_priority(from.priority);
+}
+
+void to_pb(const SampledToken& from, pb::SampledToken* to) {
+  to->set_token(from.token);
+  to->set_logprob(from.logprob);
+  for (const TokenLogprob& alternative : from.top) {
+    pb::TokenLogprob* entry = to->add_top();
+    entry->set_token(alternative.token);
+    entry->set_logprob(alternative.logprob);
+  }
+}
+
+void to_pb(const Tokens& from, pb::Tokens* to) {
+  to->set_id(from.id.value);
+  to->set_epoch(from.epoch);
+  to->set_first_index(from.first_index);
+  for (const SampledToken& token : from.tokens) to_pb(token, to->add_tokens());
+  for (const SampledToken& token : from.prompt) to_pb(token, to->add_prompt());
+  if (from.finish) to->set_finish(static_cast<uint32_t>(*from.finish));
+  to->set_error(from.error);
+  to->set_error_code(static_cast<uint32_t>(from.error_code));
+  to->set_cached_prompt_tokens(from.cached_prompt_tokens);
+}
+
+void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
+  to->set_model(from.model.value);
+  to->set_state(static_cast<uint32_t>(from.state));
+  to->set_progress(from.progress);
+  to->set_error(from.error);
+  to->set_waiting(from.waiting);
+  to->set_running(from.running);
+  to->set_weight_bytes(from.weight_bytes);
+  to->set_kv_bytes_used(from.kv_bytes_used);
+  to->set_kv_bytes_active(from.kv_bytes_active);
+  to->set_max_model_len(from.max_model_len);
+  to->set_prompt_tokens(from.prompt_tokens);
+  to->set_generated_tokens(from.generated_tokens);
+  to->set_prefix_queries(from.prefix_queries);
+  to->set_prefix_hits(from.prefix_hits);
+  to->set_preemptions(from.preemptions);
+  to->set_steps(from.steps);
+  to->set_loads(from.loads);
+}
+
+struct EnvelopeWriter {
+  pb::Envelope& envelope;
+
+  void operator()(const Submit& m) { to_pb(m.request, envelope.mutable_submit()->mutable_request()); }
+  void operator()(const Cancel& m) {
+    envelope.mutable_cancel()->set_id(m.id.value);
+    envelope.mutable_cancel()->set_epoch(m.epoch);
+  }
+  void operator()(const SetResident& m) {
+    envelope.mutable_set_resident()->set_model(m.model.value);
+    envelope.mutable_set_resident()->set_resident(m.resident);
+  }
+  void operator()(const Tokens& m) { to_pb(m, envelope.mutable_tokens()); }
+  void operator()(const NodeStatus& m) {
+    pb::NodeStatus* to = envelope.mutable_node_status();
+    to->set_version(m.version);
+    to->set_device_bytes(m.device_bytes);
+    to->set_device_bytes_free(m.device_bytes_free);
+    for (const ModelStatus& model : m.models) to_pb(model, to->add_models());
+  }
+};
+
+// ---- from bytes: every number that a role relies on is checked here ---------------------------------------------------
+
+Status finite(float value, const char* field) {
+  return std::isfinite(value) ? OkStatus() : invalid_argument("message: ", field, " is not a finite number");
+}
+
+StatusOr<SamplingParams> from_pb(const pb::Sampling& from) {
+  RETURN_IF_ERROR(finite(from.temperature(), "temperature"));
+  RETURN_IF_ERROR(finite(from.top_p(), "top_p"));
+  RETURN_IF_ERROR(finite(from.min_p(), "min_p"));
+  RETURN_IF_ERROR(finite(from.presence_penalty(), "presence_penalty"));
+  RETURN_IF_ERROR(finite(from.frequency_penalty(), "frequency_penalty"));
+  RETURN_IF_ERROR(finite(from.repetition_penalty(), "repetition_penalty"));
+  if (from.temperature() < 0 || from.top_p() <= 0 || from.repetition_penalty() <= 0) {
+    return invalid_argument("message: temperature, top_p or repetition_penalty out of range");
+  }
+  SamplingParams to;
+  to.temperature = from.temperature();
+  to.top_k = from.top_k();
+  to.top_p = from.top_p();
+  to.min_p = from.min_p();
+  to.presence_penalty = from.presence_penalty();
+  to.frequency_penalty = from.frequency_penalty();
+  to.repetition_penalty = from.repetition_penalty();
+  for (const pb::LogitBias& entry : from.logit_bias()) {
+    if (std::isnan(entry.bias())) return invalid_argument("message: logit_bias is not a number");
+    to.logit_bias.emplace_back(entry.token(), entry.bias());
+  }
+  to.seed = from.seed();
+  if (from.has_logprobs()) to.logprobs = from.logprobs();
+  return to;
+}
+
+StatusOr<Request> from_pb(const pb::Request& from) {
+  Request to;
+  to.id = RequestId(from.id());
+  to.model = ModelId(from.model());
+  to.epoch = from.epoch();
+  to.prompt.assign(from.prompt().begin(), from.prompt().end());
+  to.output.assign(from.output().begin(), from.output().end());
+  ASSIGN_OR_RETURN(to.sampling, from_pb(from.sampling()));
+  to.max_tokens = from.max_tokens();
+  to.min_tokens = from.min_tokens();
+  to.stop_ids.assign(from.stop_ids().begin(), from.stop_ids().end());
+  if (from.has_prompt_logprobs()) to.prompt_logprobs = from.prompt_logprobs();
+  to.priority = from.priority();
+  return to;
+}
+
+SampledToken from_pb(const pb::SampledToken& from) {
+  SampledToken to{from.token(), from.logprob(), {}};
+  for (const pb::TokenLogprob& entry : from.top()) to.top.push_back({entry.token(), entry.logprob()});
+  return to;
+}
+
+StatusOr<Tokens> from_pb(const pb::Tokens& from) {
+  Tokens to;
+  to.id = RequestId(from.id());
+  to.epoch = from.epoch();
+  to.first_index = from.first_index();
+  for (const pb::SampledToken& token : from.tokens()) to.tokens.push_back(from_pb(token));
+  for (const pb::SampledToken& token : from.prompt()) to.prompt.push_back(from_pb(token));
+  if (from.has_finish()) {
+    if (from.finish() > static_cast<uint32_t>(FinishReason::kError)) return invalid_argument("message: unknown finish reason");
+    to.finish = static_cast<FinishReason>(from.finish());
+  }
+  to.error = from.error();
+  if (from.error_code() > static_cast<uint32_t>(StatusCode::kUnauthenticated)) {
+    return invalid_argument("message: unknown error code");
+  }
+  to.error_code = static_cast<StatusCode>(from.error_code());
+  to.cached_prompt_tokens = from.cached_prompt_tokens();
+  return to;
+}
+
+StatusOr<ModelStatus> from_pb(const pb::ModelStatus& from) {
+  if (from.state() > static_cast<uint32_t>(ModelState::kFailed)) return invalid_argument("message: unknown model state");
+  RETURN_IF_ERROR(finite(from.progress(), "progress"));
+  ModelStatus to;
+  to.model = ModelId(from.model());
+  to.state = static_cast<ModelState>(from.state());
+  to.progress = from.progress();
+  to.error = from.error();
+  to.waiting = from.waiting();
+  to.running = from.running();
+  to.weight_bytes = from.weight_bytes();
+  to.kv_bytes_used = from.kv_bytes_used();
+  to.kv_bytes_active = from.kv_bytes_active();
+  to.max_model_len = from.max_model_len();
+  to.prompt_tokens = from.prompt_tokens();
+  to.generated_tokens = from.generated_tokens();
+  to.prefix_queries = from.prefix_queries();
+  to.prefix_hits = from.prefix_hits();
+  to.preemptions = from.preemptions();
+  to.steps = from.steps();
+  to.loads = from.loads();
+  return to;
+}
+
+}  // namespace
+
+std::string encode(const Message& message) {
+  pb::Envelope envelope;
+  std::visit(EnvelopeWriter{envelope}, message);
+  return envelope.SerializeAsString();
+}
+
+StatusOr<Message> decode(std::string_view bytes) {
+  pb::Envelope envelope;
+  if (bytes.size() > kMessageBytesMax || !envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return invalid_argument("message of ", bytes.size(), " bytes cannot be parsed: truncated, damaged or too long");
+  }
+  switch (envelope.kind_case()) {
+    case pb::Envelope::kSubmit: {
+      ASSIGN_OR_RETURN(Request request, from_pb(envelope.submit().request()));
+      return Submit{std::move(request)};
+    }
+    case pb::Envelope::kCancel: return Cancel{RequestId(envelope.cancel().id()), envelope.cancel().epoch()};
+    case pb::Envelope::kSetResident:
+      return SetResident{ModelId(envelope.set_resident().model()), envelope.set_resident().resident()};
+    case pb::Envelope::kTokens: {
+      ASSIGN_OR_RETURN(Tokens tokens, from_pb(envelope.tokens()));
+      return tokens;
+    }
+    case pb::Envelope::kNodeStatus: {
+      const pb::NodeStatus& from = envelope.node_status();
+      NodeStatus to{from.version(), from.device_bytes(), from.device_bytes_free(), {}};
+      for (const pb::ModelStatus& model : from.models()) {
+        ASSIGN_OR_RETURN(ModelStatus status, from_pb(model));
+        to.models.push_back(std::move(status));
+      }
+      return to;
+    }
+    case pb::Envelope::KIND_NOT_SET: break;
+  }
+  return invalid_argument("message of an unknown kind; the peer speaks a newer protocol");
+}
+
+std::string_view model_state_name(ModelState state) {
+  switch (state) {
+    case ModelState::kUnloaded: return "unloaded";
+    case ModelState::kLoading: return "loading";
+    case ModelState::kLoaded: return "loaded";
+    case ModelState::kFailed: return "failed";
+  }
+  return "unknown";
+}
+
+}  // namespace shoal

@@ -1,0 +1,93 @@
+// Everything that crosses from one role to another, as values. The bytes are those of messages.proto, written and
+// checked by encode() and decode(); a peer's bytes never reach a role unvalidated.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/request.h"
+#include "base/status.h"
+
+namespace shoal {
+
+// gateway -> node. Serve this request; tokens come back to the sender.
+struct Submit {
+  Request request;
+  friend bool operator==(const Submit&, const Submit&) = default;
+};
+
+// gateway -> node. The client went away, a stop string matched or the deadline passed. Unknown ids are no error.
+struct Cancel {
+  RequestId id;
+  uint32_t epoch = 0;
+  friend bool operator==(const Cancel&, const Cancel&) = default;
+};
+
+// gateway -> node. Make a model resident or give its memory back when no request uses it any more.
+struct SetResident {
+  ModelId model;
+  bool resident = true;
+  friend bool operator==(const SetResident&, const SetResident&) = default;
+};
+
+// node -> gateway. Tokens [first_index, first_index + tokens.size()) of a request, and its end.
+struct Tokens {
+  RequestId id;
+  uint32_t epoch = 0;
+  uint32_t first_index = 0;
+  std::vector<SampledToken> tokens;
+  std::vector<SampledToken> prompt;      // with the first delta, if asked for: prompt tokens 1.. scored
+  std::optional<FinishReason> finish;    // set exactly once, on the last delta
+  std::string error;                     // for people; with kError only
+  StatusCode error_code = StatusCode::kOk;
+  uint32_t cached_prompt_tokens = 0;     // served from the prefix index; known from the first delta on
+  friend bool operator==(const Tokens&, const Tokens&) = default;
+};
+
+enum class ModelState : uint8_t { kUnloaded, kLoading, kLoaded, kFailed };
+std::string_view model_state_name(ModelState state);
+
+// One model as its node sees it. Counters only ever grow while the node lives.
+struct ModelStatus {
+  ModelId model;
+  ModelState state = ModelState::kUnloaded;
+  float progress = 0.0f;  // of the load under way, 0..1
+  std::string error;      // why the last load failed
+  uint32_t waiting = 0;
+  uint32_t running = 0;
+  uint64_t weight_bytes = 0;     // on the device; 0 when unloaded
+  uint64_t kv_bytes_used = 0;    // blocks held by sequences or the prefix index
+  uint64_t kv_bytes_active = 0;  // of these, held by sequences
+  uint32_t max_model_len = 0;    // 0: not known before the first load
+  uint64_t prompt_tokens = 0;
+  uint64_t generated_tokens = 0;
+  uint64_t prefix_queries = 0;   // prompt tokens looked up in the prefix index
+  uint64_t prefix_hits = 0;      // prompt tokens found there
+  uint64_t preemptions = 0;
+  uint64_t steps = 0;
+  uint64_t loads = 0;
+  friend bool operator==(const ModelStatus&, const ModelStatus&) = default;
+};
+
+// node -> gateways, on every change of residency and at intervals.
+struct NodeStatus {
+  uint64_t version = 0;  // rises with every report; older ones are ignored
+  uint64_t device_bytes = 0;
+  uint64_t device_bytes_free = 0;
+  std::vector<ModelStatus> models;
+  friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
+};
+
+using Message = std::variant<Submit, Cancel, SetResident, Tokens, NodeStatus>;
+
+constexpr size_t kMessageBytesMax = 256u << 20;
+
+std::string encode(const Message& message);
+
+// InvalidArgument for anything encode() does not write: truncated, unknown kind, absurd counts, non-finite numbers.
+StatusOr<Message> decode(std::string_view bytes);
+
+}  // namespace shoal
