@@ -1,0 +1,22 @@
+// What each SIMD file hands to the backend table (backend.cc): the functions of the target that Highway has chosen.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace shoal {
+
+using LinearFunction = void (*)(const LinearCall&, size_t panel_begin, size_t panel_end);
+LinearFunction chosen_float_linear();      // formats kF32, kF16, kBF16
+LinearFunction chosen_quantized_linear();  // the other formats
+
+// Attention and store_kv.
+struct AttentionFunctions {
+  void (*attention)(const AttentionCall&);
+  void (*store_kv)(const StoreKvCall&);
+};
+AttentionFunctions chosen_attention();
+
+// Sets quantize_row, rms_norm, add, scale, silu_mul, gelu_mul, softcap and rope.
+void choose_elementwise(Kernels& kernels);
+
+}  // namespace shoal

@@ -1,0 +1,64 @@
+// What the float and the quantised linear share: chunk sums, their tree, bias and the ragged last panel.
+#if defined(SHOAL_KERNELS_CPU_LINEAR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SHOAL_KERNELS_CPU_LINEAR_INL_H_
+#undef SHOAL_KERNELS_CPU_LINEAR_INL_H_
+#else
+#define SHOAL_KERNELS_CPU_LINEAR_INL_H_
+#endif
+
+#include "kernels/cpu/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace shoal {
+namespace HWY_NAMESPACE {
+#if !SHOAL_PORTABLE_TARGET
+
+// Adds the bias and stores 16 outputs, or as many as the matrix has.
+HWY_INLINE void store_outputs(const LinearCall& call, size_t row, size_t panel, F16x sum) {
+  const size_t first = panel * kPanelRows;
+  const size_t valid = call.weight.rows - first;
+  float* out = call.out + row * call.out_stride + first;
+  const float* bias = call.weight.bias;
+  if (valid >= kPanelRows) {
+    store(bias == nullptr ? sum : sum + load(bias + first), out);
+  } else {
+    store_first(bias == nullptr ? sum : sum + load_first(bias + first, valid), out, valid);
+  }
+}
+
+// Computes and stores rows [row, row + MR) x panels [panel, panel + NP). `dot.sum<MR, NP>(row, begin, end, acc)` gives the
+// sums over columns [begin, end).
+template <size_t MR, size_t NP, typename Dot>
+HWY_INLINE void run_tile(const LinearCall& call, const Dot& dot, size_t row, size_t panel) {
+  F16x acc[MR][NP];
+  if (call.weight.chunk_unit == 0) {
+    dot.sum(row, 0, call.weight.columns, acc);
+  } else {
+    // partial[level] waits for its sibling: the tree ((c0+c1)+(c2+c3))+((c4+c5)+(c6+c7)) evaluated as the chunks come.
+    F16x partial[3][MR][NP];
+    for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+      const auto [begin, end] = chunk_columns(call.weight.columns, call.weight.chunk_unit, chunk);
+      dot.sum(row, begin, end, acc);
+      uint32_t level = 0;
+      for (; (chunk >> level) & 1; ++level) {
+        for (size_t m = 0; m < MR; ++m) {
+          for (size_t p = 0; p < NP; ++p) acc[m][p] = partial[level][m][p] + acc[m][p];
+        }
+      }
+      if (level == 3) break;
+      for (size_t m = 0; m < MR; ++m) {
+        for (size_t p = 0; p < NP; ++p) partial[level][m][p] = acc[m][p];
+      }
+    }
+  }
+  for (size_t m = 0; m < MR; ++m) {
+    for (size_t p = 0; p < NP; ++p) store_outputs(call, row + m, panel + p, acc[m][p]);
+  }
+}
+
+#endif  // !SHOAL_PORTABLE_TARGET
+}  // namespace HWY_NAMESPACE
+}  // namespace shoal
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

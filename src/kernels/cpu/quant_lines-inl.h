@@ -1,0 +1,214 @@
+// Lines of int8 codes: how each packed format yields them, and how each target multiplies them.
+#if defined(SHOAL_KERNELS_CPU_QUANT_LINES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SHOAL_KERNELS_CPU_QUANT_LINES_INL_H_
+#undef SHOAL_KERNELS_CPU_QUANT_LINES_INL_H_
+#else
+#define SHOAL_KERNELS_CPU_QUANT_LINES_INL_H_
+#endif
+
+#include "kernels/cpu/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace shoal {
+namespace HWY_NAMESPACE {
+#if !SHOAL_PORTABLE_TARGET
+
+using DB = hn::Repartition<uint8_t, DF>;
+using VB = hn::Vec<DB>;
+constexpr DB kDB;
+constexpr size_t kRegBytes = 4 * kLanes;
+
+struct Bytes {  // a line: [16 rows][4 columns]
+  VB r[kRegs];
+};
+
+HWY_INLINE Bytes load_bytes(const std::byte* p) {
+  Bytes y;
+  SHOAL_LANES(i) y.r[i] = hn::LoadU(kDB, reinterpret_cast<const uint8_t*>(p) + i * kRegBytes);
+  return y;
+}
+template <int kBits>
+HWY_INLINE VB shift_right(VB v) {  // bits of the neighbouring byte come in at the top; mask afterwards
+  const hn::Repartition<uint16_t, DB> d16;
+  return hn::BitCast(kDB, hn::ShiftRight<kBits>(hn::BitCast(d16, v)));
+}
+template <int kBits>
+HWY_INLINE VB shift_left(VB v) {
+  const hn::Repartition<uint16_t, DB> d16;
+  return hn::BitCast(kDB, hn::ShiftLeft<kBits>(hn::BitCast(d16, v)));
+}
+HWY_INLINE VB mask_bits(VB v, int mask) { return hn::And(v, hn::Set(kDB, static_cast<uint8_t>(mask))); }
+HWY_INLINE Bytes nibble_line(const std::byte* p, size_t g) {
+  Bytes y = load_bytes(p + g % 4 * 64);
+  SHOAL_LANES(i) y.r[i] = mask_bits(g < 4 ? y.r[i] : shift_right<4>(y.r[i]), 0x0f);
+  return y;
+}
+HWY_INLINE Bytes subtract(Bytes x, int offset) {
+  SHOAL_LANES(i) x.r[i] = hn::Sub(x.r[i], hn::Set(kDB, static_cast<uint8_t>(offset)));
+  return x;
+}
+HWY_INLINE I16x zero_int() {
+  I16x y;
+  SHOAL_LANES(i) y.r[i] = hn::Zero(kDI);
+  return y;
+}
+HWY_INLINE F16x load_halves(const std::byte* p) { return load(reinterpret_cast<const hwy::float16_t*>(p)); }
+template <typename T>  // int8_t or uint8_t
+HWY_INLINE F16x load_small(const std::byte* p) {
+  const hn::Rebind<T, DF> d8;
+  F16x y;
+  SHOAL_LANES(i) {
+    y.r[i] = hn::ConvertTo(kDF, hn::PromoteTo(kDI, hn::LoadU(d8, reinterpret_cast<const T*>(p) + i * kLanes)));
+  }
+  return y;
+}
+
+// One block of 32 columns per format (packed.h). line(g): columns 4g..4g+3 as int8; scale and min of a half.
+struct BlockQ8_0 {
+  static constexpr bool kHalves = false, kMins = false;
+  const std::byte* p;
+  HWY_INLINE BlockQ8_0(const std::byte* panel, size_t b) : p(panel + b * 544) {}
+  HWY_INLINE Bytes line(size_t g) const { return load_bytes(p + g * 64); }
+  HWY_INLINE F16x scale(size_t) const { return load_halves(p + 512); }
+  HWY_INLINE F16x min(size_t) const { return zero(); }
+};
+
+struct BlockQ4_0 {
+  static constexpr bool kHalves = false, kMins = false;
+  const std::byte* p;
+  HWY_INLINE BlockQ4_0(const std::byte* panel, size_t b) : p(panel + b * 288) {}
+  HWY_INLINE Bytes line(size_t g) const { return subtract(nibble_line(p, g), 8); }
+  HWY_INLINE F16x scale(size_t) const { return load_halves(p + 256); }
+  HWY_INLINE F16x min(size_t) const { return zero(); }
+};
+
+struct BlockQ8_M {
+  static constexpr bool kHalves = true, kMins = true;
+  const std::byte* p;
+  HWY_INLINE BlockQ8_M(const std::byte* panel, size_t b) : p(panel + b * 640) {}
+  HWY_INLINE Bytes line(size_t g) const { return load_bytes(p + g * 64); }
+  HWY_INLINE F16x scale(size_t half) const { return load_halves(p + 512 + 32 * half); }
+  HWY_INLINE F16x min(size_t half) const { return load_halves(p + 576 + 32 * half); }
+};
+
+struct BlockQ4_K {
+  static constexpr bool kHalves = false, kMins = true;
+  const std::byte* super;
+  const std::byte* p;
+  HWY_INLINE BlockQ4_K(const std::byte* panel, size_t b) : super(panel + b / 8 * 2368), p(super + 64 + b % 8 * 288) {}
+  HWY_INLINE Bytes line(size_t g) const { return nibble_line(p + 32, g); }
+  HWY_INLINE F16x scale(size_t) const { return load_halves(super) * load_small<uint8_t>(p); }
+  HWY_INLINE F16x min(size_t) const { return load_halves(super + 32) * load_small<uint8_t>(p + 16); }
+};
+
+struct BlockQ6_K {
+  static constexpr bool kHalves = true, kMins = false;
+  const std::byte* super;
+  const std::byte* p;
+  HWY_INLINE BlockQ6_K(const std::byte* panel, size_t b) : super(panel + b / 8 * 3360), p(super + 32 + b % 8 * 416) {}
+  HWY_INLINE Bytes line(size_t g) const {
+    Bytes y = nibble_line(p + 32, g);
+    const Bytes high = load_bytes(p + 288 + g % 2 * 64);
+    SHOAL_LANES(i) {
+      const VB h = high.r[i];
+      const VB bits = g < 2 ? shift_left<4>(h) : g < 4 ? shift_left<2>(h) : g < 6 ? h : shift_right<2>(h);
+      y.r[i] = hn::Or(y.r[i], mask_bits(bits, 0x30));
+    }
+    return subtract(y, 32);
+  }
+  HWY_INLINE F16x scale(size_t half) const { return load_halves(super) * load_small<int8_t>(p + 16 * half); }
+  HWY_INLINE F16x min(size_t) const { return zero(); }
+};
+
+// How a target multiplies: prepare() makes a line ready for many activation rows, add() takes it times columns
+// 4g..4g+3 of a row into a dot. Dots are exact integers, so the ways may differ between targets.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+
+using D16 = hn::Repartition<int16_t, DF>;
+using V16 = hn::Vec<D16>;
+HWY_INLINE VI multiply_add_pairs(V16 a, V16 b) {
+#if HWY_TARGET == HWY_AVX3
+  return VI{_mm512_madd_epi16(a.raw, b.raw)};
+#else
+  return VI{_mm256_madd_epi16(a.raw, b.raw)};
+#endif
+}
+
+struct WideMultiply {
+  struct Line {
+    V16 even[kRegs], odd[kRegs];  // columns (0, 2) and (1, 3) of each row, widened
+  };
+  static HWY_INLINE Line prepare(const Bytes& line) {
+    Line y;
+    SHOAL_LANES(i) {
+      const V16 both = hn::BitCast(D16(), line.r[i]);
+      y.even[i] = hn::ShiftRight<8>(hn::ShiftLeft<8>(both));
+      y.odd[i] = hn::ShiftRight<8>(both);
+    }
+    return y;
+  }
+  static HWY_INLINE I16x start(const QuantBlock&, size_t, size_t) { return zero_int(); }
+  static HWY_INLINE void add(const Line& line, const QuantBlock& x, size_t g, I16x& dot) {
+    int32_t even, odd;
+    std::memcpy(&even, x.pairs + 4 * g, 4);
+    std::memcpy(&odd, x.pairs + 4 * g + 2, 4);
+    const V16 x_even = hn::BitCast(D16(), hn::Set(kDI, even)), x_odd = hn::BitCast(D16(), hn::Set(kDI, odd));
+    SHOAL_LANES(i) {
+      const VI pairs = hn::Add(multiply_add_pairs(line.even[i], x_even), multiply_add_pairs(line.odd[i], x_odd));
+      dot.r[i] = hn::Add(dot.r[i], pairs);
+    }
+  }
+};
+using AnyMultiply = WideMultiply;
+
+#else
+
+struct AnyMultiply {
+  struct Line {
+    VI column[4][kRegs];
+  };
+  static HWY_INLINE Line prepare(const Bytes& line) {
+    Line y;
+    SHOAL_LANES(i) {
+      const VI all = hn::BitCast(kDI, line.r[i]);
+      y.column[0][i] = hn::ShiftRight<24>(hn::ShiftLeft<24>(all));
+      y.column[1][i] = hn::ShiftRight<24>(hn::ShiftLeft<16>(all));
+      y.column[2][i] = hn::ShiftRight<24>(hn::ShiftLeft<8>(all));
+      y.column[3][i] = hn::ShiftRight<24>(all);
+    }
+    return y;
+  }
+  static HWY_INLINE I16x start(const QuantBlock&, size_t, size_t) { return zero_int(); }
+  static HWY_INLINE void add(const Line& line, const QuantBlock& x, size_t g, I16x& dot) {
+    for (size_t j = 0; j < 4; ++j) {
+      const VI xj = hn::Set(kDI, x.q[4 * g + j]);
+      SHOAL_LANES(i) dot.r[i] = hn::Add(dot.r[i], hn::Mul(line.column[j][i], xj));
+    }
+  }
+};
+
+#endif
+
+#if HWY_TARGET == HWY_AVX3
+// VPDPBUSD takes unsigned times signed: the codes are raised by 128, and the dot starts at -128 times the activations' sum.
+struct VnniMultiply {
+  struct Line {
+    __m512i codes;
+  };
+  static HWY_INLINE Line prepare(const Bytes& line) { return {_mm512_xor_si512(line.r[0].raw, _mm512_set1_epi8(-128))}; }
+  static HWY_INLINE I16x start(const QuantBlock& x, size_t first, size_t last) {
+    return {{hn::Set(kDI, -128 * ((first < 4 ? x.sum[0] : 0) + (last > 4 ? x.sum[1] : 0)))}};
+  }
+  static HWY_INLINE void add(const Line& line, const QuantBlock& x, size_t g, I16x& dot) {
+    const auto& four = *reinterpret_cast<const int8_t(*)[4]>(x.q + 4 * g);
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(dot.r[0].raw) : "v"(line.codes), "m"(four));
+  }
+};
+#endif
+
+#endif  // !SHOAL_PORTABLE_TARGET
+}  // namespace HWY_NAMESPACE
+}  // namespace shoal
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard

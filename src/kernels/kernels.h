@@ -1,0 +1,122 @@
+// One backend of the CPU kernels: a table of plain functions, each for a part of an operation's outputs. ops.h spreads
+// them over threads. Every backend computes the same bits: the order of each sum is part of the contract below, and the
+// tests compare bits, not tolerances.
+//
+// "16 lanes" means: element i of a row goes to lane i mod 16, each lane sums its elements in ascending order with FMA,
+// and the lanes are added as a fixed tree: (i, i + 8), (i, i + 4), (i, i + 2), (i, i + 1).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/packed.h"
+
+namespace shoal {
+
+enum class KvFormat : uint8_t { kF32, kF16, kBF16 };
+constexpr size_t kv_element_bytes(KvFormat format) { return format == KvFormat::kF32 ? 4 : 2; }
+
+constexpr uint32_t kKvTokens = 16;            // tokens of a KV block
+constexpr uint32_t kSegmentBlocks = 32;       // blocks of one attention segment: 512 tokens
+constexpr uint32_t kHeadDimMax = 512;
+constexpr uint32_t round_up_lanes(uint32_t n) { return (n + 15) / 16 * 16; }
+
+// y[m] = W x[m] + bias for rows m of activations and panels [panel_begin, panel_end) of W.
+// Order: per chunk (one chunk if chunk_unit is 0) from 0.0f along K ascending:
+//   floats     acc = fma(w, x, acc) per column
+//   quantised  per 32 columns: acc = fma(float(dot), w_scale * x_scale, acc); formats with a scale per 16 columns do so
+//              per 16; formats with a min then do acc = fma(-(min * x_scale), float(sum of codes), acc)
+// then the chunk sums c0..c7 as ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7)), then + bias.
+struct LinearCall {
+  PackedMatrix weight;
+  size_t rows = 0;                       // m
+  const float* x = nullptr;              // [m][x_stride] f32, for float formats
+  size_t x_stride = 0;
+  const QuantBlock* quantized = nullptr; // [m][columns / 32], for quantised formats
+  float* out = nullptr;                  // [m][out_stride] f32, column = output row of W
+  size_t out_stride = 0;
+};
+
+// Rotary embedding of one row of heads in place, [heads][head_dim]; the first 2 * half dimensions of each head turn.
+// (a, b) -> (fma(a, cos, -(b * sin)), fma(b, cos, a * sin)); pairs are (i, i + half), or (2i, 2i + 1) if interleaved.
+struct RopeCall {
+  float* x = nullptr;
+  uint32_t heads = 0, head_dim = 0, half = 0;
+  const float* cos = nullptr;  // [half]
+  const float* sin = nullptr;
+  bool interleaved = false;
+};
+
+// Writes one token's K and V of one layer into its block; rounds to nearest even.
+// In a block, head h of a layer has K [head_dim][16 tokens] at key_offset + h * head_bytes and V [16 tokens][padded
+// head_dim] at value_offset + h * head_bytes; V's padding is written as zero.
+struct StoreKvCall {
+  const float* k = nullptr;  // [kv_heads][head_dim]
+  const float* v = nullptr;
+  std::byte* key = nullptr;    // K of head 0 of this layer in the token's block
+  std::byte* value = nullptr;  // V likewise
+  size_t head_bytes = 0;       // from one head to the next
+  uint32_t slot = 0;           // token's place in the block
+  uint32_t kv_heads = 0, head_dim = 0;
+  KvFormat format = KvFormat::kF32;
+};
+
+// Attention of consecutive query rows of one sequence to one KV head, with the `group` query heads that share it.
+// Order, per (row, query head): blocks in ascending position, in segments of kSegmentBlocks (by absolute position) that
+// are merged in ascending order. Within a block, per token t: s = fma along head_dim ascending, * scale, soft cap
+// cap * tanh(s / cap); then m' = max(m, max s), c = exp(m - m'), p = exp(s - m'), l[t] = fma(l[t], c, p) in 16 lanes,
+// o = o * c, o = fma(p, v, o) for tokens ascending. Merge of segments: a = exp(M - M'), c = exp(m - M'),
+// L = fma(l, c, L * a), O likewise. Result: O * (1 / tree(L)). Tokens out of a row's range are never read as numbers.
+struct AttentionCall {
+  const float* q = nullptr;  // row r, head g: q + r * q_stride + g * head_dim
+  size_t q_stride = 0;
+  float* out = nullptr;      // the same addressing
+  size_t out_stride = 0;
+  std::byte* const* blocks = nullptr;  // KV blocks of the sequence
+  size_t key_offset = 0, value_offset = 0;  // of this KV head in every block
+  KvFormat format = KvFormat::kF32;
+  uint32_t head_dim = 0;  // at most kHeadDimMax
+  uint32_t group = 1;
+  uint32_t rows = 0;
+  uint32_t position = 0;  // of the first row; a row sees tokens [max(0, pos - window + 1), pos]
+  uint32_t window = 0;    // 0: everything
+  float scale = 1;
+  float softcap = 0;      // 0: none
+};
+
+struct Kernels {
+  const char* name;
+  void (*float_linear)(const LinearCall&, size_t panel_begin, size_t panel_end);
+  void (*quantized_linear)(const LinearCall&, size_t panel_begin, size_t panel_end);
+  // Per block of 32: scale = amax / 127, q = nearest-even(x * (127 / amax)), all zero if amax is 0. columns % 32 == 0.
+  void (*quantize_row)(const float* x, size_t columns, QuantBlock* out);
+  // out = (x * (1 / sqrt(sum(x^2) / n + eps))) * weight, the sum in 16 lanes. May be in place.
+  void (*rms_norm)(const float* x, const float* weight, float eps, size_t n, float* out);
+  void (*add)(float* x, const float* y, size_t n);                                // x += y
+  void (*scale)(float* x, float factor, size_t n);                                // x *= factor
+  void (*silu_mul)(const float* gate, const float* up, size_t n, float* out);     // gate / (1 + exp(-gate)) * up
+  void (*gelu_mul)(const float* gate, const float* up, size_t n, float* out);     // tanh form of GELU(gate) * up
+  void (*softcap)(float* x, float cap, size_t n);                                 // cap * tanh(x / cap)
+  void (*rope)(const RopeCall&);
+  void (*store_kv)(const StoreKvCall&);
+  void (*attention)(const AttentionCall&);
+
+  void linear(const LinearCall& call, size_t panel_begin, size_t panel_end) const {
+    (is_quantized(call.weight.format) ? quantized_linear : float_linear)(call, panel_begin, panel_end);
+  }
+};
+
+// The scalar oracle: portable, slow.
+const Kernels& ref_kernels();
+
+// The best backend of this machine (of the targets Highway currently supports; tests narrow those with
+// hwy::SetSupportedTargetsForTest). Falls back to ref_kernels().
+Kernels best_kernels();
+
+// Every SIMD target of this machine that Shoal has code for, best first, each as the argument that makes
+// hwy::SetSupportedTargetsForTest force it. For tests and reports.
+std::vector<int64_t> simd_targets();
+
+}  // namespace shoal
