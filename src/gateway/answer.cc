@@ -1,0 +1,51 @@
+#include "gateway/answer.h"
+
+namespace shoal {
+namespace {
+
+void event(const std::string& data, std::string& out) {
+  out += "data: ";
+  out += data;
+  out += "\n\n";
+}
+
+}  // namespace
+
+void AnswerCollector::push(Progress progress) {
+  for (ChoiceUpdate& update : progress.updates) {
+    CollectedChoice& choice = choices_[update.choice];
+    choice.text += update.delta.text;
+    choice.pieces.insert(choice.pieces.end(), std::make_move_iterator(update.delta.pieces.begin()),
+                         std::make_move_iterator(update.delta.pieces.end()));
+    if (update.delta.finish) choice.finish_reason = finish_reason_name(*update.delta.finish);
+  }
+}
+
+std::string AnswerCollector::body(const AnswerHead& head, const Generation& generation) const {
+  return answer_body(head, choices_, generation.request().output.logprobs, generation.usage());
+}
+
+void AnswerStream::begin(std::string& out) const {
+  if (head_.kind != AnswerKind::kChat) return;
+  for (uint32_t i = 0; i < choices_; ++i) event(role_chunk(head_, i), out);
+}
+
+void AnswerStream::push(const Progress& progress, const Generation& generation, std::string& out) const {
+  for (const ChoiceUpdate& update : progress.updates) {
+    if (!update.delta.text.empty() || !update.delta.pieces.empty()) {
+      event(delta_chunk(head_, update.choice, update.delta), out);
+    }
+    if (update.delta.finish) event(finish_chunk(head_, update.choice, finish_reason_name(*update.delta.finish)), out);
+  }
+  if (!progress.done) return;
+  if (progress.failure) {
+    event(progress.failure->body(), out);
+  } else if (head_.include_usage) {
+    event(usage_chunk(head_, generation.usage()), out);
+  }
+  event("[DONE]", out);
+}
+
+void AnswerStream::ping(std::string& out) { out += ": ping\n\n"; }
+
+}  // namespace shoal

@@ -1,0 +1,97 @@
+#include "gateway/api_error.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gateway/strings.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+constexpr char kInvalidRequest[] = "invalid_request_error";
+
+Json text_or_null(const std::optional<std::string>& text) { return text ? Json(*text) : Json(nullptr); }
+
+ApiError bad_request(std::optional<std::string> param, std::string message, std::string code) {
+  return {.http_status = 400, .type = kInvalidRequest, .message = std::move(message), .param = std::move(param),
+          .code = std::move(code)};
+}
+
+// openai-python obeys Retry-After up to 120 s and gives up beyond: always say something between 1 and 60.
+uint32_t retry_seconds(Duration wait) {
+  return static_cast<uint32_t>(std::clamp(std::ceil(to_seconds(wait)), 1.0, 60.0));
+}
+
+}  // namespace
+
+std::string ApiError::body() const {
+  Json error = {{"message", message}, {"type", type}, {"param", text_or_null(param)}, {"code", text_or_null(code)}};
+  if (n_prompt_tokens) error["n_prompt_tokens"] = *n_prompt_tokens;
+  if (n_ctx) error["n_ctx"] = *n_ctx;
+  return dump_json({{"error", std::move(error)}});
+}
+
+ApiError invalid_value(std::string param, std::string message) {
+  return bad_request(std::move(param), std::move(message), "invalid_value");
+}
+
+ApiError unsupported_value(std::string param, std::string message) {
+  return bad_request(std::move(param), std::move(message), "unsupported_value");
+}
+
+ApiError model_not_found(std::string_view model) {
+  return {.http_status = 404, .type = "not_found_error",
+          .message = absl::StrCat("The model '", str(model), "' does not exist here; GET /v1/models lists those that do."),
+          .param = "model", .code = "model_not_found"};
+}
+
+ApiError unknown_url(std::string_view method, std::string_view path) {
+  return {.http_status = 404, .type = "not_found_error",
+          .message = absl::StrCat("Unknown request URL: ", str(method), " ", str(path), "."), .code = "unknown_url"};
+}
+
+ApiError context_length_exceeded(uint32_t n_ctx, uint32_t prompt_tokens, uint32_t completion_tokens) {
+  const std::string what =
+      prompt_tokens >= n_ctx
+          ? absl::StrCat("your prompt has ", prompt_tokens, " tokens. Please shorten it.")
+          : absl::StrCat("you requested ", prompt_tokens + completion_tokens, " tokens (", prompt_tokens,
+                         " in the prompt, ", completion_tokens, " for the completion). Please ask for fewer.");
+  ApiError error = bad_request(
+      "messages", absl::StrCat("This model's maximum context length is ", n_ctx, " tokens. However, ", what),
+      "context_length_exceeded");
+  error.n_prompt_tokens = prompt_tokens;
+  error.n_ctx = n_ctx;
+  return error;
+}
+
+ApiError draining_error() {
+  return {.http_status = 503, .type = "overloaded_error",
+          .message = "The server is shutting down and takes no new requests; another replica may.",
+          .code = "draining", .retry_after_s = 5};
+}
+
+ApiError overloaded_error(std::string message, Duration retry_after) {
+  return {.http_status = 503, .type = "overloaded_error", .message = std::move(message), .code = "server_overloaded",
+          .retry_after_s = retry_seconds(retry_after)};
+}
+
+ApiError from_status(const Status& status, Duration retry_after) {
+  const std::string message(status.message());
+  switch (status.code()) {
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kOutOfRange:
+    case StatusCode::kUnimplemented: return bad_request(std::nullopt, message, "invalid_value");
+    case StatusCode::kNotFound:
+      return {.http_status = 404, .type = "not_found_error", .message = message, .code = "not_found"};
+    case StatusCode::kUnavailable:
+    case StatusCode::kResourceExhausted:
+    case StatusCode::kAborted: return overloaded_error(message, retry_after);
+    case StatusCode::kDeadlineExceeded:
+      return {.http_status = 504, .type = "timeout_error", .message = message, .code = "deadline_exceeded"};
+    default:
+      return {.http_status = 500, .type = "server_error", .message = message, .code = "internal_error"};
+  }
+}
+
+}  // namespace shoal

@@ -1,0 +1,68 @@
+// One choice of an answer: tokens in, text out, with the log-probabilities that belong to the text shown.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gateway/prepare.h"
+#include "text/detokenizer.h"
+#include "wire/message.h"
+
+namespace shoal {
+
+// A token as clients see it.
+struct TokenPiece {
+  std::string text;   // valid UTF-8, or "token_id:N"
+  std::string bytes;  // exactly what the token adds
+};
+
+struct ScoredPiece {
+  TokenPiece token;
+  std::optional<float> logprob;  // none for the first token of a prompt
+  std::vector<std::pair<TokenPiece, float>> top;
+  uint32_t text_offset = 0;      // code points of the choice's text before this token
+};
+
+struct ChoiceDelta {
+  std::string text;                      // may be empty: nothing can be shown yet
+  std::vector<ScoredPiece> pieces;       // only if log-probabilities were asked for
+  std::optional<FinishReason> finish;    // kStop or kLength; nothing follows
+};
+
+class ChoiceStream {
+ public:
+  // `request` outlives this.
+  ChoiceStream(const PreparedRequest& request, const PreparedPrompt& prompt);
+
+  // The next tokens of the choice, in order. After a delta with `finish` further calls give nothing.
+  // REQUIRES: `tokens.finish` is none of kError, kCancelled.
+  ChoiceDelta push(const Tokens& tokens);
+
+  bool finished() const { return finished_; }
+  uint32_t completion_tokens() const { return completion_tokens_; }
+
+ private:
+  void echo_prompt(const std::vector<SampledToken>& scores, ChoiceDelta& delta);
+  void push_token(const SampledToken& token, bool is_stop_token, ChoiceDelta& delta);
+  void show(std::string_view piece, ChoiceDelta& delta);
+  void end(FinishReason reason, ChoiceDelta& delta);
+  void release_pieces(ChoiceDelta& delta);
+  ScoredPiece scored(const SampledToken& token, uint32_t offset) const;
+  TokenPiece piece(TokenId id) const;
+
+  const PreparedRequest& request_;
+  const PreparedPrompt& prompt_;
+  Detokenizer detokenizer_;
+  StopMatcher matcher_;
+  std::vector<ScoredPiece> held_;   // of text that cannot be shown yet
+  uint32_t decoded_chars_ = 0;      // code points out of the detokenizer
+  uint32_t shown_chars_ = 0;        // code points out of the stop matcher
+  uint32_t completion_tokens_ = 0;
+  bool started_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace shoal

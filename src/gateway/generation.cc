@@ -1,0 +1,159 @@
+#include "gateway/generation.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace shoal {
+namespace {
+
+size_t size_of(const Tokens& tokens) {
+  size_t bytes = sizeof(Tokens) + tokens.error.size();
+  for (const auto* list : {&tokens.tokens, &tokens.prompt}) {
+    for (const SampledToken& token : *list) bytes += sizeof(SampledToken) + token.top.size() * sizeof(TokenLogprob);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Generation::Generation(PreparedRequest request, RouterLoop& loop, const GenerationOptions& options,
+                       std::function<void()> wake)
+    : request_(std::move(request)), loop_(loop), options_(options), wake_(std::move(wake)), started_(steady_now()) {
+  const uint32_t count = static_cast<uint32_t>(request_.prompts.size()) * request_.n;
+  choices_.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    choices_.push_back({loop_.next_id(), ChoiceStream(request_, request_.prompts[i / request_.n])});
+    index_.emplace(choices_.back().id, i);
+  }
+  cached_tokens_.resize(request_.prompts.size());
+  unfinished_ = count;
+}
+
+Generation::~Generation() { cancel(); }
+
+ApiResult<std::shared_ptr<Generation>> Generation::start(PreparedRequest request, RouterLoop& loop,
+                                                         const GenerationOptions& options, std::function<void()> wake) {
+  std::shared_ptr<Generation> self(new Generation(std::move(request), loop, options, std::move(wake)));
+  const auto submitted = self->submit();
+  if (!submitted.ok()) return submitted.error();
+  return self;
+}
+
+ApiResult<bool> Generation::submit() {
+  for (uint32_t i = 0; i < choices_.size(); ++i) {
+    Request request = request_.request;
+    request.id = choices_[i].id;
+    request.prompt = request_.prompts[i / request_.n].ids;
+    request.sampling.seed += i % request_.n;
+    const Status status = loop_.submit(std::move(request), options_.deadline, shared_from_this());
+    if (!status.ok()) {
+      for (uint32_t later = i; later < choices_.size(); ++later) choices_[later].ended = true;  // never submitted
+      cancel();
+      return from_status(status, std::chrono::seconds(1));
+    }
+  }
+  return true;
+}
+
+void Generation::cancel() {
+  if (cancelled_) return;
+  cancelled_ = true;
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  for (Choice& choice : choices_) {
+    if (!choice.ended) loop_.cancel(choice.id);
+    choice.ended = true;
+  }
+}
+
+void Generation::on_tokens(Tokens tokens) { enqueue({std::move(tokens), steady_now(), std::nullopt}); }
+
+void Generation::on_refused(RequestId id, const Status& status, Duration retry_after) {
+  Arrival arrival{{}, steady_now(), from_status(status, retry_after)};
+  arrival.tokens.id = id;
+  enqueue(std::move(arrival));
+}
+
+void Generation::enqueue(Arrival arrival) {
+  std::lock_guard lock(mutex_);  // held for the wake too: after cancel() none may run
+  if (closed_) return;
+  unread_bytes_ += size_of(arrival.tokens);
+  if (unread_bytes_ > options_.unread_bytes_max && !arrived_.empty()) overflow_ = true;
+  if (overflow_) return;  // poll() reports it; the consumer has been woken for what is already there
+  arrived_.push_back(std::move(arrival));
+  if (arrived_.size() == 1) wake_();
+}
+
+Progress Generation::poll() {
+  std::vector<Arrival> arrived;
+  bool overflow = false;
+  {
+    std::lock_guard lock(mutex_);
+    arrived.swap(arrived_);
+    unread_bytes_ = 0;
+    overflow = overflow_;
+  }
+  Progress progress;
+  for (Arrival& arrival : arrived) {
+    if (!progress.done) take(arrival, progress);
+  }
+  if (overflow && !progress.done) {
+    fail(overloaded_error("The answer was not read and has been given up.", std::chrono::seconds(1)), progress);
+  }
+  return progress;
+}
+
+void Generation::take(Arrival& arrival, Progress& progress) {
+  const uint32_t index = index_.at(arrival.tokens.id);
+  Choice& choice = choices_[index];
+  if (arrival.refusal || arrival.tokens.finish) choice.ended = true;
+  if (arrival.refusal) return fail(std::move(*arrival.refusal), progress);
+  if (choice.stream.finished()) return;
+  const std::optional<FinishReason> finish = arrival.tokens.finish;
+  if (finish == FinishReason::kError || finish == FinishReason::kCancelled) {
+    const StatusCode code = arrival.tokens.error_code == StatusCode::kOk ? StatusCode::kInternal : arrival.tokens.error_code;
+    const std::string& why = arrival.tokens.error;
+    return fail(from_status(Status(code, why.empty() ? "the request was ended by the node" : why)), progress);
+  }
+  note_times(choice, arrival);
+  if (index % request_.n == 0) {
+    uint32_t& cached = cached_tokens_[index / request_.n];
+    cached = std::max(cached, arrival.tokens.cached_prompt_tokens);
+  }
+  ChoiceDelta delta = choice.stream.push(arrival.tokens);
+  if (delta.finish) {
+    last_finish_ = *delta.finish;
+    if (!choice.ended) loop_.cancel(choice.id);  // a stop string: the node would go on
+    choice.ended = true;
+    progress.done = --unfinished_ == 0;
+  }
+  progress.updates.push_back({index, std::move(delta)});
+}
+
+void Generation::fail(ApiError error, Progress& progress) {
+  progress.failure = std::move(error);
+  progress.done = true;
+  cancel();
+}
+
+void Generation::note_times(Choice& choice, const Arrival& arrival) {
+  if (arrival.tokens.tokens.empty()) return;
+  if (!first_token_after_) first_token_after_ = arrival.at - started_;
+  if (options_.metrics != nullptr && choice.last_at != TimePoint{}) {
+    options_.metrics->token_gap(*request_.model, to_seconds(arrival.at - choice.last_at));
+  }
+  choice.last_at = arrival.at;
+}
+
+Usage Generation::usage() const {
+  Usage usage;
+  for (const PreparedPrompt& prompt : request_.prompts) usage.prompt_tokens += static_cast<uint32_t>(prompt.ids.size());
+  for (const uint32_t cached : cached_tokens_) usage.cached_tokens += cached;
+  for (const Choice& choice : choices_) usage.completion_tokens += choice.stream.completion_tokens();
+  return usage;
+}
+
+}  // namespace shoal

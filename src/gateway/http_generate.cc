@@ -1,0 +1,204 @@
+// The generating half of HttpSession: waits for tokens and for the client to go away at the same time.
+#include <poll.h>
+
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/detached.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "gateway/http_session.h"
+#include "gateway/strings.h"
+
+namespace shoal {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+constexpr Duration kAdmissionWait = std::chrono::milliseconds(500);  // a refusal within it is a status, not an event
+constexpr Duration kPollWithBytesWaiting = std::chrono::milliseconds(200);
+constexpr int kClientGone = 499;  // in logs and metrics only
+
+// Has the peer closed its side, even with bytes of a next request still unread?
+bool peer_closed(int fd) {
+  pollfd state{fd, POLLRDHUP, 0};
+  return poll(&state, 1, 0) > 0 && (state.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+// However the coroutine ends, also with the server: the nodes stop, and nothing wakes the connection any more.
+struct CancelAtExit {
+  std::shared_ptr<Generation> generation;
+  ~CancelAtExit() { generation->cancel(); }
+};
+
+}  // namespace
+
+HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastRequest& request) {
+  Service& service = shared_.service;
+  const TimePoint arrived = steady_now();
+  ApiResult<PreparedAnswer> prepared = ApiError();
+  auto prepare = [&]() -> Task<void> {
+    prepared = service.prepare(kind, request.body());
+    co_return;
+  };
+  co_await asio::co_spawn(shared_.work, prepare(), asio::use_awaitable);
+  if (!prepared.ok()) {
+    log_info("request id=", request_id_, " status=", prepared.error().http_status, " error=",
+             prepared.error().code.value_or("none"), " param=", prepared.error().param.value_or("none"));
+    if (prepared.error().http_status == 503) service.metrics().refused(prepared.error().code.value_or("unavailable"));
+    co_await send_reply(error_reply(prepared.error()), false);
+    co_return;
+  }
+  PreparedAnswer& answer = *prepared;
+  const ModelEntry& model = *answer.request.model;
+  RequestRecord record{.n = answer.request.n, .max_tokens = answer.request.request.max_tokens};
+  service.metrics().request_started(model);
+  auto wake = std::make_shared<Wake>(stream_.get_executor());
+  auto notify = [executor = stream_.get_executor(), wake] { asio::post(executor, [wake] { wake->raise(); }); };
+  auto started = service.start(std::move(answer.request), notify, shared_.config.unread_bytes_max);
+  if (!started.ok()) {
+    record.http_status = started.error().http_status;
+    co_await send_reply(error_reply(started.error()), false);
+  } else {
+    Generation& generation = **started;
+    const CancelAtExit guard{*started};
+    asio::co_spawn(stream_.get_executor(), watch_client(wake), asio::detached);
+    if (answer.stream) {
+      co_await answer_stream(answer, generation, wake, record);
+    } else {
+      co_await answer_whole(answer, generation, wake, record);
+    }
+    wake->finished = true;
+    error_code ignored;
+    stream_.socket().cancel(ignored);  // ends the watcher's wait
+    record.prompt_tokens = generation.usage().prompt_tokens;
+    record.completion_tokens = generation.usage().completion_tokens;
+    if (const auto first = generation.first_token_after()) record.first_token_s = to_seconds(*first);
+    if (record.http_status == 200) record.finish_reason = finish_reason_name(generation.last_finish());
+    record.total_s = to_seconds(steady_now() - arrived);
+    log_answer(answer, generation, record);
+  }
+  service.metrics().request_ended(model, record);
+}
+
+// Lives on its own until the answer ends: closing the connection takes effect within a step of the model.
+HttpSession::Task<void> HttpSession::watch_client(std::shared_ptr<Wake> wake) {
+  const auto self = shared_from_this();
+  asio::steady_timer pause(stream_.get_executor());
+  while (!wake->finished) {
+    auto [error] = co_await stream_.socket().async_wait(asio::socket_base::wait_read, kTuple);
+    if (wake->finished) break;
+    if (error || peer_closed(stream_.socket().native_handle())) {
+      wake->client_gone = true;
+      wake->raise();
+      break;
+    }
+    // Bytes of a next request make the socket readable for good; look again now and then instead.
+    pause.expires_after(kPollWithBytesWaiting);
+    co_await pause.async_wait(kTuple);
+  }
+}
+
+HttpSession::Task<void> HttpSession::sleep(std::shared_ptr<Wake> wake, Duration at_most) {
+  if (!wake->raised) {
+    wake->timer.expires_after(at_most);
+    co_await wake->timer.async_wait(kTuple);
+  }
+  wake->raised = false;
+}
+
+HttpSession::Task<void> HttpSession::answer_whole(PreparedAnswer& answer, Generation& generation,
+                                                  std::shared_ptr<Wake> wake, RequestRecord& record) {
+  AnswerCollector collector(generation.choices());
+  while (true) {
+    Progress progress = generation.poll();
+    if (wake->client_gone) {
+      record.http_status = kClientGone;
+      keep_alive_ = false;
+      co_return;
+    }
+    const bool done = progress.done;
+    if (progress.failure) {
+      record.http_status = progress.failure->http_status;
+      co_await send_reply(error_reply(*progress.failure), false);
+      co_return;
+    }
+    collector.push(std::move(progress));
+    if (done) break;
+    co_await sleep(wake, shared_.config.ping_interval);
+  }
+  if (!co_await send_reply({.body = collector.body(answer.head, generation)}, false)) record.http_status = kClientGone;
+}
+
+// Waits a moment for the router's first word, so that a refusal still becomes a status code.
+HttpSession::Task<Progress> HttpSession::first_progress(Generation& generation, std::shared_ptr<Wake> wake) {
+  Progress progress = generation.poll();
+  if (progress.updates.empty() && !progress.done) {
+    co_await sleep(wake, kAdmissionWait);
+    progress = generation.poll();
+  }
+  co_return progress;
+}
+
+HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Generation& generation,
+                                                   std::shared_ptr<Wake> wake, RequestRecord& record) {
+  Progress progress = co_await first_progress(generation, wake);
+  if (progress.failure) {
+    record.http_status = progress.failure->http_status;
+    co_await send_reply(error_reply(*progress.failure), false);
+    co_return;
+  }
+  if (http_1_0_) keep_alive_ = false;  // the end of the stream is the end of the connection
+  const AnswerStream events(answer.head, generation.choices());
+  std::string text;
+  events.begin(text);
+  std::string out = stream_head();
+  while (true) {
+    events.push(progress, generation, text);
+    if (!text.empty()) out += stream_frame(text);
+    text.clear();
+    if (progress.done && !http_1_0_) out += "0\r\n\r\n";
+    const bool sent = out.empty() || co_await send_bytes(out);
+    out.clear();
+    if (!sent || wake->client_gone) {
+      record.http_status = kClientGone;
+      keep_alive_ = false;
+      co_return;
+    }
+    if (progress.done) break;
+    co_await sleep(wake, shared_.config.ping_interval);
+    progress = generation.poll();
+    if (progress.updates.empty() && !progress.done && !wake->client_gone) AnswerStream::ping(text);
+  }
+  if (progress.failure) record.http_status = progress.failure->http_status;
+}
+
+std::string HttpSession::stream_head() const {
+  return absl::StrCat(http_1_0_ ? "HTTP/1.0" : "HTTP/1.1",
+                      " 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
+                      "X-Accel-Buffering: no\r\nX-Request-Id: ", request_id_, "\r\n",
+                      http_1_0_ ? "" : "Transfer-Encoding: chunked\r\n",
+                      keep_alive_ ? "" : "Connection: close\r\n", "\r\n");
+}
+
+std::string HttpSession::stream_frame(std::string_view data) const {
+  if (http_1_0_) return std::string(data);
+  return absl::StrFormat("%x\r\n", data.size()) + std::string(data) + "\r\n";
+}
+
+void HttpSession::log_answer(const PreparedAnswer& answer, const Generation& generation,
+                             const RequestRecord& record) const {
+  const Usage usage = generation.usage();
+  log_info("request id=", request_id_, " model=", generation.request().model->name, " status=", record.http_status,
+           " stream=", answer.stream ? 1 : 0, " prompt_tokens=", usage.prompt_tokens, " cached_tokens=",
+           usage.cached_tokens, " completion_tokens=", usage.completion_tokens, " ttft_ms=",
+           absl::StrFormat("%.1f", record.first_token_s < 0 ? 0 : record.first_token_s * 1e3), " total_ms=",
+           absl::StrFormat("%.1f", record.total_s * 1e3), " finish_reason=",
+           record.finish_reason.empty() ? "none" : str(record.finish_reason));
+}
+
+}  // namespace shoal

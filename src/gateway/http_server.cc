@@ -1,0 +1,138 @@
+#include "gateway/http_server.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "base/log.h"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/detached.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/local/stream_protocol.hpp"
+#include "boost/asio/strand.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "gateway/http_session.h"
+
+namespace shoal {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using asio::local::stream_protocol;
+using boost::system::error_code;
+
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+constexpr Duration kAcceptPause = std::chrono::milliseconds(100);  // after running out of file descriptors
+
+class Server final : public HttpServer {
+ public:
+  Server(const HttpServerConfig& config, Service& service)
+      : shared_{config, service, asio::thread_pool(config.work_threads)}, tcp_(io_), local_(io_) {}
+
+  ~Server() override {
+    io_.stop();
+    for (std::thread& thread : threads_) thread.join();
+    shared_.work.join();
+    if (local_.is_open()) unlink(shared_.config.unix_socket.c_str());
+  }
+
+  Status listen() {
+    RETURN_IF_ERROR(shared_.config.unix_socket.empty() ? listen_tcp() : listen_local());
+    for (uint32_t i = 0; i < shared_.config.io_threads; ++i) threads_.emplace_back([this] { io_.run(); });
+    return OkStatus();
+  }
+
+  std::string address() const override {
+    if (!shared_.config.unix_socket.empty()) return "unix:" + shared_.config.unix_socket;
+    const auto& host = shared_.config.host;
+    return absl::StrCat("http://", host.find(':') == std::string::npos ? host : "[" + host + "]", ":", port_);
+  }
+  uint16_t port() const override { return port_; }
+  uint32_t active_requests() const override { return shared_.active_requests.load(); }
+
+ private:
+  Status listen_tcp() {
+    const HttpServerConfig& config = shared_.config;
+    error_code error;
+    tcp::resolver resolver(io_);
+    const auto found = resolver.resolve(config.host, std::to_string(config.port),
+                                        tcp::resolver::passive | tcp::resolver::numeric_service, error);
+    if (error || found.empty()) return invalid_argument("--host ", config.host, ": ", error.message());
+    const tcp::endpoint endpoint = found.begin()->endpoint();
+    tcp_.open(endpoint.protocol(), error);
+    if (!error) tcp_.set_option(asio::socket_base::reuse_address(true), error);
+    if (!error) tcp_.bind(endpoint, error);
+    if (!error) tcp_.listen(asio::socket_base::max_listen_connections, error);
+    if (error) {
+      return unavailable("cannot listen on ", config.host, ":", config.port, ": ", error.message(),
+                         "; choose another --port or stop what uses it");
+    }
+    port_ = tcp_.local_endpoint(error).port();
+    asio::co_spawn(io_, accept(tcp_), asio::detached);
+    return OkStatus();
+  }
+
+  Status listen_local() {
+    const std::string& path = shared_.config.unix_socket;
+    if (path.size() > 100) return invalid_argument("--uds ", path, ": longer than a socket path may be");
+    std::error_code ignored;
+    if (std::filesystem::is_socket(path, ignored)) unlink(path.c_str());  // left behind by a process that was killed
+    error_code error;
+    local_.open(stream_protocol(), error);
+    if (!error) local_.bind(stream_protocol::endpoint(path), error);
+    if (!error) local_.listen(asio::socket_base::max_listen_connections, error);
+    if (error) return unavailable("cannot listen on ", path, ": ", error.message());
+    asio::co_spawn(io_, accept(local_), asio::detached);
+    return OkStatus();
+  }
+
+  template <typename Acceptor>
+  asio::awaitable<void> accept(Acceptor& acceptor) {
+    asio::steady_timer pause(io_);
+    while (true) {
+      const asio::any_io_executor strand = asio::make_strand(io_);
+      auto [error, socket] = co_await acceptor.async_accept(strand, kTuple);
+      if (error == asio::error::operation_aborted) co_return;
+      if (error) {
+        log_warning("a connection could not be accepted: ", error.message());
+        pause.expires_after(kAcceptPause);
+        co_await pause.async_wait(kTuple);
+        continue;
+      }
+      error_code ignored;
+      if constexpr (std::is_same_v<Acceptor, tcp::acceptor>) socket.set_option(tcp::no_delay(true), ignored);
+      auto session = std::make_shared<HttpSession>(HttpSession::Stream::socket_type(std::move(socket)), shared_);
+      asio::co_spawn(strand, run(std::move(session)), asio::detached);
+    }
+  }
+
+  static asio::awaitable<void> run(std::shared_ptr<HttpSession> session) {
+    try {
+      co_await session->run();
+    } catch (const std::exception& e) {  // out of memory at worst: this connection ends, the others go on
+      log_error("connection ended by ", e.what());
+    }
+  }
+
+  // The connections go (with the io_context's queue) before what they refer to: io_ is declared after shared_.
+  HttpShared shared_;
+  asio::io_context io_;
+  tcp::acceptor tcp_;
+  stream_protocol::acceptor local_;
+  uint16_t port_ = 0;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerConfig& config, Service& service) {
+  auto server = std::make_unique<Server>(config, service);
+  RETURN_IF_ERROR(server->listen());
+  return server;
+}
+
+}  // namespace shoal

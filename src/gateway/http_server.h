@@ -1,0 +1,43 @@
+// HTTP/1.1 in front of a Service: connections, limits, time-outs, streams.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "base/time.h"
+#include "gateway/service.h"
+
+namespace shoal {
+
+struct HttpServerConfig {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8080;              // 0: any free one
+  std::string unix_socket;           // path; used instead of host and port when not empty
+  uint32_t io_threads = 2;
+  uint32_t work_threads = 2;         // parse, render, tokenise
+  uint32_t connections_max = 10'000;
+  uint32_t header_bytes_max = 16 * 1024;
+  uint64_t body_bytes_max = 32ull << 20;
+  Duration idle_time_max = std::chrono::seconds(75);    // between requests of one connection
+  Duration header_time_max = std::chrono::seconds(10);
+  Duration body_idle_max = std::chrono::seconds(20);    // without a byte of the body
+  Duration body_time_max = std::chrono::seconds(300);
+  Duration write_time_max = std::chrono::seconds(30);   // a reader that takes nothing for so long is dropped
+  Duration ping_interval = std::chrono::seconds(15);    // comment in a silent stream
+  size_t unread_bytes_max = 4u << 20;                   // tokens kept for a paused stream
+};
+
+class HttpServer {
+ public:
+  // Listens and serves. `service` outlives the server. Unavailable if the address cannot be had.
+  static StatusOr<std::unique_ptr<HttpServer>> start(const HttpServerConfig& config, Service& service);
+  virtual ~HttpServer() = default;   // closes everything that is still open
+
+  virtual std::string address() const = 0;          // "http://127.0.0.1:8080" or "unix:/path"
+  virtual uint16_t port() const = 0;                // 0 for a unix socket
+  virtual uint32_t active_requests() const = 0;     // being read, answered or written
+};
+
+}  // namespace shoal

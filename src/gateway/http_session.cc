@@ -1,0 +1,241 @@
+#include "gateway/http_session.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/this_coro.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "boost/asio/write.hpp"
+#include "boost/beast/http/empty_body.hpp"
+#include "boost/beast/http/parser.hpp"
+#include "boost/beast/http/read.hpp"
+#include "boost/beast/http/write.hpp"
+#include "gateway/strings.h"
+
+namespace shoal {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using boost::system::error_code;
+using Parser = http::request_parser<http::string_body>;
+
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+constexpr size_t kRequestIdBytesMax = 128;
+constexpr Duration kLingerTime = std::chrono::seconds(2);
+constexpr size_t kLingerBytesMax = 64u << 20;
+
+std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
+
+ApiError bad_http(int status, std::string message, const char* code) {
+  return {.http_status = status, .type = "invalid_request_error", .message = std::move(message), .code = code};
+}
+
+ApiError error_for(error_code error, const HttpServerConfig& config) {
+  if (error == http::error::header_limit) {
+    return bad_http(431, absl::StrCat("The request's headers are longer than ", config.header_bytes_max, " bytes."),
+                    "headers_too_large");
+  }
+  if (error == http::error::body_limit) {
+    return bad_http(413, absl::StrCat("The request's body is longer than ", config.body_bytes_max, " bytes."),
+                    "request_too_large");
+  }
+  return bad_http(400, "This is not a valid HTTP request: " + error.message() + ".", "invalid_http");
+}
+
+bool is_json_type(std::string_view content_type) {
+  const std::string_view type = trimmed(content_type.substr(0, content_type.find(';')));
+  return type.empty() || equal_ignoring_case(type, "application/json") ||
+         (type.starts_with("application/") && type.ends_with("+json"));
+}
+
+std::string request_id_of(std::string_view given) {
+  const bool usable = !given.empty() && given.size() <= kRequestIdBytesMax &&
+                      std::all_of(given.begin(), given.end(), [](char c) { return c > ' ' && c < 0x7f; });
+  return usable ? std::string(given) : "req-" + mint_id();
+}
+
+}  // namespace
+
+HttpSession::HttpSession(Stream::socket_type socket, HttpShared& shared) : stream_(std::move(socket)), shared_(shared) {
+  shared_.connections.fetch_add(1);
+  shared_.service.metrics().connections(1);
+}
+
+HttpSession::~HttpSession() {
+  shared_.connections.fetch_sub(1);
+  shared_.service.metrics().connections(-1);
+}
+
+HttpSession::Task<void> HttpSession::run() {
+  if (shared_.connections.load() > shared_.config.connections_max) {
+    request_id_ = "req-" + mint_id();
+    co_await refuse(overloaded_error("The server is at its limit of connections.", std::chrono::seconds(1)));
+    co_return;
+  }
+  while (keep_alive_) {
+    if (!co_await wait_for_first_byte()) break;
+    shared_.active_requests.fetch_add(1);
+    BeastRequest request;
+    const Read read = co_await read_request(request);
+    if (read == Read::kRequest) co_await answer(request);
+    shared_.active_requests.fetch_sub(1);
+    if (read != Read::kRequest || write_failed_) break;
+  }
+  error_code ignored;
+  stream_.socket().shutdown(asio::socket_base::shutdown_send, ignored);
+}
+
+// Idle between requests: allowed for longer than a started header may take.
+HttpSession::Task<bool> HttpSession::wait_for_first_byte() {
+  if (buffer_.size() > 0) co_return true;  // the next request of a pipeline
+  stream_.expires_after(shared_.config.idle_time_max);
+  auto [error, count] = co_await stream_.async_read_some(buffer_.prepare(4096), kTuple);
+  if (error) co_return false;
+  buffer_.commit(count);
+  co_return true;
+}
+
+HttpSession::Task<HttpSession::Read> HttpSession::read_request(BeastRequest& request) {
+  Parser parser;
+  parser.header_limit(shared_.config.header_bytes_max);
+  parser.body_limit(shared_.config.body_bytes_max);
+  request_id_ = "req-" + mint_id();
+  stream_.expires_after(shared_.config.header_time_max);
+  auto [error, count] = co_await http::async_read_header(stream_, buffer_, parser, kTuple);
+  (void)count;
+  if (error == http::error::end_of_stream || error == beast::error::timeout || error == asio::error::connection_reset) {
+    co_return Read::kClosed;
+  }
+  if (error) {
+    co_await refuse(error_for(error, shared_.config));
+    co_return Read::kRefused;
+  }
+  const auto& head = parser.get();
+  request_id_ = request_id_of(view(head["X-Request-Id"]));
+  http_1_0_ = head.version() < 11;
+  keep_alive_ = head.keep_alive() && !shared_.service.draining();
+  if (equal_ignoring_case(view(head[http::field::expect]), "100-continue")) {
+    co_await send_bytes("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  const Read read = co_await read_body(&parser);
+  if (read == Read::kRequest) request = parser.release();
+  co_return read;
+}
+
+// Every read must bring something within body_idle_max, and all of it within body_time_max.
+HttpSession::Task<HttpSession::Read> HttpSession::read_body(void* opaque) {
+  Parser& parser = *static_cast<Parser*>(opaque);
+  const TimePoint until = steady_now() + shared_.config.body_time_max;
+  while (!parser.is_done()) {
+    const Duration left = until - steady_now();
+    if (left <= Duration(0)) co_return Read::kClosed;
+    stream_.expires_after(std::min(left, shared_.config.body_idle_max));
+    auto [error, count] = co_await http::async_read_some(stream_, buffer_, parser, kTuple);
+    (void)count;
+    if (error == beast::error::timeout || error == asio::error::connection_reset || error == http::error::partial_message) {
+      co_return Read::kClosed;
+    }
+    if (error) {
+      co_await refuse(error_for(error, shared_.config));
+      co_return Read::kRefused;
+    }
+  }
+  co_return Read::kRequest;
+}
+
+HttpSession::Task<void> HttpSession::answer(const BeastRequest& request) {
+  Service& service = shared_.service;
+  const std::string method(view(request.method_string()));
+  const std::string target(view(request.target()));
+  const bool head_only = method == "HEAD";
+  auto routed = service.route(method, target);
+  const Route* route = std::get_if<Route>(&routed);
+  if ((route == nullptr || !route->open) &&
+      !service.authorized(view(request[http::field::authorization]), view(request["X-Api-Key"]))) {
+    co_await send_reply(error_reply({.http_status = 401, .type = "authentication_error",
+                                     .message = "A valid API key is needed: send 'Authorization: Bearer KEY'.",
+                                     .code = "invalid_api_key"}), head_only);
+    co_return;
+  }
+  if (route == nullptr) {
+    co_await send_reply(std::move(std::get<HttpReply>(routed)), head_only);
+    co_return;
+  }
+  if (method == "POST" && !is_json_type(view(request[http::field::content_type]))) {
+    ApiError error = bad_http(415, "The body must be JSON: send 'Content-Type: application/json'.", "unsupported_media_type");
+    co_await send_reply(error_reply(error), head_only);
+    co_return;
+  }
+  if (route->endpoint == Endpoint::kChat) co_return co_await generate(AnswerKind::kChat, request);
+  if (route->endpoint == Endpoint::kCompletions) co_return co_await generate(AnswerKind::kCompletion, request);
+  HttpReply reply;
+  if (method == "POST") {  // tokenising may take a while: not on a thread that moves other clients' bytes
+    auto task = [&]() -> Task<HttpReply> { co_return service.reply(*route, request.body()); };
+    reply = co_await asio::co_spawn(shared_.work, task(), asio::use_awaitable);
+  } else {
+    reply = service.reply(*route, "");
+  }
+  co_await send_reply(std::move(reply), head_only);
+}
+
+HttpSession::Task<void> HttpSession::refuse(ApiError error) {
+  keep_alive_ = false;
+  co_await send_reply(error_reply(error), false);
+  co_await linger();
+}
+
+// Closing while the client still sends would reset the connection and take the answer with it: read a while longer.
+HttpSession::Task<void> HttpSession::linger() {
+  error_code ignored;
+  stream_.socket().shutdown(asio::socket_base::shutdown_send, ignored);
+  stream_.expires_after(kLingerTime);
+  std::string sink(64 * 1024, '\0');
+  for (size_t total = 0; total < kLingerBytesMax;) {
+    auto [error, count] = co_await stream_.async_read_some(asio::buffer(sink), kTuple);
+    if (error) break;
+    total += count;
+  }
+}
+
+HttpSession::Task<bool> HttpSession::send_reply(HttpReply reply, bool head_only) {
+  http::response<http::string_body> response;
+  response.result(static_cast<unsigned>(reply.status));
+  response.version(http_1_0_ ? 10 : 11);
+  if (reply.status != 204) response.set(http::field::content_type, reply.content_type);
+  response.set("X-Request-Id", request_id_);
+  for (const auto& [name, value] : reply.headers) response.set(name, value);
+  if (shared_.service.draining()) keep_alive_ = false;
+  response.keep_alive(keep_alive_);
+  response.content_length(reply.status == 204 ? boost::optional<std::uint64_t>(boost::none)
+                                              : boost::optional<std::uint64_t>(reply.body.size()));
+  if (!head_only) response.body() = std::move(reply.body);
+  stream_.expires_after(shared_.config.write_time_max);
+  http::serializer<false, http::string_body> serializer(response);
+  error_code error;
+  if (head_only) {
+    auto [e, count] = co_await http::async_write_header(stream_, serializer, kTuple);
+    error = e;
+  } else {
+    auto [e, count] = co_await http::async_write(stream_, serializer, kTuple);
+    error = e;
+  }
+  shared_.service.metrics().http_request("all", reply.status);
+  if (error) write_failed_ = true;
+  co_return !error;
+}
+
+HttpSession::Task<bool> HttpSession::send_bytes(const std::string& bytes) {
+  stream_.expires_after(shared_.config.write_time_max);
+  auto [error, count] = co_await asio::async_write(stream_, asio::buffer(bytes), kTuple);
+  (void)count;
+  if (error == beast::error::timeout) shared_.service.metrics().streams_dropped();
+  if (error) write_failed_ = true;
+  co_return !error;
+}
+
+}  // namespace shoal

@@ -1,0 +1,88 @@
+// One connection: a coroutine on its own strand that reads requests and writes answers until somebody is done.
+// Internal to the gateway; pulls in Beast.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "boost/asio/any_io_executor.hpp"
+#include "boost/asio/awaitable.hpp"
+#include "boost/asio/generic/stream_protocol.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "boost/asio/thread_pool.hpp"
+#include "boost/beast/core/basic_stream.hpp"
+#include "boost/beast/core/flat_buffer.hpp"
+#include "boost/beast/http/message.hpp"
+#include "boost/beast/http/string_body.hpp"
+#include "gateway/http_server.h"
+
+namespace shoal {
+
+// What all connections of a server share.
+struct HttpShared {
+  const HttpServerConfig config;
+  Service& service;
+  boost::asio::thread_pool work;
+  std::atomic<uint32_t> connections{0};
+  std::atomic<uint32_t> active_requests{0};
+};
+
+class HttpSession : public std::enable_shared_from_this<HttpSession> {
+ public:
+  using Protocol = boost::asio::generic::stream_protocol;
+  using Stream = boost::beast::basic_stream<Protocol, boost::asio::any_io_executor>;
+  using BeastRequest = boost::beast::http::request<boost::beast::http::string_body>;
+  template <typename T>
+  using Task = boost::asio::awaitable<T>;
+
+  // `socket` runs on a strand of its own.
+  HttpSession(Stream::socket_type socket, HttpShared& shared);
+  ~HttpSession();
+
+  Task<void> run();
+
+ private:
+  enum class Read { kRequest, kClosed, kRefused };  // kRefused: an error was answered, close
+
+  // A consumer asleep on the strand, to be woken from any thread.
+  struct Wake {
+    explicit Wake(const boost::asio::any_io_executor& executor) : timer(executor) {}
+    boost::asio::steady_timer timer;
+    bool raised = false;  // strand only, as is the next
+    bool client_gone = false;
+    bool finished = false;
+    void raise() {
+      raised = true;
+      timer.cancel();
+    }
+  };
+
+  Task<Read> read_request(BeastRequest& request);
+  Task<Read> read_body(void* parser);
+  Task<bool> wait_for_first_byte();
+  Task<void> answer(const BeastRequest& request);
+  Task<void> generate(AnswerKind kind, const BeastRequest& request);
+  Task<void> answer_whole(PreparedAnswer& answer, Generation& generation, std::shared_ptr<Wake> wake, RequestRecord& record);
+  Task<void> answer_stream(PreparedAnswer& answer, Generation& generation, std::shared_ptr<Wake> wake, RequestRecord& record);
+  Task<Progress> first_progress(Generation& generation, std::shared_ptr<Wake> wake);
+  Task<void> watch_client(std::shared_ptr<Wake> wake);
+  Task<void> sleep(std::shared_ptr<Wake> wake, Duration at_most);
+  Task<bool> send_reply(HttpReply reply, bool head_only);
+  Task<bool> send_bytes(const std::string& bytes);  // false: the client is gone or does not read
+  Task<void> linger();
+  Task<void> refuse(ApiError error);                // answers and marks the connection for closing
+  std::string stream_head() const;
+  std::string stream_frame(std::string_view data) const;
+  void log_answer(const PreparedAnswer& answer, const Generation& generation, const RequestRecord& record) const;
+
+  Stream stream_;
+  HttpShared& shared_;
+  boost::beast::flat_buffer buffer_;
+  std::string request_id_;
+  bool http_1_0_ = false;
+  bool keep_alive_ = true;
+  bool write_failed_ = false;
+};
+
+}  // namespace shoal

@@ -1,0 +1,295 @@
+#include "gateway/metrics.h"
+
+#include <map>
+#include <mutex>
+#include <sstream>
+
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+#include "prometheus/text_serializer.h"
+
+namespace shoal {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using Buckets = Histogram::BucketBoundaries;
+
+// The bucket boundaries of the boards that read the vllm: names.
+const Buckets kFirstTokenBuckets = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                                    1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
+const Buckets kTokenGapBuckets = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+                                  0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
+const Buckets kRequestBuckets = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,  15,  20,
+                                 30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+const Buckets kChoiceBuckets = {1, 2, 5, 10, 20};
+
+// 1, 2, 5, 10, 20, 50 ... up to `max`.
+Buckets decades(uint32_t max) {
+  Buckets out;
+  for (double decade = 1; decade <= max; decade *= 10) {
+    for (const double step : {1.0, 2.0, 5.0}) {
+      if (decade * step <= max) out.push_back(decade * step);
+    }
+  }
+  return out;
+}
+
+// The series of one model; made at its first request so that a thousand idle models do not fill the page.
+struct ModelSeries {
+  Gauge* inflight;
+  Histogram* first_token;
+  Histogram* token_gap;
+  Histogram* token_gap_old;
+  Histogram* token_time;
+  Histogram* total;
+  Histogram* decode;
+  Histogram* prompt_tokens;
+  Histogram* generation_tokens;
+  Histogram* choices;
+  Histogram* max_tokens;
+};
+
+// A family whose values are read from the nodes' reports when the page is made.
+prometheus::MetricFamily reported(std::string name, std::string help, prometheus::MetricType type) {
+  prometheus::MetricFamily family;
+  family.name = std::move(name);
+  family.help = std::move(help);
+  family.type = type;
+  return family;
+}
+
+void add(prometheus::MetricFamily& family, std::vector<prometheus::ClientMetric::Label> labels, double value) {
+  prometheus::ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.counter.value = metric.gauge.value = value;
+  family.metric.push_back(std::move(metric));
+}
+
+}  // namespace
+
+struct Metrics::State {
+  explicit State(const std::vector<ModelEntry>& entries) : models(entries) {}
+
+  Family<Histogram>& histogram(const char* name, const char* help) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
+  }
+  Family<Counter>& counter(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+  }
+  Family<Gauge>& gauge(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+  }
+
+  ModelSeries& series(const ModelEntry& model);
+
+  const std::vector<ModelEntry>& models;
+  prometheus::Registry registry;
+  std::mutex mutex;
+  std::map<ModelId, ModelSeries> per_model;  // guarded by mutex; entries stay where they are
+
+  Family<Histogram>& first_token = histogram("vllm:time_to_first_token_seconds", "Arrival to first token.");
+  Family<Histogram>& token_gap = histogram("vllm:inter_token_latency_seconds", "Between deliveries of one choice.");
+  Family<Histogram>& token_gap_old = histogram("vllm:time_per_output_token_seconds", "As inter_token_latency_seconds.");
+  Family<Histogram>& token_time =
+      histogram("vllm:request_time_per_output_token_seconds", "Mean time per token after the first.");
+  Family<Histogram>& total = histogram("vllm:e2e_request_latency_seconds", "Arrival to the end of the answer.");
+  Family<Histogram>& decode = histogram("vllm:request_decode_time_seconds", "First token to the end of the answer.");
+  Family<Histogram>& prompt_tokens = histogram("vllm:request_prompt_tokens", "Prompt length in tokens.");
+  Family<Histogram>& generation_tokens = histogram("vllm:request_generation_tokens", "Answer length in tokens.");
+  Family<Histogram>& choices = histogram("vllm:request_params_n", "Choices asked for.");
+  Family<Histogram>& max_tokens = histogram("vllm:request_params_max_tokens", "max_tokens asked for.");
+  Family<Counter>& success = counter("vllm:request_success_total", "Answers by how they ended.");
+  Family<Counter>& requests = counter("shoal_requests_total", "Generation requests by model and HTTP status.");
+  Family<Counter>& http = counter("shoal_http_requests_total", "HTTP requests by route and status.");
+  Family<Counter>& rejections = counter("shoal_admission_rejections_total", "Requests refused before any work.");
+  Family<Gauge>& inflight = gauge("shoal_inflight_requests", "Generation requests under way.");
+  Gauge& connections = gauge("shoal_http_connections", "Open client connections.").Add({});
+  Counter& disconnects =
+      counter("shoal_client_disconnects_total", "Clients that went away before their answer ended.").Add({});
+  Counter& dropped = counter("shoal_slow_readers_dropped_total", "Streams given up because nobody read them.").Add({});
+};
+
+ModelSeries& Metrics::State::series(const ModelEntry& model) {
+  std::lock_guard lock(mutex);
+  const auto known = per_model.find(model.id);
+  if (known != per_model.end()) return known->second;
+  const prometheus::Labels labels = {{"model_name", model.name}};
+  const Buckets tokens = decades(model.max_model_len);
+  const ModelSeries made = {
+      .inflight = &inflight.Add(labels),
+      .first_token = &first_token.Add(labels, kFirstTokenBuckets),
+      .token_gap = &token_gap.Add(labels, kTokenGapBuckets),
+      .token_gap_old = &token_gap_old.Add(labels, kTokenGapBuckets),
+      .token_time = &token_time.Add(labels, kTokenGapBuckets),
+      .total = &total.Add(labels, kRequestBuckets),
+      .decode = &decode.Add(labels, kRequestBuckets),
+      .prompt_tokens = &prompt_tokens.Add(labels, tokens),
+      .generation_tokens = &generation_tokens.Add(labels, tokens),
+      .choices = &choices.Add(labels, kChoiceBuckets),
+      .max_tokens = &max_tokens.Add(labels, tokens),
+  };
+  return per_model.emplace(model.id, made).first->second;
+}
+
+Metrics::Metrics(const std::vector<ModelEntry>& models) : state_(std::make_unique<State>(models)) {}
+Metrics::~Metrics() = default;
+
+void Metrics::request_started(const ModelEntry& model) { state_->series(model).inflight->Increment(); }
+
+void Metrics::request_ended(const ModelEntry& model, const RequestRecord& record) {
+  ModelSeries& series = state_->series(model);
+  series.inflight->Decrement();
+  state_->requests.Add({{"model", model.name}, {"code", std::to_string(record.http_status)}}).Increment();
+  if (record.http_status == 499) state_->disconnects.Increment();
+  if (record.finish_reason.empty()) return;
+  state_->success.Add({{"model_name", model.name}, {"finished_reason", std::string(record.finish_reason)}}).Increment();
+  series.total->Observe(record.total_s);
+  series.prompt_tokens->Observe(record.prompt_tokens);
+  series.generation_tokens->Observe(record.completion_tokens);
+  series.choices->Observe(record.n);
+  series.max_tokens->Observe(record.max_tokens);
+  if (record.first_token_s < 0) return;
+  series.first_token->Observe(record.first_token_s);
+  series.decode->Observe(record.total_s - record.first_token_s);
+  if (record.completion_tokens > 1) {
+    series.token_time->Observe((record.total_s - record.first_token_s) / (record.completion_tokens - 1));
+  }
+}
+
+void Metrics::token_gap(const ModelEntry& model, double seconds) {
+  ModelSeries& series = state_->series(model);
+  series.token_gap->Observe(seconds);
+  series.token_gap_old->Observe(seconds);
+}
+
+void Metrics::refused(std::string_view reason) {
+  state_->rejections.Add({{"reason", std::string(reason)}}).Increment();
+}
+
+void Metrics::http_request(std::string_view route, int status) {
+  state_->http.Add({{"route", std::string(route)}, {"code", std::to_string(status)}}).Increment();
+}
+
+void Metrics::connections(int64_t change) { state_->connections.Increment(static_cast<double>(change)); }
+void Metrics::streams_dropped() { state_->dropped.Increment(); }
+
+namespace {
+
+using prometheus::MetricType;
+
+// One row per series that comes from ModelStatus; summed over the nodes that serve the model.
+struct ReportedSeries {
+  const char* name;
+  const char* help;
+  MetricType type;
+  double (*value)(const ModelStatus&);
+};
+
+constexpr ReportedSeries kModelSeries[] = {
+    {"vllm:num_requests_running", "Sequences in the running batch.", MetricType::Gauge,
+     [](const ModelStatus& m) -> double { return m.running; }},
+    {"vllm:num_requests_waiting", "Sequences waiting for their first step.", MetricType::Gauge,
+     [](const ModelStatus& m) -> double { return m.waiting; }},
+    {"vllm:prompt_tokens_total", "Prompt tokens processed.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.prompt_tokens); }},
+    {"vllm:generation_tokens_total", "Tokens generated.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.generated_tokens); }},
+    {"vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.prefix_queries); }},
+    {"vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.prefix_hits); }},
+    {"vllm:num_preemptions_total", "Sequences preempted and recomputed.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.preemptions); }},
+    {"shoal_steps_total", "Forward passes.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.steps); }},
+    {"shoal_model_loads_total", "Times the model was made resident.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.loads); }},
+    {"shoal_model_weight_bytes", "Weights on devices.", MetricType::Gauge,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.weight_bytes); }},
+    {"shoal_model_kv_bytes", "KV blocks held by sequences or the prefix cache.", MetricType::Gauge,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.kv_bytes_used); }},
+    {"shoal_model_kv_active_bytes", "KV blocks held by sequences.", MetricType::Gauge,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.kv_bytes_active); }},
+};
+
+void add_device_series(const RouterSnapshot& nodes, std::vector<prometheus::MetricFamily>& out) {
+  auto bytes = reported("shoal_device_memory_bytes", "Device memory by kind.", MetricType::Gauge);
+  for (const auto& [id, status] : nodes.nodes) {
+    const std::string node = std::to_string(id.value);
+    uint64_t weights = 0;
+    uint64_t kv = 0;
+    for (const ModelStatus& model : status.models) {
+      weights += model.weight_bytes;
+      kv += model.kv_bytes_used;
+    }
+    add(bytes, {{"node", node}, {"kind", "total"}}, static_cast<double>(status.device_bytes));
+    add(bytes, {{"node", node}, {"kind", "free"}}, static_cast<double>(status.device_bytes_free));
+    add(bytes, {{"node", node}, {"kind", "weights"}}, static_cast<double>(weights));
+    add(bytes, {{"node", node}, {"kind", "kv"}}, static_cast<double>(kv));
+  }
+  out.push_back(std::move(bytes));
+}
+
+// Share of the memory that KV blocks could take (all but weights) which sequences of the model hold, 0..1.
+double kv_usage(const NodeStatus& node, const ModelStatus& model) {
+  uint64_t weights = 0;
+  for (const ModelStatus& other : node.models) weights += other.weight_bytes;
+  if (node.device_bytes <= weights) return 0;
+  return static_cast<double>(model.kv_bytes_active) / static_cast<double>(node.device_bytes - weights);
+}
+
+void add_model_series(const std::vector<ModelEntry>& models, const RouterSnapshot& nodes,
+                      std::vector<prometheus::MetricFamily>& out) {
+  std::map<ModelId, std::vector<std::pair<const NodeStatus*, const ModelStatus*>>> where;
+  for (const auto& [id, status] : nodes.nodes) {
+    for (const ModelStatus& model : status.models) where[model.model].emplace_back(&status, &model);
+  }
+  for (const ReportedSeries& series : kModelSeries) {
+    auto family = reported(series.name, series.help, series.type);
+    for (const ModelEntry& entry : models) {
+      double sum = 0;
+      for (const auto& [node, model] : where[entry.id]) sum += series.value(*model);
+      add(family, {{"model_name", entry.name}}, sum);
+    }
+    out.push_back(std::move(family));
+  }
+  auto usage = reported("vllm:kv_cache_usage_perc", "Share of the KV memory in use by sequences, 0 to 1.", MetricType::Gauge);
+  auto state = reported("shoal_model_state", "1 for the state each model is in on each node.", MetricType::Gauge);
+  for (const ModelEntry& entry : models) {
+    double most = 0;
+    for (const auto& [node, model] : where[entry.id]) most = std::max(most, kv_usage(*node, *model));
+    add(usage, {{"model_name", entry.name}}, most);
+  }
+  for (const auto& [id, status] : nodes.nodes) {
+    for (const ModelStatus& model : status.models) {
+      if (model.model.value >= models.size()) continue;
+      add(state, {{"model", models[model.model.value].name}, {"node", std::to_string(id.value)},
+                  {"state", std::string(model_state_name(model.state))}}, 1);
+    }
+  }
+  auto old_usage = usage;
+  old_usage.name = "vllm:gpu_cache_usage_perc";
+  out.push_back(std::move(usage));
+  out.push_back(std::move(old_usage));
+  out.push_back(std::move(state));
+}
+
+}  // namespace
+
+std::string Metrics::text(const RouterSnapshot& nodes, size_t live_requests) const {
+  std::vector<prometheus::MetricFamily> families = state_->registry.Collect();
+  auto live = reported("shoal_routed_requests", "Choices accepted by the router and not ended.", MetricType::Gauge);
+  add(live, {}, static_cast<double>(live_requests));
+  families.push_back(std::move(live));
+  add_model_series(state_->models, nodes, families);
+  add_device_series(nodes, families);
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace shoal

@@ -1,0 +1,190 @@
+#include "gateway/openai_body.h"
+
+#include <algorithm>
+
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+Json byte_list(const std::string& bytes) {
+  Json list = Json::array();
+  for (const char c : bytes) list.push_back(static_cast<unsigned char>(c));
+  return list;
+}
+
+Json chat_token(const TokenPiece& token, float logprob) {
+  return {{"token", token.text}, {"logprob", logprob}, {"bytes", byte_list(token.bytes)}};
+}
+
+Json chat_logprobs(const std::vector<ScoredPiece>& pieces) {
+  Json content = Json::array();
+  for (const ScoredPiece& piece : pieces) {
+    Json entry = chat_token(piece.token, piece.logprob.value_or(0.0f));
+    entry["top_logprobs"] = Json::array();
+    for (const auto& [token, logprob] : piece.top) entry["top_logprobs"].push_back(chat_token(token, logprob));
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+Json completion_logprobs(const std::vector<ScoredPiece>& pieces) {
+  Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
+  for (const ScoredPiece& piece : pieces) {
+    tokens.push_back(piece.token.text);
+    offsets.push_back(piece.text_offset);
+    if (!piece.logprob) {
+      logprobs.push_back(nullptr);
+      tops.push_back(nullptr);
+      continue;
+    }
+    logprobs.push_back(*piece.logprob);
+    // The sampled token is always among them. Of two tokens with one spelling the likelier (first) is kept.
+    Json top = Json::object();
+    for (const auto& [token, logprob] : piece.top) top.emplace(token.text, logprob);
+    top.emplace(piece.token.text, *piece.logprob);
+    tops.push_back(std::move(top));
+  }
+  return {{"tokens", std::move(tokens)}, {"token_logprobs", std::move(logprobs)}, {"top_logprobs", std::move(tops)},
+          {"text_offset", std::move(offsets)}};
+}
+
+Json usage_json(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+}
+
+Json chunk(const AnswerHead& head, Json choices) {
+  const char* object = head.kind == AnswerKind::kChat ? "chat.completion.chunk" : "text_completion";
+  Json out = {{"id", head.id}, {"object", object}, {"created", head.created}, {"model", head.model},
+              {"choices", std::move(choices)}};
+  if (head.include_usage) out["usage"] = nullptr;
+  return out;
+}
+
+std::string chat_chunk(const AnswerHead& head, uint32_t choice, Json delta, Json logprobs, Json finish_reason) {
+  return dump_json(chunk(head, Json::array({{{"index", choice}, {"delta", std::move(delta)},
+                                             {"logprobs", std::move(logprobs)},
+                                             {"finish_reason", std::move(finish_reason)}}})));
+}
+
+std::string completion_chunk(const AnswerHead& head, uint32_t choice, std::string text, Json logprobs,
+                             Json finish_reason) {
+  return dump_json(chunk(head, Json::array({{{"index", choice}, {"text", std::move(text)},
+                                             {"logprobs", std::move(logprobs)},
+                                             {"finish_reason", std::move(finish_reason)}}})));
+}
+
+const ModelStatus* status_on(const NodeStatus& node, ModelId model) {
+  for (const ModelStatus& status : node.models) {
+    if (status.model == model) return &status;
+  }
+  return nullptr;
+}
+
+// The best state any node has the model in: loaded before loading before the rest.
+Json state_json(const ModelEntry& model, const RouterSnapshot& nodes) {
+  const ModelStatus* best = nullptr;
+  const auto rank = [](const ModelStatus* status) {
+    if (status == nullptr) return 0;
+    switch (status->state) {
+      case ModelState::kLoaded: return 4;
+      case ModelState::kLoading: return 3;
+      case ModelState::kUnloaded: return 2;
+      case ModelState::kFailed: return 1;
+    }
+    return 0;
+  };
+  for (const auto& [id, node] : nodes.nodes) {
+    const ModelStatus* status = status_on(node, model.id);
+    if (rank(status) > rank(best)) best = status;
+  }
+  if (best == nullptr) return {{"value", "unloaded"}};
+  Json out = {{"value", std::string(model_state_name(best->state))}};
+  if (best->state == ModelState::kLoading) out["progress"] = best->progress;
+  if (best->state == ModelState::kFailed) out["error"] = best->error;
+  return out;
+}
+
+Json model_json(const ModelEntry& model, const RouterSnapshot& nodes) {
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", model.created_unix_seconds},
+          {"owned_by", "shoal"},
+          {"aliases", model.aliases},
+          {"max_model_len", context_limit(model, nodes)},
+          {"status", state_json(model, nodes)},
+          {"meta", {{"architecture", model.architecture}, {"n_params", model.parameter_count},
+                    {"size", model.weight_bytes}, {"n_vocab", model.vocab_size},
+                    {"n_ctx_train", model.max_model_len}}}};
+}
+
+}  // namespace
+
+std::string answer_body(const AnswerHead& head, const std::vector<CollectedChoice>& choices, bool logprobs,
+                        const Usage& usage) {
+  Json list = Json::array();
+  for (uint32_t i = 0; i < choices.size(); ++i) {
+    const CollectedChoice& choice = choices[i];
+    Json item = {{"index", i}, {"finish_reason", std::string(choice.finish_reason)}, {"logprobs", nullptr}};
+    if (head.kind == AnswerKind::kChat) {
+      item["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+      if (logprobs) item["logprobs"] = chat_logprobs(choice.pieces);
+    } else {
+      item["text"] = choice.text;
+      if (logprobs) item["logprobs"] = completion_logprobs(choice.pieces);
+    }
+    list.push_back(std::move(item));
+  }
+  return dump_json({{"id", head.id},
+                    {"object", head.kind == AnswerKind::kChat ? "chat.completion" : "text_completion"},
+                    {"created", head.created},
+                    {"model", head.model},
+                    {"choices", std::move(list)},
+                    {"usage", usage_json(usage)}});
+}
+
+std::string role_chunk(const AnswerHead& head, uint32_t choice) {
+  return chat_chunk(head, choice, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+}
+
+std::string delta_chunk(const AnswerHead& head, uint32_t choice, const ChoiceDelta& delta) {
+  if (head.kind == AnswerKind::kChat) {
+    return chat_chunk(head, choice, {{"content", delta.text}},
+                      delta.pieces.empty() ? Json(nullptr) : chat_logprobs(delta.pieces), nullptr);
+  }
+  return completion_chunk(head, choice, delta.text,
+                          delta.pieces.empty() ? Json(nullptr) : completion_logprobs(delta.pieces), nullptr);
+}
+
+std::string finish_chunk(const AnswerHead& head, uint32_t choice, std::string_view reason) {
+  if (head.kind == AnswerKind::kChat) return chat_chunk(head, choice, Json::object(), nullptr, std::string(reason));
+  return completion_chunk(head, choice, "", nullptr, std::string(reason));
+}
+
+std::string usage_chunk(const AnswerHead& head, const Usage& usage) {
+  Json out = chunk(head, Json::array());
+  out["usage"] = usage_json(usage);
+  return dump_json(out);
+}
+
+std::string models_body(const std::vector<ModelEntry>& models, const RouterSnapshot& nodes) {
+  Json list = Json::array();
+  for (const ModelEntry& model : models) list.push_back(model_json(model, nodes));
+  return dump_json({{"object", "list"}, {"data", std::move(list)}});
+}
+
+std::string model_body(const ModelEntry& model, const RouterSnapshot& nodes) { return dump_json(model_json(model, nodes)); }
+
+uint32_t context_limit(const ModelEntry& model, const RouterSnapshot& nodes) {
+  uint32_t limit = model.max_model_len;
+  for (const auto& [id, node] : nodes.nodes) {
+    const ModelStatus* status = status_on(node, model.id);
+    if (status != nullptr && status->max_model_len != 0) limit = std::min(limit, status->max_model_len);
+  }
+  return limit;
+}
+
+}  // namespace shoal

@@ -1,0 +1,48 @@
+// The answers' JSON: complete bodies and stream chunks, exactly as OpenAI's clients expect them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gateway/catalog.h"
+#include "gateway/generation.h"
+#include "gateway/router_loop.h"
+
+namespace shoal {
+
+enum class AnswerKind { kChat, kCompletion };
+
+// What every chunk of one answer repeats.
+struct AnswerHead {
+  AnswerKind kind = AnswerKind::kChat;
+  std::string id;             // "chatcmpl-..." or "cmpl-..."
+  int64_t created = 0;        // seconds since 1970
+  std::string model;          // as the client named it
+  bool include_usage = false;
+};
+
+// One choice, collected for an answer that is not streamed.
+struct CollectedChoice {
+  std::string text;
+  std::vector<ScoredPiece> pieces;
+  std::string_view finish_reason;
+};
+
+std::string answer_body(const AnswerHead& head, const std::vector<CollectedChoice>& choices, bool logprobs,
+                        const Usage& usage);
+
+// Stream chunks, without "data: ".
+std::string role_chunk(const AnswerHead& head, uint32_t choice);                            // chat: the first one
+std::string delta_chunk(const AnswerHead& head, uint32_t choice, const ChoiceDelta& delta); // text and logprobs
+std::string finish_chunk(const AnswerHead& head, uint32_t choice, std::string_view reason); // empty delta
+std::string usage_chunk(const AnswerHead& head, const Usage& usage);
+
+// GET /v1/models and /v1/models/{id}.
+std::string models_body(const std::vector<ModelEntry>& models, const RouterSnapshot& nodes);
+std::string model_body(const ModelEntry& model, const RouterSnapshot& nodes);
+
+// The longest sequence: the smallest of what the model and the nodes that serve it allow.
+uint32_t context_limit(const ModelEntry& model, const RouterSnapshot& nodes);
+
+}  // namespace shoal

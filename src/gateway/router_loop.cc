@@ -1,0 +1,149 @@
+#include "gateway/router_loop.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace shoal {
+namespace {
+
+constexpr Duration kIdleWait = std::chrono::seconds(1);
+
+}  // namespace
+
+RouterLoop::RouterLoop(const RouterConfig& config, size_t queue_max, const Connect& connect)
+    : queue_(queue_max), snapshot_(std::make_shared<RouterSnapshot>()), router_(config) {
+  transport_ = connect([this](NodeId from, std::string bytes) { queue_.push(Incoming{from, std::move(bytes)}); });
+  thread_ = std::thread([this] { run(); });
+}
+
+RouterLoop::~RouterLoop() {
+  queue_.close();
+  thread_.join();
+  transport_.reset();  // no handler runs after this
+}
+
+Status RouterLoop::submit(Request request, TimePoint deadline, std::shared_ptr<TokenSink> sink) {
+  live_.fetch_add(1);
+  if (queue_.try_push(Accept{NewRequest{std::move(request), deadline}, std::move(sink)})) return OkStatus();
+  live_.fetch_sub(1);
+  return resource_exhausted("too many requests are waiting to be routed; try again in a moment");
+}
+
+void RouterLoop::cancel(RequestId id) { queue_.push(Event(ClientGone{id})); }
+void RouterLoop::set_cluster(ClusterState state) { queue_.push(Event(ClusterChanged{std::move(state)})); }
+void RouterLoop::want_resident(ModelId model, bool resident) { queue_.push(Event(ResidencyWanted{model, resident})); }
+void RouterLoop::drain() { queue_.push(Event(DrainRequested{})); }
+void RouterLoop::abort_all(const Status& why) { queue_.push(AbortAll{why}); }
+
+bool RouterLoop::wait_idle(Duration timeout) const {
+  std::unique_lock lock(mutex_);
+  return idle_.wait_for(lock, timeout, [&] { return live_.load() == 0; });
+}
+
+std::shared_ptr<const RouterSnapshot> RouterLoop::snapshot() const {
+  std::lock_guard lock(mutex_);
+  return snapshot_;
+}
+
+void RouterLoop::run() {
+  while (true) {
+    const Duration wait = std::clamp<Duration>(wake_at_ - steady_now(), Duration(0), kIdleWait);
+    if (auto command = queue_.pop(wait)) {
+      handle(std::move(*command));
+    } else if (queue_.closed()) {
+      break;
+    }
+    if (steady_now() >= wake_at_) {
+      wake_at_ = kForever;
+      handle_event(Tick{});
+    }
+  }
+  abort_live(unavailable("the server is shutting down"));
+}
+
+void RouterLoop::handle(Command command) {
+  if (auto* incoming = std::get_if<Incoming>(&command)) {
+    auto message = decode(incoming->bytes);
+    if (!message.ok()) {  // a peer's fault, not ours: say so and go on
+      log_warning("message from node ", incoming->from.value, " dropped: ", message.status().message());
+      return;
+    }
+    const bool is_status = std::holds_alternative<NodeStatus>(*message);
+    handle_event(MessageFrom{incoming->from, *std::move(message)});
+    if (is_status) publish_snapshot();
+  } else if (auto* accept = std::get_if<Accept>(&command)) {
+    sinks_.emplace(accept->request.request.id, std::move(accept->sink));
+    handle_event(std::move(accept->request));
+  } else if (auto* abort = std::get_if<AbortAll>(&command)) {
+    abort_live(abort->why);
+  } else {
+    const Event& event = std::get<Event>(command);
+    handle_event(event);
+    if (const auto* gone = std::get_if<ClientGone>(&event)) sink_ended(gone->id);
+    if (std::holds_alternative<DrainRequested>(event) || std::holds_alternative<ClusterChanged>(event)) {
+      publish_snapshot();
+    }
+  }
+}
+
+void RouterLoop::handle_event(const Event& event) {
+  std::vector<Effect> effects = router_.handle(event, steady_now());
+  for (Effect& effect : effects) perform(std::move(effect));
+}
+
+void RouterLoop::perform(Effect effect) {
+  if (auto* send = std::get_if<Send>(&effect)) {
+    const Status sent = transport_->send(send->to, encode(send->message));
+    if (!sent.ok()) log_debug("node ", send->to.value, " cannot be reached: ", sent.message());
+  } else if (auto* deliver_effect = std::get_if<Deliver>(&effect)) {
+    deliver(std::move(deliver_effect->tokens));
+  } else if (auto* refusal = std::get_if<Refuse>(&effect)) {
+    refuse(refusal->id, refusal->status, refusal->retry_after);
+  } else if (auto* wake = std::get_if<WakeAt>(&effect)) {
+    wake_at_ = std::min(wake_at_, wake->at);
+  }
+}
+
+void RouterLoop::deliver(Tokens tokens) {
+  const auto it = sinks_.find(tokens.id);
+  if (it == sinks_.end()) return;
+  const RequestId id = tokens.id;
+  const bool last = tokens.finish.has_value();
+  it->second->on_tokens(std::move(tokens));
+  if (last) sink_ended(id);
+}
+
+void RouterLoop::refuse(RequestId id, const Status& status, Duration retry_after) {
+  const auto it = sinks_.find(id);
+  if (it == sinks_.end()) return;
+  it->second->on_refused(id, status, retry_after);
+  sink_ended(id);
+}
+
+void RouterLoop::abort_live(const Status& why) {
+  std::vector<RequestId> ids;
+  ids.reserve(sinks_.size());
+  for (const auto& [id, sink] : sinks_) ids.push_back(id);
+  for (const RequestId id : ids) {
+    handle_event(ClientGone{id});  // frees the node
+    refuse(id, why, Duration(0));
+  }
+}
+
+void RouterLoop::publish_snapshot() {
+  auto next = std::make_shared<RouterSnapshot>(RouterSnapshot{router_.node_status(), router_.draining()});
+  std::lock_guard lock(mutex_);
+  snapshot_ = std::move(next);
+}
+
+void RouterLoop::sink_ended(RequestId id) {
+  if (sinks_.erase(id) == 0) return;
+  std::lock_guard lock(mutex_);  // or wait_idle() could miss the notification
+  if (live_.fetch_sub(1) == 1) idle_.notify_all();
+}
+
+}  // namespace shoal

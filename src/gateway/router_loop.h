@@ -1,0 +1,103 @@
+// The thread that owns the Router: events in through a bounded queue, effects out to the transport and to the sinks of
+// the requests. Everything else in the gateway talks to the router through this.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <variant>
+
+#include "base/queue.h"
+#include "base/request.h"
+#include "roles/router.h"
+#include "transport/transport.h"
+
+namespace shoal {
+
+// Where the tokens of a request go. Called on the router's thread: implementations enqueue and return. Per request:
+// any number of on_tokens(), then exactly one end: on_tokens() with `finish`, or on_refused(). After RouterLoop::cancel
+// nothing more is owed, though a delivery already under way may still arrive.
+class TokenSink {
+ public:
+  virtual ~TokenSink() = default;
+  virtual void on_tokens(Tokens tokens) = 0;
+  virtual void on_refused(RequestId id, const Status& status, Duration retry_after) = 0;
+};
+
+// What the router last heard from its nodes.
+struct RouterSnapshot {
+  std::map<NodeId, NodeStatus> nodes;
+  bool draining = false;
+};
+
+class RouterLoop {
+ public:
+  // Makes this gateway's endpoint; the transport's handler only enqueues.
+  using Connect = std::function<std::unique_ptr<Transport>(Transport::OnMessage)>;
+
+  // queue_max: client requests that may wait for the router's thread; beyond it submit() refuses.
+  RouterLoop(const RouterConfig& config, size_t queue_max, const Connect& connect);
+  ~RouterLoop();  // ends the thread; requests still alive get on_refused(Unavailable)
+  RouterLoop(const RouterLoop&) = delete;
+  RouterLoop& operator=(const RouterLoop&) = delete;
+
+  // All may be called from any thread.
+  RequestId next_id() { return RequestId(next_id_.fetch_add(1)); }
+  // ResourceExhausted when the queue is full: nothing was accepted and the sink hears nothing.
+  Status submit(Request request, TimePoint deadline, std::shared_ptr<TokenSink> sink);
+  void cancel(RequestId id);
+  void set_cluster(ClusterState state);
+  void want_resident(ModelId model, bool resident);
+  void drain();                             // accepted requests go on, new ones are refused
+  void abort_all(const Status& why);        // every live request ends with on_refused(why)
+  bool wait_idle(Duration timeout) const;   // true when no request is alive
+  size_t live_requests() const { return live_.load(); }
+  std::shared_ptr<const RouterSnapshot> snapshot() const;
+
+ private:
+  struct Incoming {
+    NodeId from;
+    std::string bytes;
+  };
+  struct Accept {
+    NewRequest request;
+    std::shared_ptr<TokenSink> sink;
+  };
+  struct AbortAll {
+    Status why;
+  };
+  using Command = std::variant<Incoming, Accept, AbortAll, Event>;
+
+  void run();
+  void handle(Command command);
+  void handle_event(const Event& event);
+  void perform(Effect effect);
+  void deliver(Tokens tokens);
+  void refuse(RequestId id, const Status& status, Duration retry_after);
+  void abort_live(const Status& why);
+  void publish_snapshot();
+  void sink_ended(RequestId id);
+
+  BoundedQueue<Command> queue_;
+  std::atomic<uint64_t> next_id_{1};
+  std::atomic<size_t> live_{0};
+  mutable std::mutex mutex_;
+  mutable std::condition_variable idle_;
+  std::shared_ptr<const RouterSnapshot> snapshot_;  // guarded by mutex_
+
+  // Owned by the loop's thread.
+  Router router_;
+  std::unordered_map<RequestId, std::shared_ptr<TokenSink>> sinks_;
+  TimePoint wake_at_ = kForever;
+
+  std::unique_ptr<Transport> transport_;
+  std::thread thread_;
+};
+
+}  // namespace shoal

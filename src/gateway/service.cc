@@ -1,0 +1,268 @@
+#include "gateway/service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "gateway/strings.h"
+#include "nlohmann/json.hpp"
+#include "openssl/crypto.h"
+#include "openssl/sha.h"
+
+namespace shoal {
+namespace {
+
+struct PathEntry {
+  std::string_view path;
+  Endpoint endpoint;
+  bool post;
+  bool open;
+};
+
+constexpr PathEntry kPaths[] = {
+    {"/v1/chat/completions", Endpoint::kChat, true, false},
+    {"/chat/completions", Endpoint::kChat, true, false},
+    {"/v1/completions", Endpoint::kCompletions, true, false},
+    {"/completions", Endpoint::kCompletions, true, false},
+    {"/tokenize", Endpoint::kTokenize, true, false},
+    {"/detokenize", Endpoint::kDetokenize, true, false},
+    {"/v1/models", Endpoint::kModels, false, false},
+    {"/models", Endpoint::kModels, false, false},
+    {"/health", Endpoint::kLive, false, true},
+    {"/v1/health", Endpoint::kLive, false, true},
+    {"/healthz", Endpoint::kLive, false, true},
+    {"/ping", Endpoint::kLive, false, true},
+    {"/readyz", Endpoint::kReady, false, true},
+    {"/version", Endpoint::kVersion, false, false},
+    {"/metrics", Endpoint::kMetrics, false, false},
+};
+constexpr std::string_view kModelPrefixes[] = {"/v1/models/", "/models/"};
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char lower = absl::ascii_tolower(static_cast<unsigned char>(c));
+  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+std::string percent_decode(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0) {
+      out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+HttpReply method_not_allowed(std::string_view method, std::string_view path, bool post) {
+  const std::string allow = post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
+  if (method == "OPTIONS") return {.status = 204, .body = "", .headers = {{"Allow", allow}}};
+  ApiError error = unknown_url(method, path);
+  error.http_status = 405;
+  error.type = "invalid_request_error";
+  error.message = absl::StrCat("Not allowed to ", str(method), " on ", str(path), "; allowed: ", allow, ".");
+  error.code = "method_not_allowed";
+  HttpReply reply = error_reply(error);
+  reply.headers.emplace_back("Allow", allow);
+  return reply;
+}
+
+std::array<unsigned char, 32> digest_of(std::string_view key) {
+  std::array<unsigned char, 32> digest;
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
+  return digest;
+}
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+uint64_t random_bits() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) ^ device();
+}
+
+HttpReply json_reply(Json body) { return {.body = dump_json(body)}; }
+
+}  // namespace
+
+HttpReply error_reply(const ApiError& error) {
+  HttpReply reply{.status = error.http_status, .body = error.body()};
+  if (error.retry_after_s) reply.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_s));
+  if (error.http_status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (error.http_status == 500) reply.headers.emplace_back("x-should-retry", "false");
+  return reply;
+}
+
+std::string mint_id() {
+  static const uint64_t key = random_bits();
+  static std::atomic<uint64_t> counter{0};
+  const uint64_t count = counter.fetch_add(1);
+  return absl::StrFormat("%016x%08x", counter_bits(key, 1, count), static_cast<uint32_t>(counter_bits(key, 2, count)));
+}
+
+Service::Service(ServiceConfig config, Catalog& catalog, RouterLoop& loop)
+    : config_(std::move(config)), catalog_(catalog), loop_(loop), metrics_(catalog.models()), seeds_(random_bits()) {
+  for (const std::string& key : config_.api_keys) key_digests_.push_back(digest_of(key));
+}
+
+std::variant<Route, HttpReply> Service::route(std::string_view method, std::string_view target) const {
+  const std::string_view path = target.substr(0, target.find_first_of("?#"));
+  const bool get = method == "GET" || method == "HEAD";
+  for (const PathEntry& entry : kPaths) {
+    if (entry.path != path) continue;
+    if (entry.post ? method == "POST" : get) return Route{entry.endpoint, "", entry.open};
+    return method_not_allowed(method, path, entry.post);
+  }
+  for (const std::string_view prefix : kModelPrefixes) {
+    if (!path.starts_with(prefix) || path.size() == prefix.size()) continue;
+    if (!get) return method_not_allowed(method, path, false);
+    return Route{Endpoint::kModel, percent_decode(path.substr(prefix.size())), false};
+  }
+  return error_reply(unknown_url(method, path));
+}
+
+bool Service::authorized(std::string_view authorization, std::string_view x_api_key) const {
+  if (key_digests_.empty()) return true;
+  std::string_view given = x_api_key;
+  constexpr std::string_view kBearer = "bearer ";
+  if (authorization.size() > kBearer.size() && equal_ignoring_case(authorization.substr(0, kBearer.size()), kBearer)) {
+    given = trimmed(authorization.substr(kBearer.size()));
+  }
+  const Digest digest = digest_of(given);
+  int matches = 0;
+  for (const Digest& key : key_digests_) matches += CRYPTO_memcmp(key.data(), digest.data(), digest.size()) == 0;
+  return matches > 0;
+}
+
+ApiResult<const ModelEntry*> Service::find_model(const std::string& name) const {
+  if (name.empty() && catalog_.models().size() == 1) return &catalog_.models().front();
+  const ModelEntry* model = catalog_.find(name);
+  if (model == nullptr) return model_not_found(name);
+  return model;
+}
+
+ApiResult<PrepareContext> Service::context_for(const std::string& name) {
+  auto model = find_model(name);
+  if (!model.ok()) return model.error();
+  auto text = catalog_.text(**model);
+  if (!text.ok()) {
+    ApiError error = from_status(Status(StatusCode::kInternal, text.status().message()));
+    error.message = absl::StrCat("The model '", name, "' cannot be used: ", text.status().message());
+    return error;
+  }
+  return PrepareContext{.model = **model, .text = *std::move(text), .max_model_len = context_limit(**model, *loop_.snapshot()),
+                        .fallback_seed = mix64(seeds_.fetch_add(1)), .now_unix_seconds = unix_seconds()};
+}
+
+ApiResult<PreparedAnswer> Service::prepare(AnswerKind kind, std::string_view body) {
+  if (draining()) return draining_error();
+  const auto build = [&](auto request, auto prepare_request, const char* prefix) -> ApiResult<PreparedAnswer> {
+    if (!request.ok()) return request.error();
+    auto context = context_for(request->common.model);
+    if (!context.ok()) return context.error();
+    auto prepared = prepare_request(*request, *context);
+    if (!prepared.ok()) return prepared.error();
+    AnswerHead head{.kind = kind, .id = prefix + mint_id(), .created = unix_seconds(), .model = request->common.model,
+                    .include_usage = request->common.include_usage};
+    return PreparedAnswer{std::move(head), request->common.stream, std::move(*prepared)};
+  };
+  if (kind == AnswerKind::kChat) return build(parse_chat_request(body, config_.limits), prepare_chat, "chatcmpl-");
+  return build(parse_completion_request(body, config_.limits), prepare_completion, "cmpl-");
+}
+
+ApiResult<std::shared_ptr<Generation>> Service::start(PreparedRequest request, std::function<void()> wake,
+                                                      size_t unread_bytes_max) {
+  const GenerationOptions options{.deadline = steady_now() + config_.request_time_max,
+                                  .unread_bytes_max = unread_bytes_max, .metrics = &metrics_};
+  auto started = Generation::start(std::move(request), loop_, options, std::move(wake));
+  if (!started.ok()) metrics_.refused("queue_full");
+  return started;
+}
+
+void Service::drain() {
+  draining_.store(true);
+  loop_.drain();
+}
+
+HttpReply Service::reply(const Route& route, std::string_view body) {
+  const auto nodes = loop_.snapshot();
+  switch (route.endpoint) {
+    case Endpoint::kLive: return json_reply({{"status", "ok"}});
+    case Endpoint::kReady: return ready();
+    case Endpoint::kVersion: return json_reply({{"version", config_.version}});
+    case Endpoint::kModels: return {.body = models_body(catalog_.models(), *nodes)};
+    case Endpoint::kModel: {
+      const ModelEntry* model = catalog_.find(route.argument);
+      return model == nullptr ? error_reply(model_not_found(route.argument)) : HttpReply{.body = model_body(*model, *nodes)};
+    }
+    case Endpoint::kMetrics:
+      return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(*nodes, loop_.live_requests())};
+    case Endpoint::kTokenize: return tokenize(body);
+    case Endpoint::kDetokenize: return detokenize(body);
+    case Endpoint::kChat:
+    case Endpoint::kCompletions: break;
+  }
+  return error_reply(from_status(Status(StatusCode::kInternal, "no such endpoint")));
+}
+
+// Ready: the nodes have reported, nothing is draining, and queued work makes progress.
+HttpReply Service::ready() const {
+  const auto nodes = loop_.snapshot();
+  const double stalled = config_.stalled_seconds ? config_.stalled_seconds() : 0;
+  std::string reason;
+  if (draining()) {
+    reason = "draining";
+  } else if (nodes->nodes.empty()) {
+    reason = "no node has reported yet";
+  } else if (stalled > config_.stalled_seconds_max) {
+    reason = absl::StrFormat("no step for %.0f s while work is queued", stalled);
+  }
+  if (reason.empty()) return json_reply({{"status", "ready"}, {"models", catalog_.models().size()}});
+  HttpReply reply = error_reply(overloaded_error("Not ready: " + reason + ".", std::chrono::seconds(1)));
+  return reply;
+}
+
+HttpReply Service::tokenize(std::string_view body) {
+  auto request = parse_tokenize_request(body, config_.limits);
+  if (!request.ok()) return error_reply(request.error());
+  auto context = context_for(request->model);
+  if (!context.ok()) return error_reply(context.error());
+  const Tokenizer& tokenizer = *context->text->tokenizer;
+  std::vector<TokenId> ids;
+  if (const auto* chat = std::get_if<ChatPrompt>(&request->prompt)) {
+    auto encoded = encode_chat(*chat, *context->text, context->now_unix_seconds);
+    if (!encoded.ok()) return error_reply(encoded.error());
+    ids = std::move(*encoded);
+  } else {
+    ids = tokenizer.encode(std::get<std::string>(request->prompt),
+                           {.add_special = request->add_special_tokens, .parse_special = true});
+  }
+  Json out = {{"count", ids.size()}, {"max_model_len", context->max_model_len}, {"tokens", ids}};
+  if (request->return_token_strs) {
+    out["token_strs"] = Json::array();
+    for (const TokenId id : ids) out["token_strs"].push_back(tokenizer.token_text(id));
+  }
+  return json_reply(std::move(out));
+}
+
+HttpReply Service::detokenize(std::string_view body) {
+  auto request = parse_detokenize_request(body);
+  if (!request.ok()) return error_reply(request.error());
+  auto context = context_for(request->model);
+  if (!context.ok()) return error_reply(context.error());
+  for (const TokenId id : request->tokens) {
+    if (static_cast<uint32_t>(id) < context->model.vocab_size) continue;
+    return error_reply(invalid_value("tokens", absl::StrCat("Token id ", id, " is outside the model's vocabulary of ",
+                                                            context->model.vocab_size, ".")));
+  }
+  return json_reply({{"prompt", context->text->tokenizer->decode(request->tokens, /*skip_special=*/false)}});
+}
+
+}  // namespace shoal
