@@ -1,6 +1,7 @@
 // Token ids -> text as they arrive: never a part of a UTF-8 sequence, never a part of a stop string.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,13 +23,13 @@ class Detokenizer {
   std::string flush();
 
  private:
-  const Tokenizer& tokenizer_;
-  const bool skip_special_;
-  bool first_ = true;
+  std::unique_ptr<TokenStream> stream_;
   std::string held_;
 };
 
-// Finds the first of several stop strings in text that arrives in pieces, holding back what may yet become one.
+// Finds the first of several stop strings in text that arrives in pieces, holding back what may yet become one. First
+// is the one that is complete first (of those that end together, the longest), so it does not matter how the text was
+// cut into pieces. Empty stop strings are ignored.
 class StopMatcher {
  public:
   explicit StopMatcher(std::vector<std::string> stops, bool include_stop = false);
@@ -43,6 +44,7 @@ class StopMatcher {
  private:
   std::vector<std::string> stops_;
   bool include_stop_;
+  bool stopped_ = false;
   std::string held_;
 };
 

@@ -26,6 +26,16 @@ struct EncodeOptions {
   bool parse_special = true;   // recognise special added tokens written out in the text
 };
 
+// The bytes of one sequence of tokens as they arrive. Belongs to one thread; the tokenizer outlives it.
+class TokenStream {
+ public:
+  virtual ~TokenStream() = default;
+  // The bytes that are certain after `id`: they may end within a UTF-8 sequence, but never have to be taken back.
+  virtual std::string push(TokenId id) = 0;
+  // The bytes that waited for a next token.
+  virtual std::string finish() = 0;
+};
+
 // Immutable after construction; every method may be called from any thread.
 class Tokenizer {
  public:
@@ -38,9 +48,12 @@ class Tokenizer {
   // The text of all ids at once. Unknown ids give nothing. May hold U+FFFD where bytes are not UTF-8.
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special) const = 0;
 
-  // The bytes that `id` adds when it is appended to `before` (its context: SentencePiece strips a first space).
-  // May be a part of a UTF-8 sequence. Empty for unknown ids, and for special ones if skip_special.
+  // The bytes that `id` adds to a text that it begins, or continues (SentencePiece strips a first space). May be a part of a UTF-8 sequence. Empty for unknown ids, and for special ones if skip_special.
   virtual std::string token_bytes(TokenId id, bool first, bool skip_special) const = 0;
+
+  // decode(), token by token: the bytes of push() and finish() together, with U+FFFD for what is not UTF-8, are its
+  // text. Unlike token_bytes() it knows all the context that the tokenizer's decoder looks at.
+  virtual std::unique_ptr<TokenStream> open_stream(bool skip_special) const;
 
   virtual std::string token_text(TokenId id) const = 0;                    // vocabulary spelling, for people
   virtual std::optional<TokenId> token_id(std::string_view spelling) const = 0;

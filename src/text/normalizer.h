@@ -1,0 +1,27 @@
+// What happens to text before it is cut into pieces: the "normalizer" of tokenizer.json.
+#pragma once
+
+#include <memory>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "text/marked_text.h"
+
+namespace shoal {
+
+// Immutable; may be used from any thread.
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  // Rewrites `text` (well-formed UTF-8); what it writes carries the marks of what it read.
+  virtual void apply(MarkedText& text) const = 0;
+};
+
+// `config` is the JSON component. Unimplemented for a type that is not known, InvalidArgument for a malformed one.
+StatusOr<std::unique_ptr<Normalizer>> make_normalizer(const Json& config, int depth = 0);
+
+// The normalizers that GGUF vocabularies imply.
+std::unique_ptr<Normalizer> make_prepend_normalizer(std::string prefix);
+std::unique_ptr<Normalizer> make_replace_normalizer(std::string from, std::string to);
+
+}  // namespace shoal
