@@ -37,7 +37,7 @@ struct Usage {
 
 struct GenerationOptions {
   TimePoint deadline = kForever;
-  size_t unread_bytes_max = 4u << 20;  // tokens kept for a consumer that does not poll; beyond it the request fails
+  size_t unread_bytes_max = 16u << 20;  // tokens kept for a consumer that does not poll; beyond it the request fails
   Metrics* metrics = nullptr;          // outlives the generation
 };
 

@@ -50,8 +50,7 @@ HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastReques
     log_info("request id=", request_id_, " status=", prepared.error().http_status, " error=",
              prepared.error().code.value_or("none"), " param=", prepared.error().param.value_or("none"));
     if (prepared.error().http_status == 503) service.metrics().refused(prepared.error().code.value_or("unavailable"));
-    co_await send_reply(error_reply(prepared.error()), false);
-    co_return;
+    co_return co_await send_error(prepared.error(), false);
   }
   PreparedAnswer& answer = *prepared;
   const ModelEntry& model = *answer.request.model;
@@ -62,7 +61,7 @@ HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastReques
   auto started = service.start(std::move(answer.request), notify, shared_.config.unread_bytes_max);
   if (!started.ok()) {
     record.http_status = started.error().http_status;
-    co_await send_reply(error_reply(started.error()), false);
+    co_await send_error(started.error(), false);
   } else {
     Generation& generation = **started;
     const CancelAtExit guard{*started};
@@ -124,14 +123,15 @@ HttpSession::Task<void> HttpSession::answer_whole(PreparedAnswer& answer, Genera
     const bool done = progress.done;
     if (progress.failure) {
       record.http_status = progress.failure->http_status;
-      co_await send_reply(error_reply(*progress.failure), false);
-      co_return;
+      co_return co_await send_error(*progress.failure, false);
     }
     collector.push(std::move(progress));
     if (done) break;
     co_await sleep(wake, shared_.config.ping_interval);
   }
-  if (!co_await send_reply({.body = collector.body(answer.head, generation)}, false)) record.http_status = kClientGone;
+  HttpReply reply{.body = collector.body(answer.head, generation)};
+  const bool sent = co_await send_reply(std::move(reply), false);
+  if (!sent) record.http_status = kClientGone;
 }
 
 // Waits a moment for the router's first word, so that a refusal still becomes a status code.
@@ -149,8 +149,7 @@ HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Gener
   Progress progress = co_await first_progress(generation, wake);
   if (progress.failure) {
     record.http_status = progress.failure->http_status;
-    co_await send_reply(error_reply(*progress.failure), false);
-    co_return;
+    co_return co_await send_error(*progress.failure, false);
   }
   if (http_1_0_) keep_alive_ = false;  // the end of the stream is the end of the connection
   const AnswerStream events(answer.head, generation.choices());
@@ -162,7 +161,7 @@ HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Gener
     if (!text.empty()) out += stream_frame(text);
     text.clear();
     if (progress.done && !http_1_0_) out += "0\r\n\r\n";
-    const bool sent = out.empty() || co_await send_bytes(out);
+    const bool sent = co_await send_bytes(out);
     out.clear();
     if (!sent || wake->client_gone) {
       record.http_status = kClientGone;

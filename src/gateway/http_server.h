@@ -26,7 +26,7 @@ struct HttpServerConfig {
   Duration body_time_max = std::chrono::seconds(300);
   Duration write_time_max = std::chrono::seconds(30);   // a reader that takes nothing for so long is dropped
   Duration ping_interval = std::chrono::seconds(15);    // comment in a silent stream
-  size_t unread_bytes_max = 4u << 20;                   // tokens kept for a paused stream
+  size_t unread_bytes_max = 16u << 20;                   // tokens kept for a paused stream
 };
 
 class HttpServer {

@@ -25,6 +25,7 @@ using boost::system::error_code;
 using Parser = http::request_parser<http::string_body>;
 
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+// Arguments of a co_await below are named values, never braced temporaries: GCC 12 destroys those twice.
 constexpr size_t kRequestIdBytesMax = 128;
 constexpr Duration kLingerTime = std::chrono::seconds(2);
 constexpr size_t kLingerBytesMax = 64u << 20;
@@ -45,6 +46,11 @@ ApiError error_for(error_code error, const HttpServerConfig& config) {
                     "request_too_large");
   }
   return bad_http(400, "This is not a valid HTTP request: " + error.message() + ".", "invalid_http");
+}
+
+ApiError no_key() {
+  return {.http_status = 401, .type = "authentication_error",
+          .message = "A valid API key is needed: send 'Authorization: Bearer KEY'.", .code = "invalid_api_key"};
 }
 
 bool is_json_type(std::string_view content_type) {
@@ -74,7 +80,8 @@ HttpSession::~HttpSession() {
 HttpSession::Task<void> HttpSession::run() {
   if (shared_.connections.load() > shared_.config.connections_max) {
     request_id_ = "req-" + mint_id();
-    co_await refuse(overloaded_error("The server is at its limit of connections.", std::chrono::seconds(1)));
+    ApiError full = overloaded_error("The server is at its limit of connections.", std::chrono::seconds(1));
+    co_await refuse(std::move(full));
     co_return;
   }
   while (keep_alive_) {
@@ -112,7 +119,8 @@ HttpSession::Task<HttpSession::Read> HttpSession::read_request(BeastRequest& req
     co_return Read::kClosed;
   }
   if (error) {
-    co_await refuse(error_for(error, shared_.config));
+    ApiError refusal = error_for(error, shared_.config);
+    co_await refuse(std::move(refusal));
     co_return Read::kRefused;
   }
   const auto& head = parser.get();
@@ -120,7 +128,8 @@ HttpSession::Task<HttpSession::Read> HttpSession::read_request(BeastRequest& req
   http_1_0_ = head.version() < 11;
   keep_alive_ = head.keep_alive() && !shared_.service.draining();
   if (equal_ignoring_case(view(head[http::field::expect]), "100-continue")) {
-    co_await send_bytes("HTTP/1.1 100 Continue\r\n\r\n");
+    const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+    co_await send_bytes(go_on);
   }
   const Read read = co_await read_body(&parser);
   if (read == Read::kRequest) request = parser.release();
@@ -141,7 +150,8 @@ HttpSession::Task<HttpSession::Read> HttpSession::read_body(void* opaque) {
       co_return Read::kClosed;
     }
     if (error) {
-      co_await refuse(error_for(error, shared_.config));
+      ApiError refusal = error_for(error, shared_.config);
+      co_await refuse(std::move(refusal));
       co_return Read::kRefused;
     }
   }
@@ -157,19 +167,16 @@ HttpSession::Task<void> HttpSession::answer(const BeastRequest& request) {
   const Route* route = std::get_if<Route>(&routed);
   if ((route == nullptr || !route->open) &&
       !service.authorized(view(request[http::field::authorization]), view(request["X-Api-Key"]))) {
-    co_await send_reply(error_reply({.http_status = 401, .type = "authentication_error",
-                                     .message = "A valid API key is needed: send 'Authorization: Bearer KEY'.",
-                                     .code = "invalid_api_key"}), head_only);
-    co_return;
+    co_return co_await send_error(no_key(), head_only);
   }
   if (route == nullptr) {
-    co_await send_reply(std::move(std::get<HttpReply>(routed)), head_only);
+    HttpReply reply = std::move(std::get<HttpReply>(routed));
+    co_await send_reply(std::move(reply), head_only);
     co_return;
   }
   if (method == "POST" && !is_json_type(view(request[http::field::content_type]))) {
     ApiError error = bad_http(415, "The body must be JSON: send 'Content-Type: application/json'.", "unsupported_media_type");
-    co_await send_reply(error_reply(error), head_only);
-    co_return;
+    co_return co_await send_error(std::move(error), head_only);
   }
   if (route->endpoint == Endpoint::kChat) co_return co_await generate(AnswerKind::kChat, request);
   if (route->endpoint == Endpoint::kCompletions) co_return co_await generate(AnswerKind::kCompletion, request);
@@ -185,8 +192,13 @@ HttpSession::Task<void> HttpSession::answer(const BeastRequest& request) {
 
 HttpSession::Task<void> HttpSession::refuse(ApiError error) {
   keep_alive_ = false;
-  co_await send_reply(error_reply(error), false);
+  co_await send_error(std::move(error), false);
   co_await linger();
+}
+
+HttpSession::Task<void> HttpSession::send_error(ApiError error, bool head_only) {
+  HttpReply reply = error_reply(error);
+  co_await send_reply(std::move(reply), head_only);
 }
 
 // Closing while the client still sends would reset the connection and take the answer with it: read a while longer.
@@ -230,6 +242,7 @@ HttpSession::Task<bool> HttpSession::send_reply(HttpReply reply, bool head_only)
 }
 
 HttpSession::Task<bool> HttpSession::send_bytes(const std::string& bytes) {
+  if (bytes.empty()) co_return true;
   stream_.expires_after(shared_.config.write_time_max);
   auto [error, count] = co_await asio::async_write(stream_, asio::buffer(bytes), kTuple);
   (void)count;

@@ -71,7 +71,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Task<bool> send_reply(HttpReply reply, bool head_only);
   Task<bool> send_bytes(const std::string& bytes);  // false: the client is gone or does not read
   Task<void> linger();
-  Task<void> refuse(ApiError error);                // answers and marks the connection for closing
+  Task<void> send_error(ApiError error, bool head_only);
+  Task<void> refuse(ApiError error);                // answers, then closes
   std::string stream_head() const;
   std::string stream_frame(std::string_view data) const;
   void log_answer(const PreparedAnswer& answer, const Generation& generation, const RequestRecord& record) const;

@@ -1,0 +1,162 @@
+#include "gateway/openai_request.h"
+
+#include <gtest/gtest.h>
+
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+ApiResult<ChatRequest> chat(Json more) {
+  Json body = {{"model", "m"}, {"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}};
+  body.update(more);
+  return parse_chat_request(body.dump(), {});
+}
+
+ApiResult<CompletionRequest> completion(Json more) {
+  Json body = {{"model", "m"}, {"prompt", "hi"}};
+  body.update(more);
+  return parse_completion_request(body.dump(), {});
+}
+
+struct BadField {
+  const char* json;
+  const char* param;
+};
+
+TEST(ChatRequest, EveryKnownFieldOfWrongTypeOrRangeIsRefusedByName) {
+  const BadField rows[] = {
+      {R"({"temperature":"hot"})", "temperature"},
+      {R"({"temperature":2.1})", "temperature"},
+      {R"({"temperature":-0.1})", "temperature"},
+      {R"({"top_p":1.5})", "top_p"},
+      {R"({"top_k":-2})", "top_k"},
+      {R"({"min_p":2})", "min_p"},
+      {R"({"n":0})", "n"},
+      {R"({"n":1000000000})", "n"},
+      {R"({"n":1.5})", "n"},
+      {R"({"max_tokens":-1})", "max_tokens"},
+      {R"({"max_tokens":9223372036854775808})", "max_tokens"},
+      {R"({"max_completion_tokens":"many"})", "max_completion_tokens"},
+      {R"({"presence_penalty":3})", "presence_penalty"},
+      {R"({"frequency_penalty":-3})", "frequency_penalty"},
+      {R"({"repetition_penalty":0})", "repetition_penalty"},
+      {R"({"seed":1.5})", "seed"},
+      {R"({"seed":"x"})", "seed"},
+      {R"({"stop":5})", "stop"},
+      {R"({"stop":["a",5]})", "stop"},
+      {R"({"logit_bias":[1]})", "logit_bias"},
+      {R"({"logit_bias":{"foo":1}})", "logit_bias"},
+      {R"({"logit_bias":{"1":101}})", "logit_bias"},
+      {R"({"stream":"yes"})", "stream"},
+      {R"({"stream_options":{"include_usage":1}})", "stream_options.include_usage"},
+      {R"({"logprobs":2})", "logprobs"},
+      {R"({"top_logprobs":3})", "top_logprobs"},
+      {R"({"logprobs":true,"top_logprobs":21})", "top_logprobs"},
+      {R"({"min_tokens":5,"max_tokens":4})", "min_tokens"},
+      {R"({"stop_token_ids":[-1]})", "stop_token_ids"},
+      {R"({"ignore_eos":"no"})", "ignore_eos"},
+      {R"({"messages":[]})", "messages"},
+      {R"({"messages":"hi"})", "messages"},
+      {R"({"messages":["hi"]})", "messages[0]"},
+      {R"({"messages":[{"content":"hi"}]})", "messages[0].role"},
+      {R"({"messages":[{"role":"robot","content":"hi"}]})", "messages[0].role"},
+      {R"({"messages":[{"role":"user"}]})", "messages[0].content"},
+      {R"({"messages":[{"role":"user","content":7}]})", "messages[0].content"},
+      {R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]})", "messages[0].content[0]"},
+      {R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})", "messages[0].content[0]"},
+      {R"({"chat_template_kwargs":3})", "chat_template_kwargs"},
+      {R"({"continue_final_message":true,"add_generation_prompt":true})", "continue_final_message"},
+      {R"({"model":7})", "model"},
+      {R"({"model":""})", "model"},
+      {R"({"response_format":{"type":"json_object"}})", "response_format"},
+      {R"({"tools":[{"type":"function","function":{"name":"f"}}]})", "tools"},
+      {R"({"chat_template":"{{ x }}"})", "chat_template"},
+  };
+  for (const BadField& row : rows) {
+    const auto result = chat(Json::parse(row.json));
+    ASSERT_FALSE(result.ok()) << row.json;
+    EXPECT_EQ(result.error().http_status, 400) << row.json;
+    EXPECT_EQ(result.error().param, row.param) << row.json;
+    EXPECT_EQ(result.error().type, "invalid_request_error");
+    EXPECT_NE(result.error().message.find(row.param), std::string::npos) << result.error().message;
+  }
+}
+
+TEST(ChatRequest, UnknownFieldsAreIgnoredAndNullMeansAbsent) {
+  const auto result = chat({{"store", true}, {"metadata", {{"a", 1}}}, {"temperature", nullptr}, {"stop", nullptr},
+                            {"tools", Json::array()}, {"response_format", {{"type", "text"}}}});
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_FALSE((*result).common.temperature.has_value());
+}
+
+TEST(ChatRequest, TheNewerSpellingOfMaxTokensWins) {
+  EXPECT_EQ((*chat({{"max_tokens", 5}})).common.max_tokens, 5u);
+  EXPECT_EQ((*chat({{"max_tokens", 5}, {"max_completion_tokens", 7}})).common.max_tokens, 7u);
+  EXPECT_FALSE((*chat(Json::object())).common.max_tokens.has_value());
+}
+
+TEST(ChatRequest, AnyInt64IsASeed) {
+  EXPECT_EQ((*chat({{"seed", INT64_MIN}})).common.seed, INT64_MIN);
+  EXPECT_EQ((*chat({{"seed", INT64_MAX}})).common.seed, INT64_MAX);
+  EXPECT_EQ((*chat({{"seed", UINT64_MAX}})).common.seed, -1);
+}
+
+TEST(ChatRequest, TextPartsBecomeOneTextAndToolArgumentsAnObject) {
+  const auto result = chat({{"messages", Json::parse(R"([
+      {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
+      {"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]},
+      {"role":"tool","content":"3","tool_call_id":"1"}])")}});
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  const Json& messages = *(*result).prompt.messages;
+  EXPECT_EQ(messages[0]["content"], "a\nb");
+  EXPECT_EQ(messages[1]["content"], "");
+  EXPECT_EQ(messages[1]["tool_calls"][0]["function"]["arguments"]["x"], 1);
+}
+
+TEST(ChatRequest, BodiesThatAreNotJsonObjectsAreInvalidJson) {
+  for (const char* body : {"", "{", "[]", "null", "{\"a\":1,\"a\":2}", "{\"a\":1e999}", "\xff"}) {
+    const auto result = parse_chat_request(body, {});
+    ASSERT_FALSE(result.ok()) << body;
+    EXPECT_EQ(result.error().code, "invalid_json") << body;
+  }
+  const auto deep = parse_chat_request(std::string(100'000, '[') + std::string(100'000, ']'), {});
+  EXPECT_EQ(deep.error().code, "invalid_json");
+}
+
+TEST(CompletionRequest, PromptMayBeTextTextsIdsOrListsOfIds) {
+  EXPECT_EQ((*completion({{"prompt", "x"}})).prompts.size(), 1u);
+  EXPECT_EQ((*completion({{"prompt", {"x", "y"}}})).prompts.size(), 2u);
+  const auto ids = completion({{"prompt", {1, 2, 3}}});
+  EXPECT_EQ(std::get<std::vector<TokenId>>((*ids).prompts[0]), (std::vector<TokenId>{1, 2, 3}));
+  const auto lists = completion({{"prompt", Json::parse("[[1,2],[3]]")}});
+  ASSERT_EQ((*lists).prompts.size(), 2u);
+  EXPECT_EQ(std::get<std::vector<TokenId>>((*lists).prompts[1]), (std::vector<TokenId>{3}));
+}
+
+TEST(CompletionRequest, BadPromptsAreRefusedByPlace) {
+  const BadField rows[] = {{R"({"prompt":null})", "prompt"},    {R"({"prompt":[]})", "prompt"},
+                           {R"({"prompt":[1,"x"]})", "prompt"}, {R"({"prompt":["x",3]})", "prompt[1]"},
+                           {R"({"prompt":[[1],[-4]]})", "prompt[1]"}, {R"({"prompt":{"a":1}})", "prompt"},
+                           {R"({"logprobs":21})", "logprobs"},  {R"({"best_of":2})", "best_of"},
+                           {R"({"suffix":"x"})", "suffix"},     {R"({"echo":1})", "echo"}};
+  for (const BadField& row : rows) {
+    const auto result = completion(Json::parse(row.json));
+    ASSERT_FALSE(result.ok()) << row.json;
+    EXPECT_EQ(result.error().param, row.param) << row.json;
+  }
+}
+
+TEST(CompletionRequest, PromptsTimesChoicesIsBounded) {
+  const auto result = completion({{"prompt", Json(std::vector<std::string>(100, "x"))}, {"n", 100}});
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().param, "n");
+}
+
+TEST(CompletionRequest, SixteenTokensUnlessToldOtherwise) {
+  EXPECT_EQ((*completion(Json::object())).common.max_tokens, 16u);
+  EXPECT_EQ((*completion({{"max_tokens", 0}})).common.max_tokens, 0u);
+}
+
+}  // namespace
+}  // namespace shoal
