@@ -87,6 +87,10 @@ class Engine {
   // Whether begin_step() has anything to look at: something runs, or waits and may be admitted.
   bool runnable() const { return !running_.empty() || (config_.limits.admit && !waiting_.empty()); }
   bool step_in_flight() const { return in_flight_step_ != 0; }
+  // The running sequence that is never preempted for others of this engine; nullopt when none runs.
+  std::optional<RequestId> oldest_running() const {
+    return running_.empty() ? std::nullopt : std::optional(running_.front()->request->id);
+  }
   size_t waiting() const { return waiting_.size(); }
   size_t running() const { return running_.size(); }
   uint32_t blocks_active() const;  // held by sequences, shared ones once

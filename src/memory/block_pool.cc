@@ -12,14 +12,14 @@ uint32_t slab_pages_for(uint64_t block_bytes) {
   const auto least = static_cast<uint32_t>(div_up(block_bytes, kPageBytes));
   uint32_t best = least;
   double best_waste = 1.0;
-  for (uint32_t pages = least; pages <= least + 16; ++pages) {
+  for (uint32_t pages = least; pages <= least + 8; ++pages) {
     const uint64_t bytes = pages * kPageBytes;
     const double waste = static_cast<double>(bytes % block_bytes) / static_cast<double>(bytes);
     if (waste < best_waste) {
       best = pages;
       best_waste = waste;
     }
-    if (waste <= 1.0 / 16) return pages;
+    if (waste <= 1.0 / 8) return pages;
   }
   return best;
 }

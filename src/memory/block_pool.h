@@ -25,7 +25,7 @@ struct SlabChange {
   std::vector<PageRun> pages;
 };
 
-// Pages of one slab: the fewest that waste at most 1/16 of their bytes, at most 16 more than one block needs.
+// Pages of one slab: the fewest that waste at most 1/8 of their bytes, at most 8 more than one block needs.
 uint32_t slab_pages_for(uint64_t block_bytes);
 
 class BlockPool {

@@ -45,14 +45,18 @@ BatchPlan plan_batch(const EngineView& view, const BatchLimits& limits) {
   Budget budget{limits.tokens_per_step, limits.logit_rows_max, view.blocks_available};
   size_t alive = view.running.size();  // running[alive..) are preempted
   std::vector<Slice> slices(view.running.size());
+  bool starved = false;
 
   // Two passes over the running: decodes keep their token gap, prefill chunks share what is left.
   for (const bool decodes : {true, false}) {
     for (size_t i = 0; i < alive; ++i) {
       const SequenceView& s = view.running[i];
       if ((s.known - s.computed == 1) != decodes) continue;
-      const uint32_t end = slice_end(s, budget);
+      uint32_t end = slice_end(s, budget);
       if (end == s.computed) continue;
+      // A prefill takes what room there is before it asks for that of others.
+      const int64_t room = (int64_t{s.blocks_held} + budget.blocks) * view.tokens_per_block;
+      if (room > s.computed && room < end) end = static_cast<uint32_t>(room);
       const uint32_t needed = blocks_for(end, view.tokens_per_block);
       const int64_t grow = needed > s.blocks_held ? needed - s.blocks_held : 0;
       while (grow > budget.blocks && alive > i + 1) {  // the youngest gives way
@@ -70,7 +74,10 @@ BatchPlan plan_batch(const EngineView& view, const BatchLimits& limits) {
           slices[alive] = {};
         }
       }
-      if (grow > budget.blocks) continue;  // even alone it does not fit now
+      if (grow > budget.blocks) {  // even alone it does not fit now
+        starved = true;
+        continue;
+      }
       spend(s, end, view.tokens_per_block, budget);
       slices[i] = {s.request, s.computed, end};
     }
@@ -78,7 +85,7 @@ BatchPlan plan_batch(const EngineView& view, const BatchLimits& limits) {
   for (size_t i = 0; i < alive; ++i) {
     if (slices[i].end > slices[i].begin) plan.slices.push_back(slices[i]);
   }
-  if (!plan.preempt.empty() || !limits.admit) return plan;
+  if (!plan.preempt.empty() || starved || !limits.admit) return plan;
 
   for (const SequenceView& s : view.waiting) {
     if (alive + plan.admit.size() >= limits.sequences_max) break;

@@ -113,7 +113,7 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
     return;
   }
   if (hosted.wanted_since == kForever) hosted.wanted_since = now;
-  owners_[request.id] = {from, request.epoch, request.model};
+  owners_[request.id] = {from, request.epoch, request.model, next_order_++};
   changed_ = true;
 }
 
@@ -167,6 +167,7 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   hosted.progress = event.status.ok() ? 1.0f : 0.0f;
   hosted.load_error = event.status.ok() ? "" : std::string(event.status.message());
   hosted.loads += event.status.ok();
+  hosted.fresh = event.status.ok();
   hosted.wanted_since = kForever;
   changed_ = residency_changed_ = true;
   if (event.status.ok()) return;
@@ -192,9 +193,10 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
 
 uint32_t Node::idle_kv_pages(const Hosted& hosted) const {
   if (hosted.engine->step_in_flight()) return 0;
-  // An estimate from below is enough: pages come free by whole slabs, so only slabs' worth of cached blocks count.
-  return hosted.engine->blocks_cached() / blocks_per_slab(hosted.facts.kv_block_bytes) *
-         slab_pages_for(hosted.facts.kv_block_bytes);
+  // From above: each cached block may have a slab to itself, or share one with a busy block. What is missing shows when
+  // the load cannot begin.
+  const uint32_t slabs = std::min(hosted.engine->blocks_cached(), hosted.blocks->slabs_bound());
+  return slabs * slab_pages_for(hosted.facts.kv_block_bytes);
 }
 
 ModelView Node::view_of(const Hosted& hosted) const {
@@ -204,7 +206,7 @@ ModelView Node::view_of(const Hosted& hosted) const {
   view.loading = residency_.state(view.model) == WeightsState::kLoading;
   view.wanted = hosted.wanted_since != kForever;
   view.wanted_since = hosted.wanted_since;
-  view.busy = hosted.engine->running() > 0 || hosted.engine->step_in_flight();
+  view.busy = hosted.engine->running() > 0 || hosted.engine->step_in_flight() || (hosted.fresh && hosted.engine->has_work());
   view.queued = hosted.engine->waiting() > 0;
   view.pinned = hosted.pinned;
   view.weight_pages = residency_.weight_pages(view.model);
@@ -237,13 +239,17 @@ void Node::switch_models(TimePoint now, std::vector<Effect>& effects) {
     views.push_back(view_of(hosted));
   }
   const SwitchPlan plan = plan_switch(views, {pages_.capacity(), pages_.free()}, config_.switching, now);
+  if (pressure_ && models_.at(pressure_->model).engine->oldest_running() != pressure_->request) pressure_.reset();
   for (auto& [id, hosted] : models_) {
-    hosted.engine->set_admitting(std::find(plan.hold.begin(), plan.hold.end(), id) == plan.hold.end());
+    const bool held = !hosted.fresh && std::find(plan.hold.begin(), plan.hold.end(), id) != plan.hold.end();
+    hosted.engine->set_admitting(!held && (!pressure_ || pressure_->model == id));
   }
   for (const ModelId id : plan.trim) models_.at(id).engine->drop_cached();
   if (!plan.load) {
     for (const ModelView& view : views) {
-      if (view.wanted && plan.hold.empty()) effects.push_back(WakeAt{view.wanted_since + config_.switching.hold_after});
+      if (!view.wanted) continue;
+      const TimePoint overdue = view.wanted_since + config_.switching.hold_after;
+      if (now < overdue) effects.push_back(WakeAt{overdue});
     }
     return;
   }
@@ -271,7 +277,7 @@ void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
     const std::optional<ModelId> model = next_turn(turns);
     if (!model) {
       const bool any_stalled = std::any_of(models_.begin(), models_.end(), [](const auto& m) { return m.second.stalled; });
-      if (any_stalled && free_stuck_memory(effects)) continue;
+      if (any_stalled && free_stuck_memory(now, effects)) continue;
       break;
     }
     Hosted& hosted = models_.at(*model);
@@ -282,6 +288,7 @@ void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
       continue;
     }
     flush_slab_changes(effects);
+    hosted.fresh = false;
     stepping_ = *model;
     effects.push_back(StartStep{*model, *std::move(input)});
   }
@@ -289,9 +296,9 @@ void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
 }
 
 // Every model with work is out of blocks. In this order: KV that only the index holds, weights of idle models, the
-// youngest sequence of the model that ran last (so that another one can go on), weights of models whose requests are
-// all still waiting. False if nobody holds anything that could be given up.
-bool Node::free_stuck_memory(std::vector<Effect>& effects) {
+// youngest sequence of a model other than that of the oldest request, weights of models whose requests are all still
+// waiting. False if nobody holds anything that could be given up.
+bool Node::free_stuck_memory(TimePoint now, std::vector<Effect>& effects) {
   const auto freed = [&] {
     for (auto& [id, hosted] : models_) hosted.stalled = false;
     return true;
@@ -302,30 +309,50 @@ bool Node::free_stuck_memory(std::vector<Effect>& effects) {
     hosted.engine->drop_cached();
   }
   if (cached) return freed();
-  if (drop_least_recent(/*with_waiting=*/false, effects)) return freed();
-  Hosted* victim = nullptr;
-  uint32_t holders = 0;
-  for (auto& [id, hosted] : models_) {
-    if (hosted.engine->running() == 0) continue;
-    ++holders;
-    if (victim == nullptr || hosted.last_turn > victim->last_turn) victim = &hosted;
-  }
-  if (holders > 1 && victim->engine->preempt_youngest()) return freed();
-  return drop_least_recent(/*with_waiting=*/true, effects) && freed();
+  if (drop_least_recent(/*with_waiting=*/false, now, effects)) return freed();
+  if (preempt_for_oldest()) return freed();
+  return drop_least_recent(/*with_waiting=*/true, now, effects) && freed();
 }
 
-// Drops the weights of the resident model used longest ago among those with nothing under way.
-bool Node::drop_least_recent(bool with_waiting, std::vector<Effect>& effects) {
+// The oldest request under way gets what it needs, and keeps it: without that, two models could take turns in throwing
+// each other out for ever.
+bool Node::preempt_for_oldest() {
+  Hosted* protected_model = nullptr;
+  uint64_t oldest = UINT64_MAX;
+  for (auto& [id, hosted] : models_) {
+    const std::optional<RequestId> front = hosted.engine->oldest_running();
+    const auto owner = front ? owners_.find(*front) : owners_.end();
+    if (owner == owners_.end() || owner->second.order >= oldest) continue;
+    oldest = owner->second.order;
+    protected_model = &hosted;
+  }
+  if (protected_model == nullptr) return false;
+  Hosted* victim = nullptr;
+  for (auto& [id, hosted] : models_) {
+    if (&hosted == protected_model || hosted.engine->running() == 0) continue;
+    if (victim == nullptr || hosted.last_turn > victim->last_turn) victim = &hosted;
+  }
+  if (victim == nullptr) return false;
+  pressure_ = {protected_model->facts.model, *protected_model->engine->oldest_running()};
+  for (auto& [id, hosted] : models_) hosted.engine->set_admitting(&hosted == protected_model);
+  return victim->engine->preempt_youngest();
+}
+
+// Drops the weights of the resident model used longest ago among those with nothing under way, one that has not had its
+// turn yet last.
+bool Node::drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effect>& effects) {
   Hosted* victim = nullptr;
   uint32_t resident = 0;
   for (auto& [id, hosted] : models_) {
     if (residency_.state(id) != WeightsState::kOnDevice) continue;
     ++resident;
     if (hosted.engine->running() > 0 || (hosted.engine->waiting() > 0 && !with_waiting)) continue;
-    if (victim == nullptr || residency_.last_used(id) < residency_.last_used(victim->facts.model)) victim = &hosted;
+    const auto rank = [this](const Hosted& h) { return std::pair(h.fresh, residency_.last_used(h.facts.model)); };
+    if (victim == nullptr || rank(hosted) < rank(*victim)) victim = &hosted;
   }
   if (victim == nullptr || resident < 2) return false;
   drop_weights(*victim, effects);
+  effects.push_back(WakeAt{now});  // who comes next on the device is to be decided anew
   return true;
 }
 

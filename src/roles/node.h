@@ -71,6 +71,7 @@ class Node {
     BlockPool* blocks = nullptr;     // of its shape class
     bool pinned = false;             // asked for by SetResident
     bool unload_asked = false;       // and to go when nobody uses it
+    bool fresh = false;              // loaded, and not had a step since: not to be dropped for the next in line
     bool stalled = false;            // within one choice of a step: nothing it could compute
     TimePoint wanted_since = kForever;
     std::string load_error;
@@ -82,6 +83,12 @@ class Node {
     NodeId gateway;
     uint32_t epoch = 0;
     ModelId model;
+    uint64_t order = 0;  // of submission to this node
+  };
+  // The device ran out of memory with several models under way: until this request ends, only its model admits.
+  struct Pressure {
+    ModelId model;
+    RequestId request;
   };
 
   void on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
@@ -92,8 +99,9 @@ class Node {
   void refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects);
   void switch_models(TimePoint now, std::vector<Effect>& effects);
   void start_step(TimePoint now, std::vector<Effect>& effects);
-  bool free_stuck_memory(std::vector<Effect>& effects);
-  bool drop_least_recent(bool with_waiting, std::vector<Effect>& effects);
+  bool free_stuck_memory(TimePoint now, std::vector<Effect>& effects);
+  bool preempt_for_oldest();
+  bool drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effect>& effects);
   void drop_weights(Hosted& hosted, std::vector<Effect>& effects);
   void flush_slab_changes(std::vector<Effect>& effects);
   void report(TimePoint now, std::vector<Effect>& effects);
@@ -108,7 +116,9 @@ class Node {
   std::unordered_map<RequestId, Owner> owners_;
   std::optional<ModelId> stepping_;
   std::optional<ModelId> loading_;
+  std::optional<Pressure> pressure_;
   uint64_t turn_ = 0;
+  uint64_t next_order_ = 1;
   uint64_t status_version_ = 0;
   TimePoint next_report_{};
   bool changed_ = true;        // since the last report

@@ -1,0 +1,117 @@
+#include "sim/device.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+namespace shoal {
+
+uint64_t extend_context(uint64_t hash, TokenId token) { return mix64(hash ^ mix64(static_cast<uint32_t>(token))); }
+
+TokenId simulated_token(ModelId model, uint64_t context_hash, uint64_t seed, uint32_t output_index, uint32_t vocab_size) {
+  return static_cast<TokenId>(counter_bits(seed ^ context_hash, model.value, output_index) % vocab_size);
+}
+
+const NodeModel& SimDevice::facts(ModelId model) const {
+  for (const NodeModel& facts : node_.models) {
+    if (facts.model == model) return facts;
+  }
+  CHECK(false);
+}
+
+Duration SimDevice::step_time(const StepInput& input) const {
+  uint64_t context = 0;
+  for (const StepSlice& slice : input.slices) context += slice.begin + slice.tokens.size();
+  return cost_.step(input.rows(), context);
+}
+
+Duration SimDevice::load_time(ModelId model) const { return cost_.load(facts(model).weight_bytes); }
+
+void SimDevice::own(std::span<const PageRun> pages, PageOwner from, PageOwner to) {
+  for (const PageRun& run : pages) {
+    for (uint32_t i = 0; i < run.count; ++i) {
+      PageOwner& owner = owner_.at(run.first.value + i);
+      CHECK(owner == from);
+      owner = to;
+    }
+  }
+}
+
+void SimDevice::remap(const RemapSlabs& effect) {
+  for (const SlabChange& change : effect.changes) {
+    const SlabKey key{change.block_bytes, change.slab};
+    const PageOwner owner{PageOwner::Kind::kSlab, change.block_bytes * 1'000'003 + change.slab};
+    if (change.bound) {
+      own(change.pages, {}, owner);
+      Slab& slab = slabs_[key];
+      CHECK(slab.pages.empty());
+      slab.pages = change.pages;
+      slab.blocks.resize(page_count(change.pages) * kPageBytes / change.block_bytes);
+    } else {
+      own(change.pages, owner, {});
+      CHECK(slabs_.at(key).pages == change.pages);
+      slabs_.erase(key);
+    }
+  }
+}
+
+void SimDevice::load(const LoadWeights& effect) {
+  CHECK(!weights_.contains(effect.model));
+  own(effect.pages, {}, {PageOwner::Kind::kWeights, effect.model.value});
+  weights_[effect.model] = effect.pages;
+}
+
+void SimDevice::drop(const DropWeights& effect) {
+  own(weights_.at(effect.model), {PageOwner::Kind::kWeights, effect.model.value}, {});
+  weights_.erase(effect.model);
+}
+
+std::vector<TokenId>& SimDevice::block(const NodeModel& model, BlockId id) {
+  const auto per_slab = static_cast<uint32_t>(slab_pages_for(model.kv_block_bytes) * kPageBytes / model.kv_block_bytes);
+  const auto slab = slabs_.find({model.kv_block_bytes, id.value / per_slab});
+  CHECK(slab != slabs_.end());
+  return slab->second.blocks.at(id.value % per_slab);
+}
+
+StepResult SimDevice::run(ModelId model, const StepInput& input) {
+  CHECK(weights_.contains(model));
+  const NodeModel& m = facts(model);
+  ++steps_;
+  StepResult result{input.step, {}};
+  // Writes first: a step's rows may attend to what other rows of the same step wrote (shared blocks are only read).
+  for (const StepSlice& slice : input.slices) {
+    for (uint32_t i = 0; i < slice.tokens.size(); ++i) {
+      const uint32_t position = slice.begin + i;
+      std::vector<TokenId>& content = block(m, slice.blocks.at(position / kTokensPerBlock));
+      if (content.size() > position % kTokensPerBlock) content.resize(position % kTokensPerBlock);  // a block used before
+      CHECK_EQ(content.size(), position % kTokensPerBlock);
+      content.push_back(slice.tokens[i]);
+    }
+  }
+  for (const StepSlice& slice : input.slices) {
+    SliceResult out;
+    out.request = slice.request;
+    const uint32_t end = slice.begin + static_cast<uint32_t>(slice.tokens.size());
+    uint64_t hash = kEmptyContext;
+    for (uint32_t position = 0; position < end; ++position) {
+      const std::vector<TokenId>& content = block(m, slice.blocks.at(position / kTokensPerBlock));
+      CHECK_LT(position % kTokensPerBlock, content.size());
+      hash = extend_context(hash, content[position % kTokensPerBlock]);
+    }
+    if (slice.sample) {
+      SampledToken token;
+      token.token = simulated_token(model, hash, slice.params->sampling.seed, slice.output_index, m.vocab_size);
+      const auto& stops = slice.params->stop_ids;
+      while (slice.ban_stop_ids && std::find(stops.begin(), stops.end(), token.token) != stops.end()) {
+        token.token = (token.token + 1) % static_cast<TokenId>(m.vocab_size);
+      }
+      out.sampled.push_back(token);
+    }
+    out.scored.resize(slice.score_end - slice.score_begin);
+    result.slices.push_back(std::move(out));
+  }
+  return result;
+}
+
+}  // namespace shoal
