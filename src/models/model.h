@@ -65,12 +65,16 @@ class ModelPlan {
   virtual uint32_t vocab_size() const = 0;
   virtual uint32_t context_length() const = 0;    // longest sequence the positions allow
   virtual uint64_t parameter_count() const = 0;
+  // Prompts longer than this have K of their own (rope scaling that looks at the length): sequences share their KV only
+  // with prompts of equal length.
+  virtual uint32_t kv_salt_above() const { return UINT32_MAX; }
 
-  // Reads, converts and packs every weight into `memory` (weight_bytes() long, 64-byte aligned) with all threads of
-  // the pool. `progress` rises from 0 to weight_bytes(); a true `cancelled` ends the load with Cancelled. The model
-  // refers to `memory` and to `threads`, which outlive it; the plan and the checkpoint need not.
-  virtual StatusOr<std::unique_ptr<Model>> load(std::span<std::byte> memory, ThreadPool& threads,
-                                                std::atomic<uint64_t>& progress,
+  // Reads, converts and packs every weight into `memory` (weight_bytes() long, 64-byte aligned) with all of
+  // load_threads. `progress` rises from 0 to weight_bytes(); a true `cancelled` ends the load with Cancelled. The model
+  // computes on step_threads, which may be busy with other models' steps meanwhile. It refers to `memory` and to
+  // step_threads, which outlive it; the plan and the checkpoint need not.
+  virtual StatusOr<std::unique_ptr<Model>> load(std::span<std::byte> memory, ThreadPool& load_threads,
+                                                ThreadPool& step_threads, std::atomic<uint64_t>& progress,
                                                 const std::atomic<bool>& cancelled) const = 0;
 };
 

@@ -1,0 +1,117 @@
+#include "formats/checkpoint.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/json.h"
+#include "formats/hf_config.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kConfigBytesMax = 16u << 20;
+constexpr size_t kIndexBytesMax = 256u << 20;
+constexpr size_t kShardsMax = 10'000;
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+StatusOr<Json> read_json(const std::string& path, size_t bytes_max) {
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, bytes_max));
+  auto json = parse_json(text, {.bytes_max = bytes_max});
+  if (!json.ok()) return annotate(json.status(), path);
+  return json;
+}
+
+// The shards named by model.safetensors.index.json, each once. A name may not leave the folder.
+StatusOr<std::vector<std::string>> indexed_shards(const std::string& path) {
+  ASSIGN_OR_RETURN(const Json index, read_json(path, kIndexBytesMax));
+  const auto map = index.is_object() ? index.find("weight_map") : index.end();
+  if (!index.is_object() || map == index.end() || !map->is_object()) {
+    return invalid_argument(path, ": has no 'weight_map'; fetch it again");
+  }
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : map->items()) {
+    if (!shard.is_string()) return invalid_argument(path, ": 'weight_map' gives no file for tensor '", tensor, "'");
+    const std::string& name = shard.get_ref<const std::string&>();
+    if (name.empty() || name.find('/') != std::string::npos || name.find('\0') != std::string::npos) {
+      return invalid_argument(path, ": shard '", name, "' of tensor '", tensor, "' is not a file of the folder");
+    }
+    shards.insert(name);
+    if (shards.size() > kShardsMax) return invalid_argument(path, ": names more than ", kShardsMax, " shards");
+  }
+  return std::vector<std::string>(shards.begin(), shards.end());
+}
+
+Status add_safetensors(const std::string& path, Checkpoint& checkpoint) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
+  auto tensors = parse_safetensors(file->bytes());
+  if (!tensors.ok()) return annotate(tensors.status(), path);
+  for (NamedTensor& tensor : *tensors) {
+    const Status added = checkpoint.weights.add(std::move(tensor.name), tensor.view);
+    if (!added.ok()) return annotate(added, path);
+  }
+  checkpoint.files.push_back(std::move(file));
+  return OkStatus();
+}
+
+Status add_weights(const std::string& folder, Checkpoint& checkpoint) {
+  const std::string single = folder + "/model.safetensors", index = single + ".index.json";
+  if (exists(index)) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> shards, indexed_shards(index));
+    for (const std::string& shard : shards) RETURN_IF_ERROR(add_safetensors(folder + "/" + shard, checkpoint));
+    return OkStatus();
+  }
+  if (exists(single)) return add_safetensors(single, checkpoint);
+  return not_found(folder, ": holds neither model.safetensors nor model.safetensors.index.json; fetch the weights in "
+                   "safetensors form");
+}
+
+StatusOr<std::shared_ptr<const Checkpoint>> open_hf(const std::string& folder) {
+  auto checkpoint = std::make_shared<Checkpoint>();
+  checkpoint->path = folder;
+  checkpoint->format = "safetensors";
+  const std::string config_path = folder + "/config.json";
+  ASSIGN_OR_RETURN(const Json config, read_json(config_path, kConfigBytesMax));
+  auto parsed = parse_hf_config(config);
+  if (!parsed.ok()) return annotate(parsed.status(), config_path);
+  checkpoint->config = *std::move(parsed);
+  const std::string generation_path = folder + "/generation_config.json";
+  Json generation;
+  if (exists(generation_path)) {
+    ASSIGN_OR_RETURN(generation, read_json(generation_path, kConfigBytesMax));
+  }
+  auto generation_config = parse_generation_config(config, generation);
+  if (!generation_config.ok()) return annotate(generation_config.status(), generation_path);
+  checkpoint->generation = *std::move(generation_config);
+  RETURN_IF_ERROR(add_weights(folder, *checkpoint));
+  return checkpoint;
+}
+
+}  // namespace
+
+Status WeightMap::add(std::string name, const TensorView& view) {
+  const auto [at, added] = tensors_.emplace(std::move(name), view);
+  if (!added) return invalid_argument("tensor '", at->first, "' is there twice");
+  bytes_ += view.bytes;
+  return OkStatus();
+}
+
+const TensorView* WeightMap::find(const std::string& name) const {
+  const auto at = tensors_.find(name);
+  return at == tensors_.end() ? nullptr : &at->second;
+}
+
+StatusOr<std::shared_ptr<const Checkpoint>> open_checkpoint(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return not_found(path, ": no such file or folder; check the path");
+  if (S_ISDIR(info.st_mode)) return open_hf(path);
+  return invalid_argument(path, ": is neither a model folder nor a .gguf file");
+}
+
+}  // namespace shoal

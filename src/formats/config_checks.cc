@@ -1,0 +1,73 @@
+#include "formats/config_checks.h"
+
+#include <cmath>
+
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+bool is_positive(double value) { return std::isfinite(value) && value > 0; }
+
+Status check_rope(const RopeConfig& rope, uint32_t head_dim) {
+  if (rope.dims == 0 || rope.dims % 2 != 0 || rope.dims > head_dim) {
+    return invalid_argument("the rotary dimensions (", rope.dims, ") are not an even part of the head's ", head_dim);
+  }
+  if (!is_positive(rope.theta) || rope.theta < 1.0) return invalid_argument("'rope_theta' is not a number of at least 1");
+  if (!is_positive(rope.factor) || rope.factor > 1e6) return invalid_argument("the rope 'factor' is not a positive number");
+  if (rope.attention_factor && !is_positive(*rope.attention_factor)) {
+    return invalid_argument("the rope 'attention_factor' is not a positive number");
+  }
+  if (!std::isfinite(rope.mscale) || !std::isfinite(rope.mscale_all_dim)) return invalid_argument("the rope 'mscale' is not a number");
+  if (rope.scaling != RopeScaling::kNone && rope.scaling != RopeScaling::kLinear && rope.original_context == 0) {
+    return invalid_argument("the rope scaling needs 'original_max_position_embeddings'");
+  }
+  if (!is_positive(rope.low_freq_factor) || !is_positive(rope.high_freq_factor) ||
+      (rope.scaling == RopeScaling::kLlama3 && rope.high_freq_factor <= rope.low_freq_factor)) {
+    return invalid_argument("'low_freq_factor' and 'high_freq_factor' are not an ascending pair of positive numbers");
+  }
+  if (!is_positive(rope.beta_fast) || !is_positive(rope.beta_slow)) {
+    return invalid_argument("'beta_fast' and 'beta_slow' are not positive numbers");
+  }
+  if (rope.scaling != RopeScaling::kLongRope) return OkStatus();
+  for (const auto* factors : {&rope.short_factor, &rope.long_factor}) {
+    if (factors->size() != rope.dims / 2) {
+      return invalid_argument("a longrope factor list has ", factors->size(), " entries and not ", rope.dims / 2);
+    }
+    for (float factor : *factors) {
+      if (!is_positive(factor)) return invalid_argument("a longrope factor is not a positive number");
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<uint32_t> config_uint(const Json& json, std::string_view key, std::optional<uint32_t> fallback, uint32_t min,
+                               uint32_t max) {
+  const auto field = json.find(std::string(key));
+  if ((field == json.end() || field->is_null()) && !fallback) {
+    return invalid_argument("'", std::string(key), "' is missing");
+  }
+  ASSIGN_OR_RETURN(const int64_t value, json_int(json, key, fallback.value_or(min), min, max));
+  return static_cast<uint32_t>(value);
+}
+
+Status check_config(const ModelConfig& config) {
+  if (config.heads % config.kv_heads != 0) {
+    return invalid_argument(config.heads, " attention heads cannot share ", config.kv_heads, " key-value heads");
+  }
+  if (uint64_t{config.heads} * config.head_dim > kHiddenMax) {
+    return invalid_argument(config.heads, " heads of ", config.head_dim, " dimensions are above the limit of ", kHiddenMax);
+  }
+  if (!is_positive(config.norm_eps) || config.norm_eps > 1) return invalid_argument("'rms_norm_eps' is not a small positive number");
+  if (!is_positive(config.query_scale)) return invalid_argument("the scale of attention is not a positive number");
+  for (double cap : {config.attention_softcap, config.final_softcap}) {
+    if (!std::isfinite(cap) || cap < 0) return invalid_argument("a soft cap is not a positive number");
+  }
+  RETURN_IF_ERROR(check_rope(config.rope, config.head_dim));
+  if (config.local_rope) RETURN_IF_ERROR(check_rope(*config.local_rope, config.head_dim));
+  return OkStatus();
+}
+
+}  // namespace shoal

@@ -1,0 +1,106 @@
+#include "formats/hf_rope.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "formats/config_checks.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+StatusOr<RopeScaling> parse_kind(const Json& json) {
+  ASSIGN_OR_RETURN(const std::string old_key, json_string(json, "type", "default"));
+  ASSIGN_OR_RETURN(const std::string kind, json_string(json, "rope_type", old_key));
+  if (kind == "default") return RopeScaling::kNone;
+  if (kind == "linear") return RopeScaling::kLinear;
+  if (kind == "dynamic") return RopeScaling::kDynamic;
+  if (kind == "llama3") return RopeScaling::kLlama3;
+  if (kind == "yarn") return RopeScaling::kYarn;
+  if (kind == "longrope" || kind == "su") return RopeScaling::kLongRope;
+  return unimplemented("rope type '", kind, "' is not served; served are default, linear, dynamic, llama3, yarn and longrope");
+}
+
+Status parse_factors(const Json& json, const char* key, std::vector<float>& factors) {
+  const auto list = json.find(key);
+  if (list == json.end() || !list->is_array() || list->size() > kConfigHeadDimMax) {
+    return invalid_argument("longrope needs the list '", key, "'");
+  }
+  for (const Json& factor : *list) {
+    if (!factor.is_number()) return invalid_argument("'", key, "' holds something that is not a number");
+    factors.push_back(static_cast<float>(factor.get<double>()));
+  }
+  return OkStatus();
+}
+
+// Fields of one rope object; `top` is the whole config, where some of them stand in older files.
+StatusOr<RopeConfig> parse_rope(const Json& json, const Json& top, const ModelConfig& config, double theta) {
+  RopeConfig rope;
+  ASSIGN_OR_RETURN(rope.scaling, parse_kind(json));
+  ASSIGN_OR_RETURN(rope.theta, json_double(json, "rope_theta", theta));
+  ASSIGN_OR_RETURN(double partial, json_double(top, "partial_rotary_factor", 1.0));
+  ASSIGN_OR_RETURN(partial, json_double(json, "partial_rotary_factor", partial));
+  if (!(partial > 0 && partial <= 1)) return invalid_argument("'partial_rotary_factor' is not in (0, 1]");
+  rope.dims = static_cast<uint32_t>(config.head_dim * partial);
+  ASSIGN_OR_RETURN(rope.factor, json_double(json, "factor", 1.0));
+  ASSIGN_OR_RETURN(uint32_t original, config_uint(top, "original_max_position_embeddings", config.context_length, 1, kContextMax));
+  ASSIGN_OR_RETURN(rope.original_context, config_uint(json, "original_max_position_embeddings", original, 1, kContextMax));
+  if (rope.scaling == RopeScaling::kDynamic) rope.original_context = config.context_length;
+  ASSIGN_OR_RETURN(rope.low_freq_factor, json_double(json, "low_freq_factor", 1.0));
+  ASSIGN_OR_RETURN(rope.high_freq_factor, json_double(json, "high_freq_factor", 4.0));
+  ASSIGN_OR_RETURN(rope.beta_fast, json_double(json, "beta_fast", 32.0));
+  ASSIGN_OR_RETURN(rope.beta_slow, json_double(json, "beta_slow", 1.0));
+  ASSIGN_OR_RETURN(rope.truncate, json_bool(json, "truncate", true));
+  ASSIGN_OR_RETURN(rope.mscale, json_double(json, "mscale", 0.0));
+  ASSIGN_OR_RETURN(rope.mscale_all_dim, json_double(json, "mscale_all_dim", 0.0));
+  if (json.contains("attention_factor") && !json["attention_factor"].is_null()) {
+    ASSIGN_OR_RETURN(rope.attention_factor, json_double(json, "attention_factor", 1.0));
+  }
+  if (rope.scaling == RopeScaling::kLongRope) {
+    RETURN_IF_ERROR(parse_factors(json, "short_factor", rope.short_factor));
+    RETURN_IF_ERROR(parse_factors(json, "long_factor", rope.long_factor));
+    if (!json.contains("factor")) rope.factor = static_cast<double>(config.context_length) / rope.original_context;
+  }
+  return rope;
+}
+
+// max_position_embeddings is the trained length for linear and dynamic scaling, and already the scaled one for the others.
+void lengthen_context(ModelConfig& config) {
+  const RopeConfig& rope = config.rope;
+  const bool lengthens = rope.scaling == RopeScaling::kLinear || rope.scaling == RopeScaling::kDynamic;
+  if (!lengthens || config.architecture == Architecture::kGemma3 || !(rope.factor > 1)) return;
+  const double longer = std::floor(config.context_length * rope.factor);
+  config.context_length = static_cast<uint32_t>(std::min<double>(longer, kContextMax));
+}
+
+const Json* object_at(const Json& json, const char* key) {
+  const auto field = json.find(key);
+  return field != json.end() && field->is_object() ? &*field : nullptr;
+}
+
+}  // namespace
+
+Status parse_hf_rope(const Json& json, ModelConfig& config) {
+  const bool gemma3 = config.architecture == Architecture::kGemma3;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    if (json.contains(key) && !json[key].is_null() && !json[key].is_object()) {
+      return invalid_argument("'", key, "' is not an object");
+    }
+  }
+  const Json none = Json::object();
+  const Json* rope = object_at(json, "rope_parameters");
+  if (rope == nullptr) rope = object_at(json, "rope_scaling");
+  if (rope == nullptr) rope = &none;
+  ASSIGN_OR_RETURN(const double theta, json_double(json, "rope_theta", gemma3 ? 1e6 : 10000.0));
+  ASSIGN_OR_RETURN(const double local_theta, json_double(json, "rope_local_base_freq", 10000.0));
+  const Json* full = object_at(*rope, "full_attention");
+  const Json* sliding = object_at(*rope, "sliding_attention");
+  ASSIGN_OR_RETURN(config.rope, parse_rope(full != nullptr ? *full : *rope, json, config, theta));
+  if (sliding != nullptr || gemma3) {
+    ASSIGN_OR_RETURN(config.local_rope, parse_rope(sliding != nullptr ? *sliding : none, json, config, local_theta));
+  }
+  lengthen_context(config);
+  return OkStatus();
+}
+
+}  // namespace shoal

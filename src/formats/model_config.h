@@ -1,0 +1,80 @@
+// What a model is, independent of the file format it came in. Filled from an HF folder (hf_config.cc) or from GGUF metadata
+// (gguf_config.cc); every number in it has been checked against the bounds below.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace shoal {
+
+enum class Architecture : uint8_t { kLlama, kMistral, kQwen2, kQwen3, kGemma2, kGemma3, kPhi3 };
+const char* architecture_name(Architecture architecture);
+
+enum class RopeScaling : uint8_t { kNone, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
+
+// Rotary position embedding; the meaning of each scaling's fields is in models/rope.h.
+struct RopeConfig {
+  double theta = 10000.0;
+  uint32_t dims = 0;         // leading dimensions of a head that turn; even
+  bool interleaved = false;  // pairs (2i, 2i + 1) instead of (i, i + dims / 2)
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1.0;
+  uint32_t original_context = 0;                        // trained length before scaling
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
+  double beta_fast = 32.0, beta_slow = 1.0;              // yarn
+  bool truncate = true;                                  // yarn: round the correction range to whole dimensions
+  std::optional<double> attention_factor;                // yarn, longrope: scale of cos and sin
+  double mscale = 0.0, mscale_all_dim = 0.0;             // yarn
+  std::vector<float> short_factor, long_factor;          // longrope: [dims / 2]
+  bool frequency_factors = false;  // GGUF: tensor "rope_freqs" divides the frequencies ([dims / 2])
+};
+
+struct ModelConfig {
+  Architecture architecture = Architecture::kLlama;
+  uint32_t vocab_size = 0;
+  uint32_t hidden_size = 0;
+  uint32_t layers = 0;
+  uint32_t heads = 0;
+  uint32_t kv_heads = 0;  // divides heads
+  uint32_t head_dim = 0;
+  uint32_t intermediate_size = 0;
+  uint32_t context_length = 0;  // longest sequence, scaling included
+  double norm_eps = 1e-6;
+  bool tied_embeddings = false;
+  bool qkv_bias = false, output_bias = false, mlp_bias = false;
+  bool norm_weight_plus_one = false;  // Gemma in HF form stores w - 1
+  uint32_t sliding_window = 0;        // 0: none; a row sees this many tokens, itself included
+  std::vector<bool> sliding_layers;   // [layers]
+  double query_scale = 0.0;           // factor of the attention scores
+  double attention_softcap = 0.0, final_softcap = 0.0;  // 0: none
+  double embedding_scale = 1.0;
+  RopeConfig rope;
+  std::optional<RopeConfig> local_rope;  // of sliding layers, where it differs
+  std::array<uint32_t, 2> fp8_block = {0, 0};  // rows and columns that share a scale in FP8 checkpoints; 0: none
+};
+
+// How to talk to the model; from generation_config.json, config.json or GGUF metadata.
+struct GenerationConfig {
+  std::optional<TokenId> bos;
+  std::vector<TokenId> eos;  // any of them ends a text
+  std::optional<TokenId> pad;
+  // Defaults for sampling, where the model publishes them.
+  std::optional<bool> do_sample;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int64_t> top_k, max_new_tokens;
+};
+
+// Bounds on what a file may claim; far above anything published.
+constexpr uint32_t kVocabMax = 1u << 24;
+constexpr uint32_t kHiddenMax = 1u << 18;
+constexpr uint32_t kLayersMax = 4096;
+constexpr uint32_t kHeadsMax = 4096;
+constexpr uint32_t kConfigHeadDimMax = 512;
+constexpr uint32_t kContextMax = 1u << 28;
+
+}  // namespace shoal

@@ -1,0 +1,41 @@
+// Operations spread over the threads of a pool. They split outputs only, so results do not depend on how many there are.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "device/thread_pool.h"
+#include "kernels/kernels.h"
+
+namespace shoal {
+
+// One matrix of a group that takes the same input.
+struct LinearOutput {
+  PackedMatrix matrix;
+  float* out;  // [rows, matrix.rows]
+};
+
+// Input of a group: f32 always; `scratch` takes the quantised rows if any matrix is quantised.
+struct LinearInput {
+  const float* x;       // [rows, columns]
+  uint32_t rows;
+  QuantBlock* scratch;  // [rows, columns / 32]
+};
+
+// out = matrix x input + bias for every output. REQUIRES: all matrices have the same number of columns; at most 8 outputs.
+void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& input, std::span<const LinearOutput> outputs);
+
+// Below this many touched elements a barrier costs more than it saves, and the caller's thread does the work.
+constexpr uint64_t kShareElements = 16384;
+
+// Runs body(row) for every row; `width` is about the number of elements that a row touches.
+template <typename Body>
+void for_rows(ThreadPool& threads, uint32_t rows, uint64_t width, const Body& body) {
+  if (rows * width < kShareElements) {
+    for (uint32_t row = 0; row < rows; ++row) body(row);
+    return;
+  }
+  threads.parallel_for(rows, [&](size_t row, int) { body(static_cast<uint32_t>(row)); });
+}
+
+}  // namespace shoal

@@ -1,0 +1,133 @@
+// The promise of Model::forward: a sequence's logits are the same bits alone or in company, however its tokens are cut into
+// steps, with any number of threads and on any vector width.
+#include "kernels/cpu/targets.h"
+
+#include <bit>
+
+#include "gtest/gtest.h"
+#include "hwy/highway.h"
+#include "models/random_checkpoint.h"
+#include "models/test_runner.h"
+
+namespace shoal {
+namespace {
+
+constexpr Architecture kArchitectures[] = {Architecture::kLlama,  Architecture::kMistral};
+
+struct Variant {
+  DType dtype;
+  Quantization quantization;
+};
+constexpr Variant kVariants[] = {
+    {DType::kF32, Quantization::kNone}, {DType::kBF16, Quantization::kNone}, {DType::kBF16, Quantization::kQ8_0}, {DType::kF32, Quantization::kQ4_0}};
+
+std::vector<TokenId> random_prompt(uint64_t seed, size_t length, uint32_t vocab) {
+  Rng rng(seed);
+  std::vector<TokenId> tokens(length);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(rng.below(vocab));
+  return tokens;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
+           return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+         });
+}
+
+// Calls test(name, checkpoint, options) for every architecture and precision.
+template <typename Test>
+void for_each_model(const Test& test) {
+  for (Architecture architecture : kArchitectures) {
+    for (const Variant& variant : kVariants) {
+      const ModelConfig config = small_config(architecture);
+      const RandomCheckpoint checkpoint(config, variant.dtype, 7);
+      SCOPED_TRACE(absl::StrCat(architecture_name(architecture), " ", dtype_name(variant.dtype), " quantisation ",
+                                static_cast<int>(variant.quantization)));
+      test(checkpoint.get(), LoadOptions{.quantization = variant.quantization}, config.vocab_size);
+    }
+  }
+}
+
+std::unique_ptr<TestModel> open(const std::shared_ptr<const Checkpoint>& checkpoint, const LoadOptions& options, int threads) {
+  auto model = TestModel::open(checkpoint, options, threads);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+constexpr size_t kPromptTokens = 90;
+
+// Logits after the prompt and after three more tokens.
+std::vector<float> run_alone(TestModel& model, const std::vector<TokenId>& prompt, uint32_t chunk) {
+  TestSequence sequence(model, prompt);
+  std::vector<float> all = sequence.prefill(chunk);
+  for (TokenId token : {5, 77, 190}) {
+    const auto logits = sequence.step(token);
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
+}
+
+TEST(DeterminismTest, BitsDoNotDependOnHowThePromptIsCut) {
+  for_each_model([](const auto& checkpoint, const LoadOptions& options, uint32_t vocab) {
+    const auto model = open(checkpoint, options, 2);
+    const auto prompt = random_prompt(1, kPromptTokens, vocab);
+    const auto want = run_alone(*model, prompt, 0);
+    for (float v : want) ASSERT_TRUE(std::isfinite(v));
+    for (uint32_t chunk : {1, 5, 16, 33}) EXPECT_TRUE(same_bits(run_alone(*model, prompt, chunk), want)) << chunk;
+  });
+}
+
+TEST(DeterminismTest, BitsDoNotDependOnTheNumberOfThreads) {
+  for_each_model([](const auto& checkpoint, const LoadOptions& options, uint32_t vocab) {
+    const auto prompt = random_prompt(2, kPromptTokens, vocab);
+    const auto want = run_alone(*open(checkpoint, options, 1), prompt, 0);
+    for (int threads : {2, 3}) EXPECT_TRUE(same_bits(run_alone(*open(checkpoint, options, threads), prompt, 0), want)) << threads;
+  });
+}
+
+TEST(DeterminismTest, BitsDoNotDependOnTheVectorWidth) {
+  for_each_model([](const auto& checkpoint, const LoadOptions& options, uint32_t vocab) {
+    const auto prompt = random_prompt(3, kPromptTokens, vocab);
+    const auto want = run_alone(*open(checkpoint, options, 2), prompt, 0);
+    for (int64_t target : simd_targets()) {
+      hwy::SetSupportedTargetsForTest(target);
+      const auto model = open(checkpoint, options, 2);
+      hwy::SetSupportedTargetsForTest(0);
+      EXPECT_TRUE(same_bits(run_alone(*model, prompt, 7), want)) << hwy::TargetName(target & -target);
+    }
+  });
+}
+
+TEST(DeterminismTest, BitsDoNotDependOnTheOtherSequencesOfABatch) {
+  for_each_model([](const auto& checkpoint, const LoadOptions& options, uint32_t vocab) {
+    const auto model = open(checkpoint, options, 2);
+    constexpr size_t kSequences = 32;
+    std::vector<TestSequence> sequences;
+    std::vector<TokenId> tokens;
+    std::vector<uint32_t> rows, logit_rows;
+    for (size_t s = 0; s < kSequences; ++s) {  // prompts of 1..63 tokens, and sequences that only decode
+      const auto prompt = random_prompt(s, 1 + 2 * s, vocab);
+      rows.push_back(s % 3 == 0 ? 1 : static_cast<uint32_t>(prompt.size()));
+      auto& sequence = sequences.emplace_back(*model, prompt);
+      for (uint32_t done = 0; done + rows[s] < prompt.size(); ++done) {
+        const SequenceSlice slice = sequence.slice(1);
+        model->forward({sequence.next(1), {&slice, 1}, {}});
+        sequence.advance(1);
+      }
+      const auto next = sequence.next(rows[s]);
+      tokens.insert(tokens.end(), next.begin(), next.end());
+      logit_rows.push_back(static_cast<uint32_t>(tokens.size()) - 1);
+    }
+    std::vector<SequenceSlice> slices;
+    for (size_t s = 0; s < kSequences; ++s) slices.push_back(sequences[s].slice(rows[s]));
+    const auto together = model->forward({tokens, slices, logit_rows});
+    for (size_t s = 0; s < kSequences; ++s) {
+      const auto alone = TestSequence(*model, random_prompt(s, 1 + 2 * s, vocab)).prefill();
+      const std::vector<float> mine(together.begin() + s * vocab, together.begin() + (s + 1) * vocab);
+      EXPECT_TRUE(same_bits(mine, alone)) << "sequence " << s;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,113 @@
+// For tests: a seeded tiny random model, built in memory under the names of a Hugging Face checkpoint.
+#pragma once
+
+#include <cmath>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "formats/checkpoint.h"
+#include "tensor/half.h"
+
+namespace shoal {
+
+class RandomCheckpoint {
+ public:
+  // `config` says everything; tensors are bf16 or f32. The checkpoint refers to this object's memory.
+  RandomCheckpoint(const ModelConfig& config, DType dtype, uint64_t seed) : rng_(seed), dtype_(dtype) {
+    checkpoint_ = std::make_shared<Checkpoint>();
+    checkpoint_->path = "random";
+    checkpoint_->format = "memory";
+    checkpoint_->config = config;
+    add("model.embed_tokens.weight", {config.vocab_size, config.hidden_size}, 1.0f);
+    if (!config.tied_embeddings) add("lm_head.weight", {config.vocab_size, config.hidden_size}, 0.3f);
+    add("model.norm.weight", {config.hidden_size}, 1.0f);
+    for (uint32_t i = 0; i < config.layers; ++i) add_layer(config, "model.layers." + std::to_string(i) + ".");
+  }
+
+  std::shared_ptr<const Checkpoint> get() const { return checkpoint_; }
+
+  // Adds tensor `name` of uniform numbers in [-range, range].
+  void add(const std::string& name, const Shape& shape, float range) {
+    auto& tensor = tensors_.emplace_back(*Tensor::allocate(dtype_, shape));
+    const uint64_t elements = *shape.elements();
+    for (uint64_t i = 0; i < elements; ++i) {
+      const float value = static_cast<float>(rng_.uniform() * 2 - 1) * range;
+      if (dtype_ == DType::kF32) {
+        reinterpret_cast<float*>(tensor.data())[i] = value;
+      } else {
+        reinterpret_cast<uint16_t*>(tensor.data())[i] = bf16_from_f32(value);
+      }
+    }
+    CHECK(checkpoint_->weights.add(name, tensor.view()).ok());
+  }
+
+ private:
+  void add_layer(const ModelConfig& c, const std::string& prefix) {
+    const uint32_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+    const float range = 2.0f / std::sqrt(static_cast<float>(c.hidden_size));
+    const auto linear = [&](const std::string& name, uint32_t rows, uint32_t columns, bool bias) {
+      add(prefix + name + ".weight", {rows, columns}, range);
+      if (bias) add(prefix + name + ".bias", {rows}, 0.1f);
+    };
+    for (const char* norm : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
+      add(prefix + norm + ".weight", {c.hidden_size}, 1.0f);
+    }
+    for (const char* norm : {"q_norm", "k_norm"}) add(prefix + "self_attn." + norm + ".weight", {c.head_dim}, 1.0f);
+    if (c.architecture == Architecture::kPhi3) {
+      linear("self_attn.qkv_proj", q + 2 * kv, c.hidden_size, false);
+      linear("mlp.gate_up_proj", 2 * c.intermediate_size, c.hidden_size, false);
+    } else {
+      linear("self_attn.q_proj", q, c.hidden_size, c.qkv_bias);
+      linear("self_attn.k_proj", kv, c.hidden_size, c.qkv_bias);
+      linear("self_attn.v_proj", kv, c.hidden_size, c.qkv_bias);
+      linear("mlp.gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
+      linear("mlp.up_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
+    }
+    linear("self_attn.o_proj", c.hidden_size, q, c.output_bias);
+    linear("mlp.down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias);
+  }
+
+  Rng rng_;
+  DType dtype_;
+  std::deque<Tensor> tensors_;
+  std::shared_ptr<Checkpoint> checkpoint_;
+};
+
+// A small config of that architecture with everything switched on that it has.
+inline ModelConfig small_config(Architecture architecture) {
+  ModelConfig c;
+  c.architecture = architecture;
+  c.vocab_size = 211;
+  c.hidden_size = 96;
+  c.layers = 2;
+  c.heads = 6;
+  c.kv_heads = 2;
+  c.head_dim = 32;
+  c.intermediate_size = 160;
+  c.context_length = 2048;
+  c.norm_eps = 1e-5;
+  c.query_scale = 1.0 / std::sqrt(32.0);
+  c.rope.dims = 32;
+  c.rope.original_context = 2048;
+  c.sliding_layers.assign(c.layers, false);
+  const bool gemma = architecture == Architecture::kGemma2 || architecture == Architecture::kGemma3;
+  c.qkv_bias = architecture == Architecture::kQwen2;
+  c.norm_weight_plus_one = c.tied_embeddings = gemma;
+  if (gemma || architecture == Architecture::kMistral) {
+    c.sliding_window = 20;
+    c.sliding_layers[0] = true;
+  }
+  if (gemma) c.embedding_scale = std::sqrt(96.0);
+  if (architecture == Architecture::kGemma2) c.attention_softcap = 50, c.final_softcap = 30;
+  if (architecture == Architecture::kGemma3) {
+    c.local_rope = c.rope;
+    c.rope.theta = 1e6;
+  }
+  return c;
+}
+
+}  // namespace shoal

@@ -1,0 +1,103 @@
+// Every architecture against the reference implementation's logits and greedy tokens, on the models of the shared folder.
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "base/json.h"
+#include "gtest/gtest.h"
+#include "models/test_runner.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kLogitTolerance = 2e-4;  // of the range of the logits
+constexpr double kMargin = 1e-3;          // of the range: below it either token is right
+
+std::vector<std::string> reference_models() {
+  const std::set<std::string> experts = {"mixtral", "qwen2-moe", "qwen3-moe", "deepseek-v2", "deepseek-v2-lite", "deepseek-v3",
+                                         "deepseek-v3-yarn"};
+  std::vector<std::string> names;
+  const fs::path root = fs::path(SHOAL_SHARED_DIR) / "models/reference";
+  if (!fs::exists(root)) return names;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename();
+    if (!experts.contains(name)) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+struct Range {
+  float low, high;
+  double span() const { return high - low; }
+};
+Range range_of(const std::vector<float>& logits) {
+  const auto [low, high] = std::minmax_element(logits.begin(), logits.end());
+  return {*low, *high};
+}
+
+// Largest difference of the last logits over their range, for one case; checks the greedy continuation.
+double check_case(TestModel& model, const Json& reference) {
+  const auto prompt = reference["prompt"].get<std::vector<TokenId>>();
+  const auto want = reference["last_logits"].get<std::vector<float>>();
+  TestSequence sequence(model, prompt);
+  std::vector<float> logits = sequence.prefill();
+  const double span = range_of(want).span();
+  double worst = 0;
+  for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, std::fabs(double{want[i]} - logits[i]) / span);
+  if (reference["greedy"].is_null()) return worst;
+  const auto greedy = reference["greedy"].get<std::vector<TokenId>>();
+  const auto margins = reference["greedy_margins"].get<std::vector<double>>();
+  for (size_t i = 0; i < greedy.size(); ++i) {
+    const TokenId token = argmax(logits);
+    if (token != greedy[i]) {
+      EXPECT_LT(margins[i], kMargin * span) << "token " << i << " of a prompt of " << prompt.size();
+      break;
+    }
+    logits = sequence.step(token);
+  }
+  return worst;
+}
+
+TEST(ReferenceTest, LogitsAndGreedyTokensAreThoseOfTheReference) {
+  const auto names = reference_models();
+  if (names.empty()) GTEST_SKIP() << "no shared models at " << SHOAL_SHARED_DIR;
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    const std::string folder = std::string(SHOAL_SHARED_DIR) + "/models/reference/" + name;
+    auto model = TestModel::open(folder, {});
+    if (model.status().code() == StatusCode::kUnimplemented) continue;
+    ASSERT_TRUE(model.ok()) << model.status();
+    const Json reference = *parse_json(*read_file(folder + "/reference.json", 64u << 20));
+    double worst = 0;
+    for (const Json& c : reference["cases"]) worst = std::max(worst, check_case(**model, c));
+    EXPECT_LT(worst, kLogitTolerance);
+    RecordProperty(name, std::to_string(worst));
+    std::printf("  %-22s worst error / range %.7f\n", name.c_str(), worst);
+  }
+}
+
+TEST(ReferenceTest, QuantisedAtLoadStaysNearTheReference) {
+  const std::string folder = std::string(SHOAL_SHARED_DIR) + "/models/tiny-llama";
+  if (!fs::exists(folder)) GTEST_SKIP() << "no shared models at " << SHOAL_SHARED_DIR;
+  const std::vector<TokenId> prompt = {1, 17, 300, 42, 511, 90, 4};
+  auto exact = TestModel::open(folder, {});
+  ASSERT_TRUE(exact.ok()) << exact.status();
+  const std::vector<float> want = TestSequence(**exact, prompt).prefill();
+  for (auto [quantization, tolerance] : {std::pair{Quantization::kQ8_0, 0.02}, std::pair{Quantization::kQ4_0, 0.25}}) {
+    auto model = TestModel::open(folder, {.quantization = quantization});
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_LT((*model)->plan().weight_bytes(), (*exact)->plan().weight_bytes());
+    const std::vector<float> got = TestSequence(**model, prompt).prefill();
+    double worst = 0;
+    for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, std::fabs(double{want[i]} - got[i]) / range_of(want).span());
+    EXPECT_LT(worst, tolerance);
+    std::printf("  quantised to %d bits: worst error / range %.5f\n", quantization == Quantization::kQ8_0 ? 8 : 4, worst);
+  }
+}
+
+}  // namespace
+}  // namespace shoal

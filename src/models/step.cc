@@ -1,0 +1,228 @@
+#include "models/step.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "kernels/pack.h"
+#include "kernels/quant_codes.h"
+
+namespace shoal {
+namespace {
+
+constexpr uint32_t kPieceQueries = 32;  // query heads of one KV head in a task of attention
+constexpr size_t kOutputsMax = 8;       // matrices that share an input
+
+uint64_t widest_input(const StepShape& s) { return std::max({s.hidden, s.q_width, s.mlp_width}); }
+
+// Hands out aligned pieces of a workspace; with no workspace it only counts.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+  template <typename T>
+  T* take(uint64_t count) {
+    const uint64_t at = used_;
+    used_ += round_up(count * sizeof(T), kTensorAlignment);
+    return base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + at);
+  }
+  uint64_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  uint64_t used_ = 0;
+};
+
+StepBuffers carve_buffers(const StepShape& s, uint64_t rows, uint64_t logit_rows, Carver& carver) {
+  StepBuffers b{};
+  b.x = carver.take<float>(rows * s.hidden);
+  b.h = carver.take<float>(rows * s.hidden);
+  b.y = carver.take<float>(rows * s.hidden);
+  b.q = carver.take<float>(rows * s.q_width);
+  b.k = carver.take<float>(rows * s.kv_width);
+  b.v = carver.take<float>(rows * s.kv_width);
+  b.attn = carver.take<float>(rows * s.q_width);
+  b.gate = carver.take<float>(rows * s.mlp_width);
+  b.up = carver.take<float>(rows * s.mlp_width);
+  for (int which = 0; which < (s.local_rope ? 2 : 1); ++which) {
+    b.cos[which] = carver.take<float>(rows * s.rope_half);
+    b.sin[which] = carver.take<float>(rows * s.rope_half);
+  }
+  b.last = carver.take<float>(logit_rows * s.hidden);
+  if (s.quantized) b.quantized = carver.take<QuantBlock>(std::max(rows, logit_rows) * div_up(widest_input(s), kQuantBlock));
+  return b;
+}
+
+}  // namespace
+
+uint64_t StepShape::bytes(uint32_t rows, uint32_t logit_rows) const {
+  Carver carver(nullptr);
+  carve_buffers(*this, rows, logit_rows, carver);
+  return carver.used() + kTensorAlignment;  // the workspace itself need not be aligned
+}
+
+Step::Step(const StepContext& context, const ForwardInput& input, std::span<std::byte> workspace)
+    : context_(context), input_(input), rows_(static_cast<uint32_t>(input.tokens.size())) {
+  for (uint32_t s = 0; s < input.slices.size(); ++s) {
+    const SequenceSlice& slice = input.slices[s];
+    CHECK_GE(slice.blocks.size() * kBlockTokens, uint64_t{slice.position} + slice.rows);
+    slice_begin_.push_back(static_cast<uint32_t>(row_slice_.size()));
+    row_slice_.insert(row_slice_.end(), slice.rows, s);
+  }
+  CHECK_EQ(row_slice_.size(), size_t{rows_});
+  carve(workspace);
+  plan_attention();
+}
+
+void Step::carve(std::span<std::byte> workspace) {
+  const uint32_t logit_rows = static_cast<uint32_t>(input_.logit_rows.size());
+  CHECK_GE(workspace.size(), context_.shape.bytes(rows_, logit_rows));
+  const uint64_t misaligned = reinterpret_cast<uintptr_t>(workspace.data()) % kTensorAlignment;
+  Carver carver(workspace.data() + (misaligned == 0 ? 0 : kTensorAlignment - misaligned));
+  at_ = carve_buffers(context_.shape, rows_, logit_rows, carver);
+}
+
+void Step::plan_attention() {
+  const uint32_t heads = context_.shape.q_width / context_.kv.head_dim;
+  const uint32_t rows_each = std::max<uint32_t>(1, kPieceQueries / (heads / context_.kv.heads));
+  for (uint32_t s = 0; s < input_.slices.size(); ++s) {
+    for (uint32_t row = 0; row < input_.slices[s].rows; row += rows_each) {
+      pieces_.push_back({s, row, std::min(rows_each, input_.slices[s].rows - row)});
+    }
+  }
+}
+
+void Step::embed(const EmbeddingPlace& table, float* x) const {
+  const uint64_t hidden = context_.shape.hidden;
+  for_rows(context_.threads, rows_, hidden * 4, [&](uint32_t row) {
+    const uint64_t token = static_cast<uint64_t>(input_.tokens[row]);
+    if (table.tied) {
+      unpack_row(table.tied->at(context_.weights), token, x + row * hidden);
+    } else {
+      dequantize_row(table.dtype, context_.weights + table.offset + token * table.row_bytes, 0, hidden, x + row * hidden);
+    }
+  });
+}
+
+void Step::rope_table(const RopeFrequencies& frequencies, int which) const {
+  const uint64_t half = context_.shape.rope_half;
+  for_rows(context_.threads, rows_, half * 32, [&](uint32_t row) {
+    const SequenceSlice& slice = input_.slices[row_slice_[row]];
+    const uint32_t position = slice.position + row - slice_begin_[row_slice_[row]];
+    frequencies.table(position, slice.rope_length, at_.cos[which] + row * half, at_.sin[which] + row * half);
+  });
+}
+
+void Step::rms_norm(const float* x, const VectorPlace& weight, double eps, float* out, uint32_t groups) const {
+  const uint64_t width = weight.size;
+  for_rows(context_.threads, rows_, width * groups, [&](uint32_t row) {
+    for (uint32_t g = 0; g < groups; ++g) {
+      const uint64_t at = (uint64_t{row} * groups + g) * width;
+      context_.kernels.rms_norm(x + at, weight.at(context_.weights), static_cast<float>(eps), width, out + at);
+    }
+  });
+}
+
+void Step::linear(const float* input, std::initializer_list<Output> outputs) const {
+  LinearOutput calls[kOutputsMax];
+  size_t count = 0;
+  CHECK_LE(outputs.size(), kOutputsMax);
+  for (const Output& output : outputs) calls[count++] = {output.matrix->at(context_.weights), output.out};
+  shoal::linear(context_.kernels, context_.threads, {input, rows_, at_.quantized}, {calls, count});
+}
+
+void Step::rope(float* q, float* k, const RopeConfig& config, int which) const {
+  const uint64_t half = context_.shape.rope_half;
+  const uint32_t head_dim = context_.kv.head_dim;
+  const auto turn = [&](float* x, uint32_t width, uint32_t row) {
+    context_.kernels.rope({x + uint64_t{row} * width, width / head_dim, head_dim, config.dims / 2,
+                           at_.cos[which] + row * half, at_.sin[which] + row * half, config.interleaved});
+  };
+  for_rows(context_.threads, rows_, context_.shape.q_width + context_.shape.kv_width, [&](uint32_t row) {
+    turn(q, context_.shape.q_width, row);
+    turn(k, context_.shape.kv_width, row);
+  });
+}
+
+void Step::store_kv(const float* k, const float* v, uint32_t layer) const {
+  const KvLayout& kv = context_.kv;
+  const uint64_t width = context_.shape.kv_width;
+  for_rows(context_.threads, rows_, width * 4, [&](uint32_t row) {
+    const SequenceSlice& slice = input_.slices[row_slice_[row]];
+    const uint32_t position = slice.position + row - slice_begin_[row_slice_[row]];
+    std::byte* block = slice.blocks[position / kBlockTokens];
+    context_.kernels.store_kv({k + row * width, v + row * width, block + kv.key_offset(layer), block + kv.value_offset(layer),
+                               kv.head_bytes(), position % kBlockTokens, kv.heads, kv.head_dim, kv.format});
+  });
+}
+
+void Step::attend(const float* q, const float* k, const float* v, const AttentionSpec& spec, float* attn) const {
+  store_kv(k, v, spec.layer);
+  const KvLayout& kv = context_.kv;
+  const uint64_t width = context_.shape.q_width;
+  const uint32_t group = static_cast<uint32_t>(width / kv.head_dim / kv.heads);
+  context_.threads.parallel_for(pieces_.size() * kv.heads, [&](size_t task, int) {
+    // Later rows see more: they go first, so that the threads end together.
+    const AttentionPiece& piece = pieces_[pieces_.size() - 1 - task / kv.heads];
+    const uint64_t head = task % kv.heads;
+    const SequenceSlice& slice = input_.slices[piece.slice];
+    const uint64_t at = (uint64_t{slice_begin_[piece.slice]} + piece.first_row) * width + head * group * kv.head_dim;
+    AttentionCall call;
+    call.q = q + at;
+    call.out = attn + at;
+    call.q_stride = call.out_stride = width;
+    call.blocks = slice.blocks.data();
+    call.key_offset = kv.key_offset(spec.layer) + head * kv.head_bytes();
+    call.value_offset = kv.value_offset(spec.layer) + head * kv.head_bytes();
+    call.format = kv.format;
+    call.head_dim = kv.head_dim;
+    call.group = group;
+    call.rows = piece.rows;
+    call.position = slice.position + piece.first_row;
+    call.window = spec.window;
+    call.scale = spec.scale;
+    call.softcap = spec.softcap;
+    context_.kernels.attention(call);
+  });
+}
+
+void Step::add(float* x, const float* y) const {
+  const uint64_t width = context_.shape.hidden;
+  for_rows(context_.threads, rows_, width, [&](uint32_t row) { context_.kernels.add(x + row * width, y + row * width, width); });
+}
+
+void Step::scale(float* x, float factor) const {
+  const uint64_t width = context_.shape.hidden;
+  for_rows(context_.threads, rows_, width, [&](uint32_t row) { context_.kernels.scale(x + row * width, factor, width); });
+}
+
+void Step::silu_mul(const float* gate, const float* up, float* out) const {
+  const uint64_t width = context_.shape.mlp_width;
+  for_rows(context_.threads, rows_, width * 4, [&](uint32_t row) {
+    context_.kernels.silu_mul(gate + row * width, up + row * width, width, out + row * width);
+  });
+}
+
+void Step::gelu_mul(const float* gate, const float* up, float* out) const {
+  const uint64_t width = context_.shape.mlp_width;
+  for_rows(context_.threads, rows_, width * 4, [&](uint32_t row) {
+    context_.kernels.gelu_mul(gate + row * width, up + row * width, width, out + row * width);
+  });
+}
+
+void Step::logits(const float* x, const VectorPlace& norm, double eps, const MatrixPlace& head, float softcap,
+                  float* out) const {
+  const uint64_t hidden = context_.shape.hidden, vocab = head.matrix.rows;
+  const uint32_t count = static_cast<uint32_t>(input_.logit_rows.size());
+  if (count == 0) return;
+  for_rows(context_.threads, count, hidden, [&](uint32_t i) {
+    const uint32_t row = input_.logit_rows[i];
+    CHECK_LT(row, rows_);
+    context_.kernels.rms_norm(x + row * hidden, norm.at(context_.weights), static_cast<float>(eps), hidden, at_.last + i * hidden);
+  });
+  const LinearOutput output{head.at(context_.weights), out};
+  shoal::linear(context_.kernels, context_.threads, {at_.last, count, at_.quantized}, {&output, 1});
+  if (softcap > 0) for_rows(context_.threads, count, vocab * 4, [&](uint32_t i) { context_.kernels.softcap(out + i * vocab, softcap, vocab); });
+}
+
+}  // namespace shoal

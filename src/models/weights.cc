@@ -1,0 +1,216 @@
+#include "models/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "kernels/pack.h"
+#include "kernels/quant_codes.h"
+
+namespace shoal {
+namespace {
+
+constexpr uint32_t kPanelsPerTask = 8;
+
+}  // namespace
+
+PackedMatrix MatrixPlace::at(const std::byte* memory) const {
+  PackedMatrix result = matrix;
+  result.data = memory + offset;
+  if (bias_offset) result.bias = reinterpret_cast<const float*>(memory + *bias_offset);
+  return result;
+}
+
+uint64_t WeightLayout::reserve(uint64_t bytes) {
+  const uint64_t offset = bytes_;
+  bytes_ += round_up(bytes, kTensorAlignment);
+  return offset;
+}
+
+StatusOr<const TensorView*> WeightLayout::find(const std::string& name, const Shape& shape) const {
+  const TensorView* view = checkpoint_->weights.find(name);
+  if (view == nullptr) {
+    return not_found(checkpoint_->path, ": tensor '", name, "' is missing; the checkpoint is incomplete, fetch it again");
+  }
+  if (view->shape != shape) {
+    return invalid_argument(checkpoint_->path, ": tensor '", name, "' has shape ", view->shape.to_string(),
+                            " where the config asks for ", shape.to_string());
+  }
+  if (!is_weight_type(view->dtype)) {
+    return unimplemented(checkpoint_->path, ": tensor '", name, "' has type ", dtype_name(view->dtype), ", which is not served");
+  }
+  return view;
+}
+
+StatusOr<WeightFormat> WeightLayout::choose_format(const std::string& name, DType type, uint32_t columns, bool head) const {
+  WeightFormat format = natural_format(type);
+  if (!is_block_type(type) && columns % kQuantBlock == 0) {
+    // The output matrix decides between tokens; four bits are too coarse for it.
+    if (options_.quantization == Quantization::kQ8_0) format = WeightFormat::kQ8_0;
+    if (options_.quantization == Quantization::kQ4_0) format = head ? WeightFormat::kQ8_0 : WeightFormat::kQ4_0;
+  }
+  if (columns % format_columns(format) != 0) {
+    return invalid_argument(checkpoint_->path, ": tensor '", name, "' has rows of ", columns, " elements, not whole blocks of ",
+                            dtype_name(type));
+  }
+  return format;
+}
+
+// DeepSeek's form of FP8: "<name>.weight_scale_inv" holds one f32 factor per block of rows and columns.
+Status WeightLayout::find_scales(const MatrixSpec& spec, MatrixJob& job) const {
+  const bool fp8 = job.source.dtype == DType::kF8E4M3 || job.source.dtype == DType::kF8E5M2;
+  if (!fp8) return OkStatus();
+  const std::string name = spec.name + ".weight_scale_inv";
+  const TensorView* scales = checkpoint_->weights.find(name);
+  const auto& block = checkpoint_->config.fp8_block;
+  if (scales == nullptr || block[0] == 0) {
+    return unimplemented(checkpoint_->path, ": FP8 tensor '", spec.name, ".weight' has no block scales ('", name,
+                         "' and quantization_config.weight_block_size); only FP8 with block scales is served");
+  }
+  const Shape want{div_up(job.source.shape[0], block[0]), div_up(job.source.shape[1], block[1])};
+  if (scales->dtype != DType::kF32 || scales->shape != want) {
+    return invalid_argument(checkpoint_->path, ": tensor '", name, "' is ", dtype_name(scales->dtype), " ",
+                            scales->shape.to_string(), " where F32 ", want.to_string(), " is needed");
+  }
+  job.scales = *scales;
+  job.scale_rows = block[0];
+  job.scale_columns = block[1];
+  return OkStatus();
+}
+
+StatusOr<MatrixPlace> WeightLayout::add_matrix(const MatrixSpec& spec, bool head) {
+  const uint32_t stored_rows = spec.stored_rows == 0 ? spec.outputs : spec.stored_rows;
+  const std::string name = spec.name + ".weight";
+  ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{stored_rows, spec.columns}));
+  MatrixPlace place;
+  ASSIGN_OR_RETURN(place.matrix.format, choose_format(name, source->dtype, spec.columns, head));
+  place.matrix.rows = spec.outputs;
+  place.matrix.columns = spec.columns;
+  const bool blocks = is_quantized(place.matrix.format);
+  if (spec.chunk_unit != 0) place.matrix.chunk_unit = blocks ? std::lcm(spec.chunk_unit, kQuantBlock) : spec.chunk_unit;
+  quantized_ |= blocks;
+  place.offset = reserve(packed_bytes(place.matrix.format, spec.outputs, spec.columns));
+  if (spec.bias) {
+    const std::string bias_name = spec.name + ".bias";
+    if (stored_rows != spec.outputs) return unimplemented(checkpoint_->path, ": '", bias_name, "' of a fused matrix is not served");
+    ASSIGN_OR_RETURN(const VectorPlace bias, vector(bias_name, spec.outputs));
+    place.bias_offset = bias.offset;
+  }
+  MatrixJob job{place, *source, spec.first_row, std::nullopt};
+  RETURN_IF_ERROR(find_scales(spec, job));
+  matrices_.push_back(job);
+  parameters_ += uint64_t{spec.outputs} * spec.columns;
+  return place;
+}
+
+StatusOr<MatrixPlace> WeightLayout::matrix(const MatrixSpec& spec) { return add_matrix(spec, false); }
+
+StatusOr<VectorPlace> WeightLayout::vector(const std::string& name, uint32_t size, bool plus_one) {
+  ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{size}));
+  if (is_block_type(source->dtype)) return unimplemented(checkpoint_->path, ": vector '", name, "' is quantised");
+  const VectorPlace place{reserve(uint64_t{size} * sizeof(float)), size};
+  vectors_.push_back({place, *source, plus_one});
+  parameters_ += size;
+  return place;
+}
+
+StatusOr<EmbeddingPlace> WeightLayout::embedding(const std::string& name, uint32_t vocab, uint32_t hidden) {
+  ASSIGN_OR_RETURN(const TensorView* source, find(name + ".weight", Shape{vocab, hidden}));
+  const bool fp8 = source->dtype == DType::kF8E4M3 || source->dtype == DType::kF8E5M2;
+  if (fp8) return unimplemented(checkpoint_->path, ": embedding '", name, "' in FP8 is not served");
+  EmbeddingPlace place{source->dtype, reserve(source->bytes), source->row_bytes(), std::nullopt};
+  copies_.push_back({place.offset, *source});
+  parameters_ += uint64_t{vocab} * hidden;
+  return place;
+}
+
+StatusOr<MatrixPlace> WeightLayout::head(const std::string& name, const std::string& embedding_name, uint32_t vocab,
+                                         uint32_t hidden, bool tied, EmbeddingPlace& place) {
+  if (!tied) {
+    ASSIGN_OR_RETURN(place, embedding(embedding_name, vocab, hidden));
+    return add_matrix({.name = name, .outputs = vocab, .columns = hidden}, true);
+  }
+  ASSIGN_OR_RETURN(const MatrixPlace result, add_matrix({.name = embedding_name, .outputs = vocab, .columns = hidden}, true));
+  if (result.matrix.format == natural_format(matrices_.back().source.dtype)) {
+    place.tied = result;
+    return result;
+  }
+  ASSIGN_OR_RETURN(place, embedding(embedding_name, vocab, hidden));  // quantised at load: embeddings stay as stored
+  parameters_ -= uint64_t{vocab} * hidden;
+  return result;
+}
+
+void WeightLayout::pack(const MatrixJob& job, uint32_t panel, std::byte* memory) const {
+  const PackedMatrix& matrix = job.place.matrix;
+  const uint64_t row_bytes = job.source.row_bytes();
+  const std::byte* rows[kPanelRows];
+  const float* row_scales[kPanelRows];
+  std::vector<float> scales;
+  const uint32_t first = panel * kPanelRows;
+  const uint32_t count = std::min(kPanelRows, matrix.rows - first);
+  const uint64_t scale_stride = job.scales ? job.scales->shape[1] : 0;
+  scales.resize(scale_stride * count);
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t row = uint64_t{job.first_row} + first + i;
+    rows[i] = job.source.data + row * row_bytes;
+    if (!job.scales) continue;
+    std::memcpy(&scales[i * scale_stride], job.scales->data + row / job.scale_rows * scale_stride * 4, scale_stride * 4);
+    row_scales[i] = &scales[i * scale_stride];
+  }
+  PanelSource source{job.source.dtype, {rows, count}, matrix.columns, {}, job.scale_columns};
+  if (job.scales) source.row_scales = {row_scales, count};
+  const uint64_t bytes = panel_bytes(matrix.format, matrix.columns);
+  pack_panel(source, matrix.format, memory + job.place.offset + panel * bytes);
+}
+
+// Vectors and embeddings; returns the bytes written.
+uint64_t WeightLayout::load_small(std::byte* memory) const {
+  uint64_t bytes = 0;
+  for (const VectorJob& job : vectors_) {
+    float* out = reinterpret_cast<float*>(memory + job.place.offset);
+    dequantize_row(job.source.dtype, job.source.data, 0, job.place.size, out);
+    if (job.plus_one) {
+      for (uint32_t i = 0; i < job.place.size; ++i) out[i] += 1.0f;
+    }
+    bytes += job.place.size * sizeof(float);
+  }
+  for (const CopyJob& job : copies_) {
+    std::memcpy(memory + job.offset, job.source.data, job.source.bytes);
+    bytes += job.source.bytes;
+  }
+  return bytes;
+}
+
+Status WeightLayout::load(std::span<std::byte> memory, ThreadPool& threads, std::atomic<uint64_t>& progress,
+                          const std::atomic<bool>& cancelled) const {
+  CHECK_GE(memory.size(), bytes_);
+  CHECK_EQ(reinterpret_cast<uintptr_t>(memory.data()) % kTensorAlignment, 0u);
+  struct Piece {
+    const MatrixJob* job;
+    uint32_t begin, end;  // panels
+  };
+  std::vector<Piece> pieces;
+  for (const MatrixJob& job : matrices_) {
+    const uint32_t panels = job.place.matrix.panels();
+    for (uint32_t begin = 0; begin < panels; begin += kPanelsPerTask) {
+      pieces.push_back({&job, begin, std::min(panels, begin + kPanelsPerTask)});
+    }
+  }
+  progress.fetch_add(load_small(memory.data()));
+  threads.parallel_for(pieces.size(), [&](size_t i, int) {
+    const Piece& piece = pieces[i];
+    for (uint32_t panel = piece.begin; panel < piece.end; ++panel) {
+      if (cancelled.load(std::memory_order_relaxed)) return;
+      pack(*piece.job, panel, memory.data());
+    }
+    const PackedMatrix& matrix = piece.job->place.matrix;
+    progress.fetch_add((piece.end - piece.begin) * panel_bytes(matrix.format, matrix.columns), std::memory_order_relaxed);
+  });
+  if (cancelled.load()) return absl::CancelledError("the load was cancelled");
+  progress.store(bytes_);
+  return OkStatus();
+}
+
+}  // namespace shoal

@@ -1,0 +1,114 @@
+// Where every weight of a model goes: a layout made from the checkpoint's headers, and the load that fills it.
+//
+// An architecture asks for its tensors by name and shape; what it gets back are places in the model's one piece of memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "formats/checkpoint.h"
+#include "kernels/ops.h"
+#include "kernels/packed.h"
+#include "models/model.h"
+
+namespace shoal {
+
+// A packed matrix at `offset`, or a vector of f32; `at(memory)` is what kernels take.
+struct MatrixPlace {
+  PackedMatrix matrix;  // data and bias unset
+  uint64_t offset = 0;
+  std::optional<uint64_t> bias_offset;
+
+  PackedMatrix at(const std::byte* memory) const;
+};
+struct VectorPlace {
+  uint64_t offset = 0;
+  uint32_t size = 0;
+
+  const float* at(const std::byte* memory) const { return reinterpret_cast<const float*>(memory + offset); }
+};
+// Rows of the token embedding as stored, or, where a tied output matrix of the same precision exists, taken from that.
+struct EmbeddingPlace {
+  DType dtype = DType::kF32;
+  uint64_t offset = 0;
+  uint64_t row_bytes = 0;
+  std::optional<MatrixPlace> tied;
+};
+
+// What a matrix is asked for as.
+struct MatrixSpec {
+  std::string name;  // without ".weight"
+  uint32_t outputs = 0, columns = 0;
+  bool bias = false;        // name + ".bias"
+  uint32_t chunk_unit = 0;  // columns; see PackedMatrix. Rounded up to whole quantisation blocks
+  // Rows [first_row, first_row + outputs) of a stored matrix of `stored_rows`; 0: the whole matrix.
+  uint32_t first_row = 0, stored_rows = 0;
+};
+
+class WeightLayout {
+ public:
+  WeightLayout(std::shared_ptr<const Checkpoint> checkpoint, const LoadOptions& options)
+      : checkpoint_(std::move(checkpoint)), options_(options) {}
+
+  // NotFound, InvalidArgument or Unimplemented naming the tensor, what is wrong with it and what was expected.
+  StatusOr<MatrixPlace> matrix(const MatrixSpec& spec);
+  // Tensor `name`; `plus_one` adds 1 to every element (Gemma's norms).
+  StatusOr<VectorPlace> vector(const std::string& name, uint32_t size, bool plus_one = false);
+  // The token embedding [vocab, hidden] and the output matrix, tied or not.
+  StatusOr<EmbeddingPlace> embedding(const std::string& name, uint32_t vocab, uint32_t hidden);
+  StatusOr<MatrixPlace> head(const std::string& name, const std::string& embedding, uint32_t vocab, uint32_t hidden, bool tied,
+                             EmbeddingPlace& place);
+  bool has(const std::string& name) const { return checkpoint_->weights.find(name) != nullptr; }
+
+  uint64_t bytes() const { return bytes_; }
+  uint64_t parameters() const { return parameters_; }
+  bool quantized() const { return quantized_; }  // any matrix is in a quantised format
+
+  // Fills `memory`. See ModelPlan::load.
+  Status load(std::span<std::byte> memory, ThreadPool& threads, std::atomic<uint64_t>& progress,
+              const std::atomic<bool>& cancelled) const;
+
+ private:
+  struct MatrixJob {
+    MatrixPlace place;
+    TensorView source;
+    uint32_t first_row;
+    std::optional<TensorView> scales;  // of an FP8 matrix: f32 [blocks of rows, blocks of columns]
+    uint32_t scale_rows = 0, scale_columns = 0;
+  };
+  struct VectorJob {
+    VectorPlace place;
+    TensorView source;
+    bool plus_one;
+  };
+  struct CopyJob {
+    uint64_t offset;
+    TensorView source;
+  };
+
+  StatusOr<const TensorView*> find(const std::string& name, const Shape& shape) const;
+  StatusOr<WeightFormat> choose_format(const std::string& name, DType type, uint32_t columns, bool head) const;
+  StatusOr<MatrixPlace> add_matrix(const MatrixSpec& spec, bool head);
+  Status find_scales(const MatrixSpec& spec, MatrixJob& job) const;
+  uint64_t reserve(uint64_t bytes);
+  void pack(const MatrixJob& job, uint32_t panel, std::byte* memory) const;
+  uint64_t load_small(std::byte* memory) const;
+
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  LoadOptions options_;
+  uint64_t bytes_ = 0;
+  uint64_t parameters_ = 0;
+  bool quantized_ = false;
+  std::vector<MatrixJob> matrices_;
+  std::vector<VectorJob> vectors_;
+  std::vector<CopyJob> copies_;
+};
+
+}  // namespace shoal
