@@ -10,6 +10,8 @@ namespace {
 
 constexpr int kSpins = 20000;  // some 20-50 us: longer than the gaps inside a step, shorter than those between steps
 
+constexpr uint32_t kOpen = 1u << 31;
+
 inline void cpu_relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -65,20 +67,29 @@ void ThreadPool::run(size_t tasks, Task task, void* callable) {
   callable_ = callable;
   tasks_ = tasks;
   next_.store(0, std::memory_order_relaxed);
-  busy_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
+  left_.store(0, std::memory_order_relaxed);
+  gate_.store(kOpen, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   drain(0);
-  // Every worker must have left the list before the next one overwrites it, even one that found nothing to do.
+  const uint32_t joined = gate_.exchange(0, std::memory_order_acq_rel) & ~kOpen;
   for (int spin = 0;; ++spin) {
-    const uint32_t busy = busy_.load(std::memory_order_acquire);
-    if (busy == 0) return;
+    const uint32_t left = left_.load(std::memory_order_acquire);
+    if (left == joined) return;
     if (spin < spins_) {
       cpu_relax();
     } else {
-      busy_.wait(busy, std::memory_order_acquire);
+      left_.wait(left, std::memory_order_acquire);
     }
   }
+}
+
+bool ThreadPool::enter() {
+  uint32_t gate = gate_.load(std::memory_order_acquire);
+  while ((gate & kOpen) != 0) {
+    if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel, std::memory_order_acquire)) return true;
+  }
+  return false;
 }
 
 void ThreadPool::drain(int worker) {
@@ -104,8 +115,10 @@ void ThreadPool::work(int worker) {
   while (true) {
     seen = await_next(seen);
     if (stopping_.load(std::memory_order_relaxed)) return;
+    if (!enter()) continue;
     drain(worker);
-    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+    left_.fetch_add(1, std::memory_order_release);
+    left_.notify_one();
   }
 }
 

@@ -49,9 +49,10 @@ class ThreadPool {
   using Task = void (*)(void* callable, size_t task, int worker);
 
   void run(size_t tasks, Task task, void* callable);
-  void work(int worker);                 // life of a worker thread
-  void drain(int worker);                // takes tasks until none is left
-  uint32_t await_next(uint32_t seen);    // the next generation; spins, then sleeps
+  void work(int worker);               // life of a worker thread
+  void drain(int worker);              // takes tasks until none is left
+  bool enter();                        // joins the current list unless it is closed
+  uint32_t await_next(uint32_t seen);  // the next generation; spins, then sleeps
 
   int spins_ = 0;
   Task task_ = nullptr;
@@ -60,7 +61,10 @@ class ThreadPool {
   std::atomic<bool> stopping_{false};
   alignas(64) std::atomic<uint32_t> generation_{0};  // of the task list; a change wakes the workers
   alignas(64) std::atomic<size_t> next_{0};          // first task that nobody has taken
-  alignas(64) std::atomic<uint32_t> busy_{0};        // workers that have not left the current list
+  // Who works on the list: kOpen while it may be joined, plus the number that joined. The caller closes it when no task
+  // is left and waits for those who joined, not for workers that the system has not got round to waking.
+  alignas(64) std::atomic<uint32_t> gate_{0};
+  alignas(64) std::atomic<uint32_t> left_{0};        // of those who joined, how many are done
   std::vector<std::thread> workers_;
 };
 

@@ -1,0 +1,142 @@
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "device/device.h"
+
+namespace shoal {
+namespace {
+
+Status system_error(const char* what) { return resource_exhausted(what, ": ", std::strerror(errno)); }
+
+// Every page has a home address. A mapping of one range is that address; one of several ranges is a window of fresh
+// addresses that the pages' tables are moved to. The home stays reserved meanwhile (MREMAP_DONTUNMAP leaves it empty),
+// so that nothing else of the process can settle there.
+class CpuDevice : public Device {
+ public:
+  CpuDevice(std::byte* reservation, size_t reservation_bytes, uint32_t pages)
+      : reservation_(reservation), reservation_bytes_(reservation_bytes), pages_(pages) {
+    const auto address = reinterpret_cast<uintptr_t>(reservation);
+    home_ = reservation + (round_up(address, kDevicePageBytes) - address);
+  }
+  ~CpuDevice() override {
+    for (const auto& [begin, window] : windows_) munmap(window.reservation, window.reservation_bytes);
+    munmap(reservation_, reservation_bytes_);
+  }
+
+  uint32_t pages() const override { return pages_; }
+
+  StatusOr<std::span<std::byte>> map(std::span<const PageRange> pages) override {
+    uint64_t count = 0;
+    for (const PageRange& range : pages) {
+      CHECK_LE(uint64_t{range.first} + range.count, uint64_t{pages_});
+      count += range.count;
+    }
+    CHECK_GT(count, 0u);
+    const size_t bytes = count * kDevicePageBytes;
+    if (pages.size() == 1) return std::span(home(pages[0].first), bytes);
+
+    Window window;
+    window.reservation_bytes = bytes + kDevicePageBytes;
+    void* memory = mmap(nullptr, window.reservation_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return system_error("no address space to map pages of a model");
+    window.reservation = static_cast<std::byte*>(memory);
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    std::byte* const begin = window.reservation + (round_up(address, kDevicePageBytes) - address);
+    std::byte* to = begin;
+    for (const PageRange& range : pages) {
+      if (const Status moved = move(home(range.first), to, range.count); !moved.ok()) {
+        bring_home(begin, window.ranges);
+        munmap(window.reservation, window.reservation_bytes);
+        return moved;
+      }
+      window.ranges.push_back(range);
+      to += range.count * kDevicePageBytes;
+    }
+    std::lock_guard lock(mutex_);
+    windows_.emplace(begin, std::move(window));
+    return std::span(begin, bytes);
+  }
+
+  void unmap(std::span<std::byte> memory) override {
+    if (memory.data() >= home_ && memory.data() < home_ + pages_ * kDevicePageBytes) return;
+    Window window;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = windows_.find(memory.data());
+      CHECK(found != windows_.end());
+      window = std::move(found->second);
+      windows_.erase(found);
+    }
+    bring_home(memory.data(), window.ranges);
+    munmap(window.reservation, window.reservation_bytes);
+  }
+
+ private:
+  struct Window {
+    std::byte* reservation = nullptr;
+    size_t reservation_bytes = 0;
+    std::vector<PageRange> ranges;
+  };
+
+  std::byte* home(uint32_t page) const { return home_ + page * kDevicePageBytes; }
+
+  static Status move(std::byte* from, std::byte* to, uint32_t count) {
+    const size_t bytes = count * kDevicePageBytes;
+    void* moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
+    return moved == to ? OkStatus() : system_error("pages could not be moved (Linux 5.7 or later is needed)");
+  }
+
+  // Moves the first ranges of a window back. Failing here would lose the pages: the process has run out of mappings.
+  void bring_home(std::byte* from, const std::vector<PageRange>& ranges) {
+    for (const PageRange& range : ranges) {
+      CHECK(move(from, home(range.first), range.count).ok());
+      from += range.count * kDevicePageBytes;
+    }
+  }
+
+  std::byte* const reservation_;
+  const size_t reservation_bytes_;
+  const uint32_t pages_;
+  std::byte* home_;
+  std::mutex mutex_;
+  std::map<std::byte*, Window> windows_;
+};
+
+uint64_t read_number(const char* path) {
+  std::ifstream in(path);
+  uint64_t value = 0;
+  return in >> value ? value : 0;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Device>> make_cpu_device(uint32_t pages) {
+  const size_t bytes = (size_t{pages} + 1) * kDevicePageBytes;
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return system_error("the device memory could not be reserved");
+  madvise(memory, bytes, MADV_HUGEPAGE);  // without it the same works, slower
+  return std::make_unique<CpuDevice>(static_cast<std::byte*>(memory), bytes, pages);
+}
+
+uint64_t available_memory_bytes() {
+  uint64_t available = 0;
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);) {
+    if (line.rfind("MemAvailable:", 0) == 0) available = std::strtoull(line.c_str() + 13, nullptr, 10) * kKiB;
+  }
+  const uint64_t group_max = read_number("/sys/fs/cgroup/memory.max");  // "max" reads as 0: no limit
+  const uint64_t group_used = read_number("/sys/fs/cgroup/memory.current");
+  if (group_max > group_used && group_max < (1ull << 60)) available = std::min(available, group_max - group_used);
+  return available;
+}
+
+}  // namespace shoal

@@ -1,0 +1,66 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/rng.h"
+#include "device/device.h"
+
+namespace shoal {
+namespace {
+
+TEST(CpuDevice, ASingleRangeIsMappedWhereItLives) {
+  const auto device = *make_cpu_device(8);
+  const auto first = *device->map(std::vector<PageRange>{{0, 2}});
+  const auto second = *device->map(std::vector<PageRange>{{2, 3}});
+  EXPECT_EQ(first.data() + first.size(), second.data());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(first.data()) % kDevicePageBytes, 0u);
+}
+
+TEST(CpuDevice, ScatteredPagesBecomeContiguousAndKeepTheirBytes) {
+  const auto device = *make_cpu_device(8);
+  std::vector<std::span<std::byte>> pages;
+  for (uint32_t page = 0; page < 8; ++page) {
+    pages.push_back(*device->map(std::vector<PageRange>{{page, 1}}));
+    std::memset(pages.back().data(), static_cast<int>(page + 1), kDevicePageBytes);
+    device->unmap(pages.back());
+  }
+  const auto window = *device->map(std::vector<PageRange>{{6, 2}, {1, 1}, {3, 2}});
+  ASSERT_EQ(window.size(), 5 * kDevicePageBytes);
+  const int expected[] = {7, 8, 2, 4, 5};
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(std::to_integer<int>(window[i * kDevicePageBytes]), expected[i]);
+    EXPECT_EQ(std::to_integer<int>(window[(i + 1) * kDevicePageBytes - 1]), expected[i]);
+  }
+  window[0] = std::byte{99};
+  device->unmap(window);
+  EXPECT_EQ(std::to_integer<int>((*device->map(std::vector<PageRange>{{6, 1}}))[0]), 99);
+}
+
+TEST(CpuDevice, PagesSurviveAnyNumberOfMoves) {
+  const auto device = *make_cpu_device(16);
+  Rng rng(3);
+  for (uint32_t page = 0; page < 16; ++page) {
+    std::memset((*device->map(std::vector<PageRange>{{page, 1}})).data(), static_cast<int>(page), kDevicePageBytes);
+  }
+  for (int round = 0; round < 200; ++round) {
+    std::vector<PageRange> ranges;
+    std::vector<bool> taken(16);
+    for (int i = 0; i < 5; ++i) {
+      const auto page = static_cast<uint32_t>(rng.below(16));
+      if (taken[page]) continue;
+      taken[page] = true;
+      ranges.push_back({page, 1});
+    }
+    const auto window = *device->map(ranges);
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      ASSERT_EQ(std::to_integer<uint32_t>(window[i * kDevicePageBytes + rng.below(kDevicePageBytes)]), ranges[i].first);
+    }
+    device->unmap(window);
+  }
+}
+
+TEST(CpuDevice, KnowsHowMuchMemoryIsLeft) { EXPECT_GT(available_memory_bytes(), 0u); }
+
+}  // namespace
+}  // namespace shoal

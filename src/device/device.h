@@ -1,0 +1,44 @@
+// A device's memory: pages that move between models without being copied.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace shoal {
+
+constexpr uint64_t kDevicePageBytes = 2ull << 20;
+
+// Pages [first, first + count) of a device.
+struct PageRange {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual uint32_t pages() const = 0;
+
+  // These pages, in this order, as one contiguous piece of memory. A single range is free; several cost a move of page
+  // tables each, never a copy. REQUIRES: no page is part of another mapping.
+  virtual StatusOr<std::span<std::byte>> map(std::span<const PageRange> pages) = 0;
+
+  // Ends a mapping; the contents of its pages are lost to the caller. REQUIRES: `memory` was returned by map().
+  virtual void unmap(std::span<std::byte> memory) = 0;
+};
+
+// Memory of this machine, as anonymous transparent huge pages: moving one to another place takes about 10 us, where
+// mapping the same bytes as small pages would take longer than copying them. Reserves address space only; a page takes
+// memory when it is first written. Thread-safe.
+StatusOr<std::unique_ptr<Device>> make_cpu_device(uint32_t pages);
+
+// Bytes of memory that programs can still have on this machine, within the limits of the control group, or 0 if unknown.
+uint64_t available_memory_bytes();
+
+}  // namespace shoal

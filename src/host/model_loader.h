@@ -1,0 +1,63 @@
+// Brings a model's weights into a device's pages, on a thread of its own.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/queue.h"
+#include "base/status.h"
+#include "device/device.h"
+#include "device/thread_pool.h"
+#include "host/node_host.h"
+#include "models/model.h"
+
+namespace shoal {
+
+struct LoadedModel {
+  ModelId id;
+  Status status;
+  std::span<std::byte> memory;    // mapped pages, also after a failure
+  std::unique_ptr<Model> model;   // null after a failure
+};
+
+class ModelLoader {
+ public:
+  using OnLoaded = std::function<void(LoadedModel)>;
+
+  // `on_loaded` runs on the loader's thread. `device` and `step_threads`, which the models compute on, outlive the
+  // loader and every model it loaded.
+  ModelLoader(Device& device, ThreadPool& step_threads, int load_threads, OnLoaded on_loaded);
+  ~ModelLoader();  // cancels a load under way
+
+  struct Job {
+    ServedModel model;
+    uint64_t weight_bytes;  // as planned at start; a file that has changed since is refused
+    std::vector<PageRange> pages;
+  };
+  void start(Job job);
+
+  // Of the load under way, 0..1.
+  float progress() const;
+
+ private:
+  void work();
+  LoadedModel load(const Job& job);
+
+  Device& device_;
+  ThreadPool& step_threads_;
+  ThreadPool load_threads_;
+  const OnLoaded on_loaded_;
+  BoundedQueue<Job> jobs_{16};
+  std::atomic<uint64_t> bytes_done_{0};
+  std::atomic<uint64_t> bytes_total_{1};
+  std::atomic<bool> cancelled_{false};
+  std::thread thread_;
+};
+
+}  // namespace shoal

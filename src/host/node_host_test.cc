@@ -1,0 +1,331 @@
+#include "host/node_host.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "base/bytes.h"
+#include "base/json.h"
+#include "nlohmann/json.hpp"
+#include "wire/message.h"
+
+namespace shoal {
+namespace {
+
+constexpr NodeId kNode{1};
+constexpr NodeId kClient{2};
+
+std::string model_path(const std::string& name) { return std::string(SHOAL_SOURCE_DIR) + "/models/" + name; }
+
+// A gateway reduced to its journal: submits and collects.
+class Client {
+ public:
+  explicit Client(LoopbackNetwork& network)
+      : transport_(network.connect(kClient, [this](NodeId, std::string bytes) { receive(bytes); })) {}
+
+  RequestId submit(Request request) {
+    request.id = RequestId(++next_id_);
+    send(Submit{request});
+    return request.id;
+  }
+  void send(const Message& message) { ASSERT_TRUE(transport_->send(kNode, encode(message)).ok()); }
+
+  struct Answer {
+    std::vector<TokenId> tokens;
+    std::vector<float> logprobs;
+    std::vector<SampledToken> prompt;
+    std::optional<FinishReason> finish;
+    std::string error;
+    uint32_t cached = 0;
+  };
+  Answer wait(RequestId id) {
+    std::unique_lock lock(mutex_);
+    const bool done = changed_.wait_for(lock, std::chrono::seconds(120), [&] { return answers_[id].finish.has_value(); });
+    EXPECT_TRUE(done) << "request " << id << " did not end";
+    return answers_[id];
+  }
+  size_t received(RequestId id) {
+    std::lock_guard lock(mutex_);
+    return answers_[id].tokens.size();
+  }
+  NodeStatus wait_status(const std::function<bool(const NodeStatus&)>& wanted) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return wanted(status_); }));
+    return status_;
+  }
+
+ private:
+  void receive(const std::string& bytes) {
+    const StatusOr<Message> message = decode(bytes);
+    ASSERT_TRUE(message.ok());
+    std::lock_guard lock(mutex_);
+    if (const auto* tokens = std::get_if<Tokens>(&*message)) {
+      Answer& answer = answers_[tokens->id];
+      EXPECT_EQ(tokens->first_index, answer.tokens.size());
+      for (const SampledToken& token : tokens->tokens) {
+        answer.tokens.push_back(token.token);
+        answer.logprobs.push_back(token.logprob);
+      }
+      if (!tokens->prompt.empty()) answer.prompt = tokens->prompt;
+      answer.finish = tokens->finish;
+      answer.error = tokens->error;
+      answer.cached = tokens->cached_prompt_tokens;
+    }
+    if (const auto* status = std::get_if<NodeStatus>(&*message)) status_ = *status;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<RequestId, Answer> answers_;
+  NodeStatus status_;
+  uint64_t next_id_ = 0;
+  std::unique_ptr<Transport> transport_;
+};
+
+NodeHostConfig small_config(uint64_t memory = 256 * kMiB) {
+  NodeHostConfig config;
+  config.self = kNode;
+  config.gateways = {kClient};
+  config.device_memory_bytes = memory;
+  config.threads = 2;
+  return config;
+}
+
+Request greedy(ModelId model, std::vector<TokenId> prompt, uint32_t max_tokens = 32) {
+  Request request;
+  request.model = model;
+  request.prompt = std::move(prompt);
+  request.max_tokens = max_tokens;
+  request.sampling.temperature = 0;
+  return request;
+}
+
+std::vector<TokenId> long_prompt(uint32_t seed, uint32_t length) {
+  std::vector<TokenId> prompt;
+  for (uint32_t i = 0; i < length; ++i) prompt.push_back(static_cast<TokenId>((i * 7919 + seed * 104729) % 700 + 10));
+  return prompt;
+}
+
+TEST(NodeHost, TheBundledModelsAnswerAsTheReferenceDoes) {
+  LoopbackNetwork network;
+  Client client(network);
+  const std::vector<std::string> names = {"tiny-llama", "tiny-qwen3"};
+  std::vector<ServedModel> models;
+  for (uint32_t i = 0; i < names.size(); ++i) models.push_back({ModelId(i), names[i], model_path(names[i]), {}, 0});
+  const auto host = NodeHost::start(small_config(), models, network);
+  ASSERT_TRUE(host.ok()) << host.status();
+  for (uint32_t i = 0; i < names.size(); ++i) {
+    const auto text = read_file(model_path(names[i]) + "/reference_answers.json", 16 << 20);
+    ASSERT_TRUE(text.ok()) << text.status();
+    const Json reference = *parse_json(*text);
+    std::vector<std::pair<RequestId, std::vector<TokenId>>> asked;
+    for (const Json& row : reference.at("greedy")) {
+      Request request = greedy(ModelId(i), row.at("prompt_ids").get<std::vector<TokenId>>(), 160);
+      request.stop_ids = {2};
+      asked.emplace_back(client.submit(request), row.at("output_ids").get<std::vector<TokenId>>());
+    }
+    size_t same = 0;
+    for (const auto& [id, expected] : asked) {
+      Client::Answer answer = client.wait(id);
+      if (!answer.tokens.empty() && answer.tokens.back() == 2) answer.tokens.pop_back();
+      same += answer.tokens == expected;
+    }
+    EXPECT_GE(same, asked.size() * 99 / 100) << names[i];
+  }
+}
+
+TEST(NodeHost, AnAnswerIsTheSameAloneInACrowdAndUnderMemoryPressure) {
+  std::vector<std::vector<TokenId>> answers[3];
+  std::vector<std::vector<float>> logprobs[3];
+  for (int round = 0; round < 3; ++round) {
+    LoopbackNetwork network;
+    Client client(network);
+    NodeHostConfig config = small_config();
+    if (round == 2) {  // room for few blocks: preemption and recomputation
+      config.device_memory_bytes = 14 * kMiB;
+      config.tokens_per_step = 48;
+      config.prefix_cache = false;
+    }
+    const auto host = NodeHost::start(config, {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 512}}, network);
+    ASSERT_TRUE(host.ok()) << host.status();
+    std::vector<RequestId> ids;
+    for (uint32_t i = 0; i < 24; ++i) {
+      Request request = greedy(ModelId(0), long_prompt(i, 20 + i * 11), 60);
+      request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.9f;
+      request.sampling.top_p = 0.95f;
+      request.sampling.seed = i;
+      request.sampling.logprobs = 0;
+      ids.push_back(client.submit(request));
+      if (round == 0) client.wait(ids.back());  // one after the other
+    }
+    for (const RequestId id : ids) {
+      const Client::Answer answer = client.wait(id);
+      ASSERT_EQ(answer.finish, FinishReason::kLength) << answer.error;
+      answers[round].push_back(answer.tokens);
+      logprobs[round].push_back(answer.logprobs);
+    }
+    if (round == 2) {
+      const NodeStatus status = client.wait_status([](const NodeStatus& s) { return !s.models.empty() && s.models[0].running == 0; });
+      EXPECT_GT(status.models[0].preemptions, 0u) << "the budget of this test is too large to preempt";
+    }
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_EQ(answers[0], answers[2]);
+  EXPECT_EQ(logprobs[0], logprobs[1]);  // bit for bit
+  EXPECT_EQ(logprobs[0], logprobs[2]);
+}
+
+TEST(NodeHost, APrefixHitChangesNothingButTheWork) {
+  LoopbackNetwork network;
+  Client client(network);
+  const auto host = NodeHost::start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
+  ASSERT_TRUE(host.ok()) << host.status();
+  Request request = greedy(ModelId(0), long_prompt(5, 200));
+  request.sampling.logprobs = 3;
+  const Client::Answer first = client.wait(client.submit(request));
+  const Client::Answer second = client.wait(client.submit(request));
+  EXPECT_EQ(first.cached, 0u);
+  EXPECT_EQ(second.cached, 192u);
+  EXPECT_EQ(first.tokens, second.tokens);
+  EXPECT_EQ(first.logprobs, second.logprobs);
+}
+
+TEST(NodeHost, AReplayedRequestContinuesWithTheSameTokens) {
+  LoopbackNetwork network;
+  Client client(network);
+  const auto host = NodeHost::start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
+  ASSERT_TRUE(host.ok()) << host.status();
+  Request request = greedy(ModelId(0), long_prompt(9, 40), 40);
+  request.sampling.temperature = 1.0f;
+  request.sampling.seed = 77;
+  request.sampling.frequency_penalty = 0.4f;
+  const Client::Answer whole = client.wait(client.submit(request));
+  ASSERT_EQ(whole.tokens.size(), 40u);
+  std::vector<uint32_t> cuts = {1, 13, 39};
+  for (const uint32_t cut : cuts) {
+    // The journal's replay, as a router sends it; this client would count from 0, so it asks the node directly.
+    Request replay = request;
+    replay.output.assign(whole.tokens.begin(), whole.tokens.begin() + cut);
+    LoopbackNetwork other;
+    std::vector<TokenId> rest;
+    std::mutex mutex;
+    std::condition_variable done;
+    bool ended = false;
+    const auto transport = other.connect(kClient, [&](NodeId, std::string bytes) {
+      const Message message = *decode(bytes);
+      const auto* tokens = std::get_if<Tokens>(&message);
+      if (tokens == nullptr) return;
+      std::lock_guard lock(mutex);
+      EXPECT_EQ(tokens->first_index, cut + rest.size());
+      for (const SampledToken& token : tokens->tokens) rest.push_back(token.token);
+      ended = tokens->finish.has_value();
+      done.notify_all();
+    });
+    const auto second = NodeHost::start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, other);
+    ASSERT_TRUE(second.ok());
+    replay.id = RequestId(1);
+    ASSERT_TRUE(transport->send(kNode, encode(Submit{replay})).ok());
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(done.wait_for(lock, std::chrono::seconds(60), [&] { return ended; }));
+    EXPECT_EQ(rest, std::vector<TokenId>(whole.tokens.begin() + cut, whole.tokens.end()));
+  }
+}
+
+TEST(NodeHost, ScoringAPromptGivesALogprobOfEveryTokenButTheFirst) {
+  LoopbackNetwork network;
+  Client client(network);
+  NodeHostConfig config = small_config();
+  config.tokens_per_step = 32;
+  const auto host = NodeHost::start(config, {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
+  ASSERT_TRUE(host.ok()) << host.status();
+  Request request = greedy(ModelId(0), long_prompt(3, 100), 1);
+  request.prompt_logprobs = 2;
+  const Client::Answer answer = client.wait(client.submit(request));
+  ASSERT_EQ(answer.prompt.size(), 99u);
+  for (size_t i = 0; i < answer.prompt.size(); ++i) {
+    EXPECT_EQ(answer.prompt[i].token, request.prompt[i + 1]);
+    EXPECT_LE(answer.prompt[i].logprob, 0.0f);
+    ASSERT_EQ(answer.prompt[i].top.size(), 2u);
+    EXPECT_GE(answer.prompt[i].top[0].logprob, answer.prompt[i].top[1].logprob);
+  }
+}
+
+TEST(NodeHost, ModelsThatDoNotFitTogetherTakeTurnsAndAllAnswer) {
+  LoopbackNetwork network;
+  Client client(network);
+  NodeHostConfig config = small_config(12 * kMiB);
+  config.tokens_per_step = 64;
+  std::vector<ServedModel> models;
+  for (uint32_t i = 0; i < 4; ++i) models.push_back({ModelId(i), "m" + std::to_string(i), model_path(i % 2 ? "tiny-qwen3" : "tiny-llama"), {}, 256});
+  const auto host = NodeHost::start(config, models, network);
+  ASSERT_TRUE(host.ok()) << host.status();
+  std::map<uint32_t, std::vector<std::vector<TokenId>>> answers;
+  std::vector<std::pair<uint32_t, RequestId>> asked;
+  for (uint32_t round = 0; round < 3; ++round) {
+    for (uint32_t i = 0; i < 4; ++i) asked.emplace_back(i, client.submit(greedy(ModelId(i), long_prompt(1, 30), 20)));
+  }
+  for (const auto& [model, id] : asked) {
+    const Client::Answer answer = client.wait(id);
+    ASSERT_EQ(answer.finish, FinishReason::kLength) << answer.error;
+    answers[model].push_back(answer.tokens);
+  }
+  for (uint32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(answers[i][0], answers[i][1]);
+    EXPECT_EQ(answers[i][0], answers[i][2]);
+    EXPECT_EQ(answers[i][0], answers[i % 2][0]);
+  }
+  const NodeStatus status = client.wait_status([](const NodeStatus& s) {
+    return std::all_of(s.models.begin(), s.models.end(), [](const ModelStatus& m) { return m.running == 0; });
+  });
+  uint64_t loads = 0;
+  for (const ModelStatus& m : status.models) loads += m.loads;
+  EXPECT_GT(loads, 4u) << "the budget of this test holds all models at once";
+}
+
+TEST(NodeHost, AModelThatVanishedFailsItsOwnRequestsWithTheReason) {
+  const std::string copy = ::testing::TempDir() + "/shoal-vanishing";
+  std::filesystem::remove_all(copy);
+  std::filesystem::copy(model_path("tiny-llama"), copy);
+  LoopbackNetwork network;
+  Client client(network);
+  const auto host = NodeHost::start(
+      small_config(), {{ModelId(0), "gone", copy, {}, 0}, {ModelId(1), "stays", model_path("tiny-llama"), {}, 0}}, network);
+  ASSERT_TRUE(host.ok()) << host.status();
+  std::filesystem::remove_all(copy);
+  const RequestId lost = client.submit(greedy(ModelId(0), long_prompt(1, 20)));
+  const RequestId kept = client.submit(greedy(ModelId(1), long_prompt(1, 20)));
+  const Client::Answer failed = client.wait(lost);
+  EXPECT_EQ(failed.finish, FinishReason::kError);
+  EXPECT_NE(failed.error.find("gone"), std::string::npos) << failed.error;
+  EXPECT_EQ(client.wait(kept).finish, FinishReason::kLength);
+}
+
+TEST(NodeHost, ACancelledRequestFreesItsMemory) {
+  LoopbackNetwork network;
+  Client client(network);
+  const auto host = NodeHost::start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
+  ASSERT_TRUE(host.ok()) << host.status();
+  const RequestId id = client.submit(greedy(ModelId(0), long_prompt(1, 50), 1900));
+  while (client.received(id) < 5) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  client.send(Cancel{id, 0});
+  const NodeStatus status = client.wait_status([](const NodeStatus& s) {
+    return !s.models.empty() && s.models[0].steps > 0 && s.models[0].running == 0 && s.models[0].kv_bytes_active == 0;
+  });
+  EXPECT_LT(client.received(id), 1900u);
+  EXPECT_EQ(status.models[0].waiting, 0u);
+}
+
+TEST(NodeHost, WhatCannotFitIsRefusedAtStart) {
+  LoopbackNetwork network;
+  const auto host = NodeHost::start(small_config(1 * kMiB), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
+  ASSERT_FALSE(host.ok());
+  EXPECT_NE(host.status().message().find("--device-memory"), std::string_view::npos);
+}
+
+}  // namespace
+}  // namespace shoal
