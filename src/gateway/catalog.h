@@ -48,6 +48,7 @@ struct ModelText {
   std::unique_ptr<const ChatTemplate> chat_template;     // null: the model has none
   std::string chat_template_problem;                     // why it is null, if there is a reason to tell
   std::map<std::string, std::string> template_variables; // bos_token, eos_token ...
+  std::optional<TokenId> eos_id;                         // the tokenizer's own, beside those of ModelEntry
   bool knows_developer_role = false;                     // else "developer" is rendered as "system"
 };
 

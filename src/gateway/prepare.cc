@@ -120,7 +120,9 @@ ApiResult<PreparedRequest> finish(const GenerationFields& fields, const PrepareC
   out.request.min_tokens = fields.min_tokens;
   out.request.stop_ids = fields.stop_token_ids;
   if (!fields.ignore_eos) {
-    out.request.stop_ids.insert(out.request.stop_ids.end(), context.model.eos_ids.begin(), context.model.eos_ids.end());
+    auto& ids = out.request.stop_ids;
+    ids.insert(ids.end(), context.model.eos_ids.begin(), context.model.eos_ids.end());
+    if (const auto eos = context.text->eos_id; eos && std::find(ids.begin(), ids.end(), *eos) == ids.end()) ids.push_back(*eos);
   }
   if (echo && fields.logprobs) out.request.prompt_logprobs = fields.logprobs;
   out.request.priority = fields.priority;

@@ -167,7 +167,7 @@ class FakeNode {
   };
   Tokens next_tokens(Active& active) {
     const Request& request = active.request;
-    Tokens tokens{.id = request.id, .epoch = request.epoch, .first_index = active.next};
+    Tokens tokens{.id = request.id, .epoch = request.epoch, .first_index = static_cast<uint32_t>(request.output.size()) + active.next};
     if (active.next == 0 && request.prompt_logprobs) {
       for (size_t i = 1; i < request.prompt.size(); ++i) tokens.prompt.push_back(scored(request.prompt[i], request));
     }
@@ -181,7 +181,7 @@ class FakeNode {
     tokens.tokens.push_back(scored(token, request));
     const auto& stops = request.stop_ids;
     if (std::find(stops.begin(), stops.end(), token) != stops.end()) tokens.finish = FinishReason::kStop;
-    if (!tokens.finish && active.next >= request.max_tokens) tokens.finish = FinishReason::kLength;
+    if (!tokens.finish && request.output.size() + active.next >= request.max_tokens) tokens.finish = FinishReason::kLength;
     return tokens;
   }
   static SampledToken scored(TokenId token, const Request& request) {

@@ -1,0 +1,28 @@
+#include "apps/json_lines.h"
+
+#include <string>
+
+#include "apps/terminal.h"
+#include "apps/verbs.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+
+int each_json_line(const std::function<StatusOr<Json>(const Json&)>& handler) {
+  LineReader reader;
+  int code = kExitOk;
+  size_t number = 0;
+  while (auto line = reader.next()) {
+    ++number;
+    if (line->empty()) continue;
+    auto parsed = parse_json(*line);
+    if (parsed.ok() && !parsed->is_object()) parsed = invalid_argument("not a JSON object");
+    if (!parsed.ok()) code = kExitFailed;
+    const StatusOr<Json> answer = parsed.ok() ? handler(*parsed) : annotate(parsed.status(), absl::StrCat("line ", number));
+    const Json out = answer.ok() ? *answer : Json{{"error", std::string(answer.status().message())}};
+    if (!show_text(dump_json(out) + "\n")) return kExitFailed;
+  }
+  return code;
+}
+
+}  // namespace shoal

@@ -1,0 +1,15 @@
+// JSON lines on stdin, JSON lines on stdout.
+#pragma once
+
+#include <functional>
+
+#include "base/json.h"
+#include "base/status.h"
+
+namespace shoal {
+
+// Answers each object of stdin with one line: the handler's object, or {"error": text}. The exit code of the verb: a
+// line that is not a JSON object fails it, a line whose answer is an error does not.
+int each_json_line(const std::function<StatusOr<Json>(const Json&)>& handler);
+
+}  // namespace shoal

@@ -1,0 +1,60 @@
+#include "apps/local_cluster.h"
+
+#include <thread>
+
+#include "apps/model_text.h"
+#include "base/clock.h"
+
+namespace shoal {
+namespace {
+
+constexpr NodeId kGatewayId{1};
+constexpr NodeId kNodeId{2};
+constexpr size_t kRouterQueueMax = 8192;
+constexpr size_t kTextsMax = 32;  // tokenizers kept; a large one takes some 50 MB
+
+}  // namespace
+
+StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& flags, std::vector<FoundModel> models) {
+  ASSIGN_OR_RETURN(const LoadOptions load, load_options(flags));
+  ASSIGN_OR_RETURN(const uint64_t memory_bytes, device_memory_bytes(flags));
+  NodeHostConfig node_config{.self = kNodeId, .gateways = {kGatewayId}, .device_memory_bytes = memory_bytes,
+                             .threads = flags.threads, .sequences_max = flags.max_num_seqs,
+                             .waiting_max = flags.max_num_queued_reqs, .tokens_per_step = flags.max_num_batched_tokens,
+                             .prefix_cache = !flags.no_prefix_cache};
+  std::vector<ServedModel> served;
+  std::vector<ModelEntry> entries;
+  std::vector<std::string> paths;
+  Member member{.id = kNodeId, .role = Role::kNode};
+  for (FoundModel& model : models) {
+    served.push_back({.id = model.entry.id, .name = model.entry.name, .path = model.path, .load = load,
+                      .max_model_len = flags.max_model_len});
+    member.models.push_back(model.entry.id);
+    paths.push_back(std::move(model.path));
+    entries.push_back(std::move(model.entry));
+  }
+
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster());
+  LocalCluster* self = cluster.get();
+  cluster->catalog_ = std::make_unique<Catalog>(
+      std::move(entries), [paths](const ModelEntry& model) { return load_model_text(paths[model.id.value]); }, kTextsMax);
+  // The router's endpoint exists before the node reports to it.
+  cluster->router_ = std::make_unique<RouterLoop>(
+      RouterConfig{.self = kGatewayId}, kRouterQueueMax,
+      [self](Transport::OnMessage on_message) { return self->network_.connect(kGatewayId, std::move(on_message)); });
+  ASSIGN_OR_RETURN(cluster->node_, NodeHost::start(node_config, std::move(served), cluster->network_));
+  RETURN_IF_ERROR(cluster->membership_.join(std::move(member)).status());
+  cluster->membership_.watch([self](const ClusterState& state) { self->router_->set_cluster(state); });
+  return cluster;
+}
+
+bool LocalCluster::wait_ready(Duration timeout) {
+  const TimePoint until = steady_now() + timeout;
+  while (router_->snapshot()->nodes.empty()) {
+    if (steady_now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+}  // namespace shoal

@@ -1,0 +1,91 @@
+#include "apps/model_text.h"
+
+#include <filesystem>
+
+#include "base/json.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr size_t kConfigBytesMax = 64u << 20;
+constexpr size_t kTemplateBytesMax = 4u << 20;
+
+// tokenizer_config.json, or an empty object if there is none.
+StatusOr<Json> tokenizer_config(const std::string& folder) {
+  const std::string path = (fs::path(folder) / "tokenizer_config.json").string();
+  if (!fs::exists(path)) return Json::object();
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kConfigBytesMax));
+  auto json = parse_json(text);
+  if (!json.ok()) return annotate(json.status(), path);
+  if (!json->is_object()) return invalid_argument(path, ": must be a JSON object");
+  return *std::move(json);
+}
+
+// A special token is written as text or as {"content": text, ...}.
+void add_token_variable(const Json& config, const char* name, std::map<std::string, std::string>& out) {
+  const auto it = config.find(name);
+  if (it == config.end()) return;
+  if (it->is_string()) out[name] = it->get<std::string>();
+  if (it->is_object() && it->contains("content") && (*it)["content"].is_string()) {
+    out[name] = (*it)["content"].get<std::string>();
+  }
+}
+
+// chat_template: a text, or a list of {"name", "template"} of which "default" is the one for chats.
+StatusOr<std::string> template_in(const Json& config) {
+  const auto it = config.find("chat_template");
+  if (it == config.end() || it->is_null()) return not_found("the model has no chat template");
+  if (it->is_string()) return it->get<std::string>();
+  if (it->is_array()) {
+    for (const Json& item : *it) {
+      if (item.is_object() && item.value("name", Json()) == "default" && item.contains("template") &&
+          item["template"].is_string()) {
+        return item["template"].get<std::string>();
+      }
+    }
+  }
+  return not_found("tokenizer_config.json: 'chat_template' is neither a text nor a list with a 'default'");
+}
+
+void attach_template(const StatusOr<std::string>& source, ModelText& text) {
+  if (!source.ok()) {
+    if (source.status().code() != StatusCode::kNotFound) text.chat_template_problem = std::string(source.status().message());
+    return;
+  }
+  auto parsed = ChatTemplate::parse(*source);
+  if (parsed.ok()) {
+    text.chat_template = *std::move(parsed);
+    text.knows_developer_role = source->find("developer") != std::string::npos;
+  } else {
+    text.chat_template_problem = std::string(parsed.status().message());
+  }
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path) { return load_hf_tokenizer(path); }
+
+StatusOr<std::string> load_chat_template_source(const std::string& path) {
+  const std::string own_file = (fs::path(path) / "chat_template.jinja").string();
+  if (fs::exists(own_file)) return read_file(own_file, kTemplateBytesMax);
+  ASSIGN_OR_RETURN(const Json config, tokenizer_config(path));
+  return template_in(config);
+}
+
+StatusOr<std::shared_ptr<const ModelText>> load_model_text(const std::string& path) {
+  auto text = std::make_shared<ModelText>();
+  ASSIGN_OR_RETURN(text->tokenizer, load_tokenizer(path));
+  ASSIGN_OR_RETURN(const Json config, tokenizer_config(path));
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
+    add_token_variable(config, name, text->template_variables);
+  }
+  if (const auto eos = text->template_variables.find("eos_token"); eos != text->template_variables.end()) {
+    text->eos_id = text->tokenizer->token_id(eos->second);
+  }
+  attach_template(load_chat_template_source(path), *text);
+  return std::shared_ptr<const ModelText>(text);
+}
+
+}  // namespace shoal

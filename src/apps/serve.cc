@@ -1,0 +1,122 @@
+// shoal serve: everything on this machine behind one endpoint.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "apps/local_cluster.h"
+#include "apps/model_scan.h"
+#include "apps/serve_flags.h"
+#include "apps/signals.h"
+#include "apps/verbs.h"
+#include "apps/version.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "gateway/http_server.h"
+#include "gateway/service.h"
+
+namespace shoal {
+namespace {
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shoal serve models/ --port 9000 --preload\n"
+    "  shoal serve model.gguf --alias gpt-4o --api-key secret\n"
+    "  shoal serve models/ --device-memory 8GiB --quantization q8_0";
+constexpr Duration kReadyWait = std::chrono::seconds(60);
+constexpr Duration kLastWords = std::chrono::seconds(2);  // for error events after the drain's end
+constexpr Duration kLook = std::chrono::milliseconds(50);
+
+StatusOr<std::vector<FoundModel>> models_to_serve(const ServeFlags& flags) {
+  ASSIGN_OR_RETURN(const LoadOptions options, load_options(flags.engine));
+  ASSIGN_OR_RETURN(ScanResult scan, scan_models(flags.path, options, flags.engine.max_model_len));
+  for (const Unservable& model : scan.unservable) log_warning("not served: ", model.name, ": ", model.reason);
+  if (scan.models.empty()) {
+    return not_found(flags.path, ": holds no model that can be served; expected HF folders (config.json, tokenizer.json, "
+                     "*.safetensors) or .gguf files", scan.unservable.empty() ? "" : " (see the warnings above)");
+  }
+  RETURN_IF_ERROR(apply_aliases(flags.aliases, scan.models));
+  return std::move(scan.models);
+}
+
+// Where it is, what is there, and a line to paste.
+void announce(const HttpServer& server, const ServeFlags& flags, const std::vector<ModelEntry>& models) {
+  std::printf("Shoal %s serves %zu model%s at %s\n", version_number().c_str(), models.size(),
+              models.size() == 1 ? "" : "s", server.address().c_str());
+  for (const ModelEntry& model : models) {
+    std::printf("  %-24s %-8s %8.1f M parameters, %s, context %u\n", model.name.c_str(), model.architecture.c_str(),
+                static_cast<double>(model.parameter_count) / 1e6, format_bytes(model.weight_bytes).c_str(), model.max_model_len);
+  }
+  const std::string where = flags.uds.empty() ? server.address() : "--unix-socket " + flags.uds + " http://localhost";
+  const bool keys = !flags.api_keys.empty() || !flags.api_key_file.empty();
+  std::printf("\nTry it:\n  curl %s/v1/chat/completions -H 'Content-Type: application/json'%s \\\n"
+              "    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"What is the capital of Denmark?\"}]}'\n",
+              where.c_str(), keys ? " -H 'Authorization: Bearer YOUR_KEY'" : "", models.front().name.c_str());
+  std::fflush(stdout);
+}
+
+bool finished(const LocalCluster& cluster, const HttpServer& server) {
+  return const_cast<LocalCluster&>(cluster).router().live_requests() == 0 && server.active_requests() == 0;
+}
+
+// First signal: not ready, nothing new, running requests get their time. Second signal, or time up: error events, end.
+void shut_down(LocalCluster& cluster, Service& service, const HttpServer& server, Duration patience) {
+  log_info("draining: ", cluster.router().live_requests(), " requests are running; a second signal ends them now");
+  service.drain();
+  const TimePoint until = steady_now() + patience;
+  while (!finished(cluster, server) && steady_now() < until) {
+    if (wait_stop_signal(kLook)) break;
+  }
+  if (!finished(cluster, server)) log_warning("ending ", cluster.router().live_requests(), " requests that are still running");
+  cluster.router().abort_all(unavailable("the server is shutting down"));
+  const TimePoint last = steady_now() + kLastWords;
+  while (!finished(cluster, server) && steady_now() < last) wait_stop_signal(kLook);
+}
+
+StatusOr<int> serve(const ServeFlags& flags) {
+  RETURN_IF_ERROR(apply(flags.log));
+  block_stop_signals();
+  ASSIGN_OR_RETURN(std::vector<std::string> keys, api_keys(flags));
+  ASSIGN_OR_RETURN(std::vector<FoundModel> models, models_to_serve(flags));
+  ASSIGN_OR_RETURN(const std::vector<ModelId> preload, models_to_preload(flags.preload, models));
+  ASSIGN_OR_RETURN(const auto cluster, LocalCluster::start(flags.engine, std::move(models)));
+
+  ServiceConfig service_config{.version = version_line(), .api_keys = std::move(keys),
+                               .request_time_max = from_seconds(flags.request_timeout_s),
+                               .stalled_seconds = [&] { return cluster->node().stalled_seconds(); }};
+  Service service(std::move(service_config), cluster->catalog(), cluster->router());
+  const HttpServerConfig http{.host = flags.host, .port = flags.port, .unix_socket = flags.uds,
+                              .io_threads = flags.http_threads, .work_threads = flags.http_threads,
+                              .connections_max = flags.max_connections};
+  ASSIGN_OR_RETURN(const auto server, HttpServer::start(http, service));
+  for (const ModelId id : preload) cluster->router().want_resident(id, true);
+  if (!cluster->wait_ready(kReadyWait)) return unavailable("the node did not report within a minute; see the log");
+  announce(*server, flags, cluster->catalog().models());
+
+  while (!wait_stop_signal(std::chrono::hours(1))) {
+  }
+  shut_down(*cluster, service, *server, from_seconds(flags.shutdown_timeout_s));
+  log_info("stopped");
+  return kExitOk;
+}
+
+}  // namespace
+
+RunVerb add_serve(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("serve", "Serve models over HTTP, OpenAI-compatible");
+  auto flags = std::make_shared<ServeFlags>();
+  add_serve_flags(*verb, *flags);
+  verb->footer(kExamples);
+  return [flags] {
+    const auto result = serve(*flags);
+    return result.ok() ? *result : fail(std::string(result.status().message()));
+  };
+}
+
+int fail(const std::string& what) {
+  std::fprintf(stderr, "error: %s\n", what.c_str());
+  return kExitFailed;
+}
+
+}  // namespace shoal

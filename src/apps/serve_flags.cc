@@ -1,0 +1,99 @@
+#include "apps/serve_flags.h"
+
+#include <algorithm>
+#include <set>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_split.h"
+#include "base/json.h"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kKeyFileBytesMax = 1 << 20;
+
+std::vector<std::string> names_of(const std::vector<FoundModel>& models) {
+  std::vector<std::string> names;
+  for (const FoundModel& model : models) names.push_back(model.entry.name);
+  return names;
+}
+
+StatusOr<size_t> index_of(const std::string& name, const std::vector<FoundModel>& models, const std::string& flag) {
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (models[i].entry.name == name) return i;
+  }
+  return invalid_argument(flag, ": no model '", name, "' is served; did you mean '", nearest(name, names_of(models)), "'?");
+}
+
+}  // namespace
+
+void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
+  verb.add_option("path", flags.path, "Folder of models, one model folder, or one GGUF file")->capture_default_str();
+  verb.add_option("--config", flags.config, "YAML file whose keys are these flags");
+  verb.add_option("--host", flags.host, "Address to listen on")->capture_default_str();
+  verb.add_option("--port", flags.port, "Port to listen on (0: any)")->capture_default_str();
+  verb.add_option("--uds", flags.uds, "Listen on this UNIX socket instead");
+  verb.add_option("--api-key", flags.api_keys, "Key that clients must send; may be repeated")->delimiter(',');
+  verb.add_option("--api-key-file", flags.api_key_file, "File with one key per line");
+  verb.add_option("--alias,--served-model-name", flags.aliases, "Further name of a model: MODEL=NAME (or NAME, if there is one model)")
+      ->delimiter(',');
+  verb.add_flag("--preload{all}", flags.preload, "Load all models at start, or --preload=NAME,NAME; the others at first use");
+  verb.add_option("--shutdown-timeout", flags.shutdown_timeout_s, "Seconds that running requests get after SIGTERM")
+      ->capture_default_str()->check(CLI::Range(0.0, 86400.0));
+  verb.add_option("--request-timeout", flags.request_timeout_s, "Longest life of one request in seconds")
+      ->capture_default_str()->check(CLI::Range(1.0, 864000.0));
+  verb.add_option("--max-connections", flags.max_connections, "Open client connections")->capture_default_str()->check(CLI::Range(1, 1'000'000));
+  verb.add_option("--http-threads", flags.http_threads, "Threads for HTTP, and as many for tokenising")
+      ->capture_default_str()->check(CLI::Range(1, 256));
+  add_engine_flags(verb, flags.engine);
+  add_log_flags(verb, flags.log, "info");
+}
+
+Status apply_aliases(const std::vector<std::string>& aliases, std::vector<FoundModel>& models) {
+  std::set<std::string> taken;
+  for (const FoundModel& model : models) taken.insert(model.entry.name);
+  for (const std::string& text : aliases) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos && models.size() != 1) {
+      return invalid_argument("--alias ", text, ": there are ", models.size(), " models; write MODEL=", text);
+    }
+    size_t index = 0;
+    if (equals != std::string::npos) {
+      ASSIGN_OR_RETURN(index, index_of(text.substr(0, equals), models, "--alias"));
+    }
+    const std::string alias = equals == std::string::npos ? text : text.substr(equals + 1);
+    if (alias.empty()) return invalid_argument("--alias ", text, ": the name is empty");
+    if (!taken.insert(alias).second) return invalid_argument("--alias ", text, ": the name '", alias, "' is taken");
+    models[index].entry.aliases.push_back(alias);
+  }
+  return OkStatus();
+}
+
+StatusOr<std::vector<ModelId>> models_to_preload(const std::string& preload, const std::vector<FoundModel>& models) {
+  std::vector<ModelId> ids;
+  if (preload.empty() || preload == "false") return ids;
+  if (preload == "all" || preload == "true") {
+    for (const FoundModel& model : models) ids.push_back(model.entry.id);
+    return ids;
+  }
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(preload, ','))) {
+    ASSIGN_OR_RETURN(const size_t index, index_of(name, models, "--preload"));
+    ids.push_back(models[index].entry.id);
+  }
+  return ids;
+}
+
+StatusOr<std::vector<std::string>> api_keys(const ServeFlags& flags) {
+  std::vector<std::string> keys = flags.api_keys;
+  if (!flags.api_key_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, read_file(flags.api_key_file, kKeyFileBytesMax));
+    for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+      if (!line.empty() && line[0] != '#') keys.push_back(line.back() == '\r' ? line.substr(0, line.size() - 1) : line);
+    }
+    if (keys.empty()) return invalid_argument(flags.api_key_file, ": holds no key");
+  }
+  if (std::find(keys.begin(), keys.end(), "") != keys.end()) return invalid_argument("--api-key: a key is empty");
+  return keys;
+}
+
+}  // namespace shoal

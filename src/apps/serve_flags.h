@@ -1,0 +1,47 @@
+// The flags of `serve` that are not the engine's, and the names that models get from them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apps/model_scan.h"
+#include "apps/settings.h"
+#include "base/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace shoal {
+
+struct ServeFlags {
+  std::string path = "models";
+  std::string config;
+  std::string host = "127.0.0.1";
+  uint16_t port = 8080;
+  std::string uds;
+  std::vector<std::string> api_keys;
+  std::string api_key_file;             // one key per line
+  std::vector<std::string> aliases;     // "NAME=ALIAS", or "ALIAS" where one model is served
+  std::string preload;                  // "", "all" or names with commas
+  double shutdown_timeout_s = 45;
+  double request_timeout_s = 3600;
+  uint32_t max_connections = 10'000;
+  uint32_t http_threads = 2;
+  EngineFlags engine;
+  LogFlags log;
+};
+
+void add_serve_flags(CLI::App& verb, ServeFlags& flags);
+
+// Gives the models the aliases asked for. InvalidArgument for an unknown model or a name that is taken.
+Status apply_aliases(const std::vector<std::string>& aliases, std::vector<FoundModel>& models);
+
+// The models that --preload names, as indices.
+StatusOr<std::vector<ModelId>> models_to_preload(const std::string& preload, const std::vector<FoundModel>& models);
+
+// --api-key and the lines of --api-key-file.
+StatusOr<std::vector<std::string>> api_keys(const ServeFlags& flags);
+
+}  // namespace shoal

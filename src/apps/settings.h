@@ -1,0 +1,52 @@
+// Where a flag's value comes from: command line, then environment (SHOAL_...), then the YAML file of --config, then the
+// default. Plus the flags that several verbs share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "models/model.h"
+
+namespace CLI {
+class App;
+}
+
+namespace shoal {
+
+// Gives every long flag of the verb its variable: --max-model-len is SHOAL_MAX_MODEL_LEN.
+void name_environment(CLI::App& verb);
+
+// Fills flags that neither the command line nor the environment set from the file of --config, if the verb has that
+// flag and it is given. Keys are the long flags; an unknown key is InvalidArgument and names the nearest one.
+Status settle_config(CLI::App& verb);
+
+// Flags of everything that loads models.
+struct EngineFlags {
+  uint32_t threads = 0;
+  std::string device_memory;       // "8GiB"; empty: most of what is free
+  uint32_t max_model_len = 0;
+  uint32_t max_num_seqs = 256;
+  uint32_t max_num_batched_tokens = 512;
+  uint32_t max_num_queued_reqs = 1024;
+  std::string quantization = "none";
+  std::string kv_cache_dtype = "auto";
+  bool no_prefix_cache = false;
+};
+void add_engine_flags(CLI::App& verb, EngineFlags& flags);
+
+struct LogFlags {
+  std::string level;
+  std::string format = "text";
+};
+void add_log_flags(CLI::App& verb, LogFlags& flags, const std::string& default_level);
+Status apply(const LogFlags& flags);
+
+StatusOr<LoadOptions> load_options(const EngineFlags& flags);
+StatusOr<uint64_t> device_memory_bytes(const EngineFlags& flags);
+
+// The candidate with the fewest edits to `word`; empty if there are no candidates.
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace shoal

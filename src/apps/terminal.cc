@@ -1,0 +1,79 @@
+#include "apps/terminal.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace shoal {
+namespace {
+
+volatile std::sig_atomic_t interrupt_seen = 0;
+
+void on_interrupt(int) { interrupt_seen = 1; }
+
+}  // namespace
+
+bool stdin_is_terminal() { return isatty(STDIN_FILENO) != 0; }
+bool stdout_is_terminal() { return isatty(STDOUT_FILENO) != 0; }
+
+std::string emphasised(std::string_view text) {
+  const char* no_color = std::getenv("NO_COLOR");
+  const bool plain = !stdout_is_terminal() || (no_color != nullptr && *no_color != '\0');
+  return plain ? std::string(text) : "\033[1m" + std::string(text) + "\033[0m";
+}
+
+bool show_text(std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+}
+
+void catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;  // without SA_RESTART: a waiting read() returns
+  sigaction(SIGINT, &action, nullptr);
+}
+
+bool interrupted() { return interrupt_seen != 0; }
+void clear_interrupt() { interrupt_seen = 0; }
+
+std::optional<std::string> LineReader::next() {
+  while (true) {
+    if (const size_t at = buffered_.find('\n'); at != std::string::npos) {
+      std::string line = buffered_.substr(0, at);
+      buffered_.erase(0, at + 1);
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      end_ = End::kNone;
+      return line;
+    }
+    char bytes[4096];
+    const ssize_t count = read(STDIN_FILENO, bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR) {
+      if (!interrupted()) continue;
+      end_ = End::kInterrupt;
+      return std::nullopt;
+    }
+    if (count <= 0) {
+      end_ = End::kEof;
+      if (buffered_.empty()) return std::nullopt;
+      return std::exchange(buffered_, "");
+    }
+    buffered_.append(bytes, static_cast<size_t>(count));
+  }
+}
+
+std::string read_all_stdin(size_t bytes_max) {
+  std::string text;
+  char bytes[65536];
+  while (text.size() < bytes_max) {
+    const ssize_t count = read(STDIN_FILENO, bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    text.append(bytes, static_cast<size_t>(count));
+  }
+  return text;
+}
+
+}  // namespace shoal

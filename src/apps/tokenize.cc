@@ -1,0 +1,96 @@
+// shoal tokenize: text to ids and back, for people who look inside and for tests.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "apps/json_lines.h"
+#include "apps/model_text.h"
+#include "apps/terminal.h"
+#include "apps/verbs.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kTextBytesMax = 256u << 20;
+
+struct TokenizeFlags {
+  std::string model;
+  std::string text;
+  bool no_special = false;
+  bool decode = false;
+  bool jsonl = false;
+};
+
+Json encode_row(const Tokenizer& tokenizer, const std::string& text, bool add_special) {
+  const std::vector<TokenId> ids = tokenizer.encode(text, {.add_special = add_special, .parse_special = true});
+  Json tokens = Json::array();
+  for (const TokenId id : ids) tokens.push_back(tokenizer.token_text(id));
+  return {{"ids", ids}, {"tokens", std::move(tokens)}, {"decoded", tokenizer.decode(ids, /*skip_special=*/false)}};
+}
+
+StatusOr<Json> encode_line(const Tokenizer& tokenizer, const Json& line, bool add_special) {
+  if (!line.contains("text") || !line["text"].is_string()) return invalid_argument("the line has no 'text'");
+  return encode_row(tokenizer, line["text"].get<std::string>(), add_special);
+}
+
+StatusOr<Json> decode_line(const Tokenizer& tokenizer, const Json& line) {
+  if (!line.contains("ids") || !line["ids"].is_array()) return invalid_argument("the line has no list 'ids'");
+  std::vector<TokenId> ids;
+  for (const Json& id : line["ids"]) {
+    if (!id.is_number_integer()) return invalid_argument("'ids' holds something that is not an integer");
+    ids.push_back(id.get<TokenId>());
+  }
+  return Json{{"text", tokenizer.decode(ids, /*skip_special=*/false)}};
+}
+
+// Ids written with anything between them: "1 2 3", "[1, 2, 3]".
+std::vector<TokenId> ids_in(const std::string& text) {
+  std::vector<TokenId> ids;
+  for (size_t i = 0; i < text.size();) {
+    if (text[i] < '0' || text[i] > '9') {
+      ++i;
+      continue;
+    }
+    int64_t id = 0;
+    for (; i < text.size() && text[i] >= '0' && text[i] <= '9'; ++i) id = std::min<int64_t>(id * 10 + (text[i] - '0'), INT32_MAX);
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  return ids;
+}
+
+int tokenize(const TokenizeFlags& flags) {
+  const auto tokenizer = load_tokenizer(flags.model);
+  if (!tokenizer.ok()) return fail(std::string(tokenizer.status().message()));
+  if (flags.jsonl) {
+    return each_json_line([&](const Json& line) {
+      return flags.decode ? decode_line(**tokenizer, line) : encode_line(**tokenizer, line, !flags.no_special);
+    });
+  }
+  const std::string text = flags.text.empty() ? read_all_stdin(kTextBytesMax) : flags.text;
+  if (flags.decode) {
+    show_text((*tokenizer)->decode(ids_in(text), /*skip_special=*/false) + "\n");
+    return kExitOk;
+  }
+  const Json row = encode_row(**tokenizer, text, !flags.no_special);
+  for (size_t i = 0; i < row["ids"].size(); ++i) {
+    std::printf("%8d  %s\n", row["ids"][i].get<int>(), dump_json(row["tokens"][i]).c_str());
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+RunVerb add_tokenize(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("tokenize", "Text to token ids and back");
+  auto flags = std::make_shared<TokenizeFlags>();
+  verb->add_option("--model", flags->model, "Model folder (a tokenizer.json is enough) or GGUF file")->required();
+  verb->add_option("text", flags->text, "The text, or the ids with --decode; stdin if it is left out");
+  verb->add_flag("--no-special", flags->no_special, "Add no special tokens around the text");
+  verb->add_flag("--decode", flags->decode, "Ids to text");
+  verb->add_flag("--jsonl", flags->jsonl, "Lines {\"text\"} in, lines {\"ids\",\"tokens\",\"decoded\"} out (--decode: {\"ids\"} to {\"text\"})");
+  return [flags] { return tokenize(*flags); };
+}
+
+}  // namespace shoal

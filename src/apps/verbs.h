@@ -1,0 +1,30 @@
+// The verbs of the command line: each adds its subcommand with its flags, and gives back what runs it.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace shoal {
+
+constexpr int kExitOk = 0;
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+// Runs the verb after its flags have been parsed; the result is the process's exit code.
+using RunVerb = std::function<int()>;
+
+RunVerb add_serve(CLI::App& app);
+RunVerb add_run(CLI::App& app);
+RunVerb add_chat(CLI::App& app);
+RunVerb add_list(CLI::App& app);
+RunVerb add_tokenize(CLI::App& app);
+RunVerb add_render(CLI::App& app);
+RunVerb add_version(CLI::App& app);
+
+// "error: WHAT" on stderr; kExitFailed.
+int fail(const std::string& what);
+
+}  // namespace shoal
