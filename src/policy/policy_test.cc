@@ -1,0 +1,223 @@
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "policy/batch.h"
+#include "policy/model_switch.h"
+#include "policy/placement.h"
+#include "policy/turns.h"
+
+namespace shoal {
+namespace {
+
+using std::chrono::milliseconds;
+
+SequenceView seq(uint64_t id, uint32_t known, uint32_t computed, uint32_t held, uint32_t freed = 0) {
+  SequenceView view;
+  view.request = RequestId(id);
+  view.known = known;
+  view.computed = computed;
+  view.blocks_held = held;
+  view.blocks_freed = freed;
+  return view;
+}
+
+BatchPlan plan(const std::vector<SequenceView>& running, const std::vector<SequenceView>& waiting, uint32_t blocks,
+               const BatchLimits& limits) {
+  const EngineView view{running, waiting, blocks, 16};
+  const BatchPlan result = plan_batch(view, limits);
+  check_plan(result, view, limits);
+  return result;
+}
+
+// ---- batches --------------------------------------------------------------------------------------------------------
+
+TEST(PlanBatch, DecodesComeBeforePrefillChunks) {
+  const auto result = plan({seq(1, 100, 0, 0), seq(2, 33, 32, 2)}, {}, 100, {.tokens_per_step = 20});
+  EXPECT_EQ(result.slices, (std::vector<Slice>{{RequestId(1), 0, 19}, {RequestId(2), 32, 33}}));
+}
+
+TEST(PlanBatch, APromptIsCutAtTheTokenBudget) {
+  const auto result = plan({}, {seq(1, 100, 0, 0)}, 100, {.tokens_per_step = 64});
+  EXPECT_EQ(result.slices, (std::vector<Slice>{{RequestId(1), 0, 64}}));
+  EXPECT_EQ(result.admit, std::vector<RequestId>{RequestId(1)});
+}
+
+TEST(PlanBatch, AdmissionIsFirstComeFirstServed) {
+  // The second would fit, but the first is next in line.
+  const auto result = plan({}, {seq(1, 160, 0, 0), seq(2, 10, 0, 0)}, 5, {.tokens_per_step = 512});
+  EXPECT_TRUE(result.admit.empty());
+}
+
+TEST(PlanBatch, APromptIsAdmittedOnlyIfAllOfItFits) {
+  EXPECT_TRUE(plan({}, {seq(1, 100, 0, 0)}, 6, {.tokens_per_step = 16}).admit.empty());
+  EXPECT_EQ(plan({}, {seq(1, 100, 0, 0)}, 7, {.tokens_per_step = 16}).admit.size(), 1u);
+}
+
+TEST(PlanBatch, BlocksPromisedToOneAdmissionAreNotGivenToTheNext) {
+  const auto result = plan({}, {seq(1, 60, 0, 0), seq(2, 60, 0, 0)}, 7, {.tokens_per_step = 64});
+  EXPECT_EQ(result.admit, std::vector<RequestId>{RequestId(1)});
+}
+
+TEST(PlanBatch, CachedBlocksOfAnAdmissionAreNoLongerAvailable) {
+  SequenceView cached = seq(1, 40, 32, 2);
+  cached.prefix_evictable = 2;
+  EXPECT_TRUE(plan({}, {cached}, 2, {}).admit.empty());  // one new block, but both available ones are its own prefix
+  EXPECT_EQ(plan({}, {cached}, 3, {}).admit.size(), 1u);
+}
+
+TEST(PlanBatch, TheYoungestIsPreemptedWhenBlocksRunOut) {
+  const auto result = plan({seq(1, 33, 32, 2, 2), seq(2, 33, 32, 2, 2), seq(3, 20, 19, 2, 2)}, {}, 0, {});
+  EXPECT_EQ(result.preempt, std::vector<RequestId>{RequestId(3)});
+  EXPECT_EQ(result.slices.size(), 2u);
+}
+
+TEST(PlanBatch, TheOldestIsNeverPreempted) {
+  const auto result = plan({seq(1, 33, 32, 2, 2)}, {}, 0, {});
+  EXPECT_TRUE(result.preempt.empty());
+  EXPECT_TRUE(result.slices.empty());
+}
+
+TEST(PlanBatch, NothingIsAdmittedInAStepThatPreemptsOrStarves) {
+  EXPECT_TRUE(plan({seq(1, 33, 32, 2, 2), seq(2, 33, 32, 2, 2)}, {seq(3, 4, 0, 0)}, 1, {}).admit.empty());
+  EXPECT_TRUE(plan({seq(1, 33, 32, 2, 2)}, {seq(3, 4, 0, 0)}, 0, {}).admit.empty());
+}
+
+TEST(PlanBatch, APrefillTakesTheRoomThereIsBeforeItAsksForMore) {
+  const auto result = plan({seq(1, 200, 16, 1, 1), seq(2, 33, 32, 3, 3)}, {}, 2, {});
+  EXPECT_TRUE(result.preempt.empty());
+  EXPECT_EQ(result.slices.front(), (Slice{RequestId(1), 16, 48}));
+}
+
+TEST(PlanBatch, ScoringSpendsALogitRowPerToken) {
+  SequenceView scoring = seq(1, 100, 0, 0);
+  scoring.scores_prompt = true;
+  const auto result = plan({}, {scoring}, 100, {.tokens_per_step = 512, .logit_rows_max = 8});
+  EXPECT_EQ(result.slices, (std::vector<Slice>{{RequestId(1), 0, 8}}));
+}
+
+TEST(PlanBatch, WithoutLogitRowsAPromptStopsBeforeItsLastToken) {
+  const auto result = plan({seq(1, 17, 16, 2), seq(2, 10, 0, 0)}, {}, 100, {.logit_rows_max = 1});
+  EXPECT_EQ(result.slices, (std::vector<Slice>{{RequestId(1), 16, 17}, {RequestId(2), 0, 9}}));
+}
+
+TEST(PlanBatch, HoldingAdmissionLetsTheRunningFinish) {
+  const auto result = plan({seq(1, 17, 16, 2)}, {seq(2, 4, 0, 0)}, 100, {.admit = false});
+  EXPECT_EQ(result.slices.size(), 1u);
+  EXPECT_TRUE(result.admit.empty());
+}
+
+TEST(PlanBatch, KeepsItsPromisesForRandomViews) {
+  for (uint64_t seed = 0; seed < 20000; ++seed) {
+    Rng rng(seed);
+    std::vector<SequenceView> running, waiting;
+    for (uint64_t n = rng.below(6); n > 0; --n) {
+      const auto known = static_cast<uint32_t>(1 + rng.below(100));
+      const auto computed = rng.chance(0.5) ? known - 1 : static_cast<uint32_t>(rng.below(known));
+      const uint32_t held = (computed + 15) / 16;
+      running.push_back(seq(n, known, computed, held, static_cast<uint32_t>(rng.below(held + 1))));
+      running.back().scores_prompt = rng.chance(0.2);
+    }
+    for (uint64_t n = rng.below(6); n > 0; --n) {
+      const auto known = static_cast<uint32_t>(1 + rng.below(100));
+      const auto cached = static_cast<uint32_t>(rng.below((known - 1) / 16 + 1));
+      waiting.push_back(seq(100 + n, known, cached * 16, cached));
+      waiting.back().prefix_evictable = static_cast<uint32_t>(rng.below(cached + 1));
+    }
+    const BatchLimits limits{1 + static_cast<uint32_t>(rng.below(80)), 1 + static_cast<uint32_t>(rng.below(8)),
+                             1 + static_cast<uint32_t>(rng.below(8)), rng.chance(0.9)};
+    plan(running, waiting, 6 + static_cast<uint32_t>(rng.below(20)), limits);
+  }
+}
+
+// ---- switching ------------------------------------------------------------------------------------------------------
+
+ModelView model(uint32_t id, uint32_t pages) {
+  ModelView view;
+  view.model = ModelId(id);
+  view.weight_pages = pages;
+  view.kv_pages_min = 1;
+  return view;
+}
+
+TEST(PlanSwitch, LoadsWhatIsWantedIfItFits) {
+  ModelView a = model(1, 4);
+  a.wanted = true;
+  const auto result = plan_switch(std::vector{a, model(2, 4)}, {10, 10}, {}, TimePoint{});
+  EXPECT_EQ(result.load, ModelId(1));
+  EXPECT_TRUE(result.drop.empty());
+}
+
+TEST(PlanSwitch, IdleKvGoesBeforeWeightsAndTheLeastRecentFirst) {
+  ModelView wanted = model(1, 6), old = model(2, 4), recent = model(3, 4);
+  wanted.wanted = true;
+  old.resident = recent.resident = true;
+  recent.last_used = TimePoint(milliseconds(5));
+  recent.kv_pages_idle = 3;
+  const auto trimmed = plan_switch(std::vector{wanted, old, recent}, {16, 4}, {}, TimePoint{});
+  EXPECT_EQ(trimmed.trim, std::vector<ModelId>{ModelId(3)});
+  EXPECT_TRUE(trimmed.drop.empty());
+  const auto dropped = plan_switch(std::vector{wanted, old, recent}, {16, 1}, {}, TimePoint{});
+  EXPECT_EQ(dropped.drop, std::vector<ModelId>{ModelId(2)});
+}
+
+TEST(PlanSwitch, ABusyOrPinnedModelIsNeverDropped) {
+  ModelView wanted = model(1, 6), busy = model(2, 4), pinned = model(3, 4);
+  wanted.wanted = true;
+  busy.resident = busy.busy = true;
+  pinned.resident = pinned.pinned = true;
+  const auto result = plan_switch(std::vector{wanted, busy, pinned}, {10, 2}, {}, TimePoint{});
+  EXPECT_FALSE(result.load.has_value());
+  EXPECT_TRUE(result.drop.empty());
+}
+
+TEST(PlanSwitch, AfterAWhileBusyModelsTakeNothingNew) {
+  ModelView wanted = model(1, 6), busy = model(2, 4);
+  wanted.wanted = true;
+  busy.resident = busy.busy = true;
+  const std::vector views{wanted, busy};
+  EXPECT_TRUE(plan_switch(views, {10, 2}, {milliseconds(500)}, TimePoint(milliseconds(499))).hold.empty());
+  EXPECT_EQ(plan_switch(views, {10, 2}, {milliseconds(500)}, TimePoint(milliseconds(500))).hold,
+            std::vector<ModelId>{ModelId(2)});
+}
+
+TEST(PlanSwitch, AModelThatFitsDoesNotWaitForOneThatDoesNot) {
+  ModelView large = model(1, 9), small = model(2, 1), busy = model(3, 4);
+  large.wanted = small.wanted = true;
+  small.wanted_since = TimePoint(milliseconds(1));
+  busy.resident = busy.busy = true;
+  EXPECT_EQ(plan_switch(std::vector{large, small, busy}, {10, 6}, {}, TimePoint{}).load, ModelId(2));
+}
+
+TEST(PlanSwitch, OneLoadAtATime) {
+  ModelView loading = model(1, 2), wanted = model(2, 2);
+  loading.loading = wanted.wanted = true;
+  EXPECT_EQ(plan_switch(std::vector{loading, wanted}, {10, 8}, {}, TimePoint{}), SwitchPlan{});
+}
+
+// ---- turns and placement --------------------------------------------------------------------------------------------
+
+TEST(NextTurn, GoesRoundTheRunnableModels) {
+  EXPECT_EQ(next_turn(std::vector<TurnView>{{ModelId(1), true, 5}, {ModelId(2), true, 3}, {ModelId(3), false, 1}}), ModelId(2));
+  EXPECT_EQ(next_turn(std::vector<TurnView>{{ModelId(1), false, 0}}), std::nullopt);
+}
+
+TEST(Place, PrefersAResidentModelThenTheLeastLoad) {
+  const std::vector<NodeView> nodes = {{NodeId(1), true, false, false, 0, 0}, {NodeId(2), true, true, false, 5, 0},
+                                       {NodeId(3), true, true, false, 2, 1}, {NodeId(4), false, true, false, 0, 0}};
+  EXPECT_EQ(place({nodes, 0, 10}), Placement(PlaceOn{NodeId(3)}));
+}
+
+TEST(Place, ADrainingNodeTakesNothing) {
+  const std::vector<NodeView> nodes = {{NodeId(1), true, true, true, 0, 0}};
+  EXPECT_EQ(std::get<Reject>(place({nodes, 0, 10})).why, Reject::Why::kNoNode);
+}
+
+TEST(Place, AFullRouterRejectsWithAHintWhenToComeBack) {
+  const std::vector<NodeView> nodes = {{NodeId(1), true, true, false, 0, 0}};
+  const auto reject = std::get<Reject>(place({nodes, 10, 10}));
+  EXPECT_EQ(reject.why, Reject::Why::kFull);
+  EXPECT_GT(reject.retry_after, Duration(0));
+}
+
+}  // namespace
+}  // namespace shoal
