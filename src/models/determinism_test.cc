@@ -12,7 +12,8 @@
 namespace shoal {
 namespace {
 
-constexpr Architecture kArchitectures[] = {Architecture::kLlama,  Architecture::kMistral};
+constexpr Architecture kArchitectures[] = {Architecture::kLlama,  Architecture::kMistral, Architecture::kQwen2, Architecture::kQwen3,
+                                         Architecture::kGemma2, Architecture::kGemma3,  Architecture::kPhi3};
 
 struct Variant {
   DType dtype;

@@ -1,0 +1,74 @@
+#include "models/blocks.h"
+
+namespace shoal {
+namespace {
+
+uint32_t q_width(const ModelConfig& c) { return c.heads * c.head_dim; }
+uint32_t kv_width(const ModelConfig& c) { return c.kv_heads * c.head_dim; }
+
+StatusOr<MatrixPlace> plan_output(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
+  return layout.matrix({.name = prefix + "self_attn.o_proj", .outputs = c.hidden_size, .columns = q_width(c),
+                        .bias = c.output_bias, .chunk_unit = c.head_dim});
+}
+
+StatusOr<MatrixPlace> plan_down(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
+  const uint32_t unit = c.intermediate_size % kQuantBlock == 0 ? kQuantBlock : 1;  // channels, in whole blocks
+  return layout.matrix({.name = prefix + "mlp.down_proj", .outputs = c.hidden_size, .columns = c.intermediate_size,
+                        .bias = c.mlp_bias, .chunk_unit = unit});
+}
+
+}  // namespace
+
+StatusOr<AttentionBlock> plan_attention(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
+  const std::string at = prefix + "self_attn.";
+  AttentionBlock block;
+  ASSIGN_OR_RETURN(block.q, layout.matrix({.name = at + "q_proj", .outputs = q_width(c), .columns = c.hidden_size, .bias = c.qkv_bias}));
+  ASSIGN_OR_RETURN(block.k, layout.matrix({.name = at + "k_proj", .outputs = kv_width(c), .columns = c.hidden_size, .bias = c.qkv_bias}));
+  ASSIGN_OR_RETURN(block.v, layout.matrix({.name = at + "v_proj", .outputs = kv_width(c), .columns = c.hidden_size, .bias = c.qkv_bias}));
+  ASSIGN_OR_RETURN(block.o, plan_output(c, layout, prefix));
+  return block;
+}
+
+StatusOr<AttentionBlock> plan_fused_attention(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
+  const uint32_t q = q_width(c), kv = kv_width(c);
+  MatrixSpec part{.name = prefix + "self_attn.qkv_proj", .outputs = q, .columns = c.hidden_size, .stored_rows = q + 2 * kv};
+  AttentionBlock block;
+  ASSIGN_OR_RETURN(block.q, layout.matrix(part));
+  part.outputs = kv;
+  part.first_row = q;
+  ASSIGN_OR_RETURN(block.k, layout.matrix(part));
+  part.first_row = q + kv;
+  ASSIGN_OR_RETURN(block.v, layout.matrix(part));
+  ASSIGN_OR_RETURN(block.o, plan_output(c, layout, prefix));
+  return block;
+}
+
+StatusOr<MlpBlock> plan_mlp(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
+  const std::string at = prefix + "mlp.";
+  const uint32_t width = c.intermediate_size;
+  MlpBlock block;
+  ASSIGN_OR_RETURN(block.gate, layout.matrix({.name = at + "gate_proj", .outputs = width, .columns = c.hidden_size, .bias = c.mlp_bias}));
+  ASSIGN_OR_RETURN(block.up, layout.matrix({.name = at + "up_proj", .outputs = width, .columns = c.hidden_size, .bias = c.mlp_bias}));
+  ASSIGN_OR_RETURN(block.down, plan_down(c, layout, prefix));
+  return block;
+}
+
+StatusOr<MlpBlock> plan_fused_mlp(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
+  const uint32_t width = c.intermediate_size;
+  MatrixSpec part{.name = prefix + "mlp.gate_up_proj", .outputs = width, .columns = c.hidden_size, .stored_rows = 2 * width};
+  MlpBlock block;
+  ASSIGN_OR_RETURN(block.gate, layout.matrix(part));
+  part.first_row = width;
+  ASSIGN_OR_RETURN(block.up, layout.matrix(part));
+  ASSIGN_OR_RETURN(block.down, plan_down(c, layout, prefix));
+  return block;
+}
+
+AttentionSpec attention_spec(const ModelConfig& config, uint32_t layer) {
+  return {.layer = layer,
+          .window = config.sliding_layers[layer] ? config.sliding_window : 0,
+          .scale = static_cast<float>(config.query_scale),
+          .softcap = static_cast<float>(config.attention_softcap)};
+}
+
+}  // namespace shoal

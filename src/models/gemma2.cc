@@ -1,0 +1,64 @@
+// Gemma 2 (arXiv 2408.00118): norms before and after each block, windows in every other layer, soft-capped scores.
+#include "models/blocks.h"
+#include "models/decoder.h"
+
+namespace shoal {
+namespace {
+
+struct Gemma2Layer {
+  VectorPlace attention_norm;  // [hidden]
+  AttentionBlock attention;
+  VectorPlace attention_post_norm;  // [hidden]
+  VectorPlace mlp_norm;  // [hidden]
+  MlpBlock mlp;
+  VectorPlace mlp_post_norm;  // [hidden]
+};
+
+class Gemma2Layers : public DecoderLayers {
+ public:
+  Gemma2Layers(const ModelConfig& config, std::vector<Gemma2Layer> layers) : config_(config), layers_(std::move(layers)) {}
+
+  void run(const Step& step, uint32_t index) const override {
+    const Gemma2Layer& layer = layers_[index];
+    const AttentionBlock& attention = layer.attention;
+    const MlpBlock& mlp = layer.mlp;
+    const StepBuffers& b = step.at();
+    step.rms_norm(b.x, layer.attention_norm, config_.norm_eps, b.h);
+    step.linear(b.h, {{&attention.q, b.q}, {&attention.k, b.k}, {&attention.v, b.v}});  // [rows, heads, head_dim]
+    step.rope(b.q, b.k, config_.rope);
+    step.attend(b.q, b.k, b.v, attention_spec(config_, index), b.attn);                   // [rows, heads, head_dim]
+    step.linear(b.attn, {{&attention.o, b.y}});                                           // [rows, hidden]
+    step.rms_norm(b.y, layer.attention_post_norm, config_.norm_eps, b.y);
+    step.add(b.x, b.y);
+    step.rms_norm(b.x, layer.mlp_norm, config_.norm_eps, b.h);
+    step.linear(b.h, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});                             // [rows, intermediate]
+    step.gelu_mul(b.gate, b.up, b.gate);
+    step.linear(b.gate, {{&mlp.down, b.y}});                                              // [rows, hidden]
+    step.rms_norm(b.y, layer.mlp_post_norm, config_.norm_eps, b.y);
+    step.add(b.x, b.y);
+  }
+
+ private:
+  ModelConfig config_;
+  std::vector<Gemma2Layer> layers_;
+};
+
+StatusOr<Gemma2Layer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix) {
+  Gemma2Layer layer;
+  ASSIGN_OR_RETURN(layer.attention_norm, layout.vector(prefix + "input_layernorm.weight", config.hidden_size, config.norm_weight_plus_one));
+  ASSIGN_OR_RETURN(layer.attention, plan_attention(config, layout, prefix));
+  ASSIGN_OR_RETURN(layer.attention_post_norm, layout.vector(prefix + "post_attention_layernorm.weight", config.hidden_size, config.norm_weight_plus_one));
+  ASSIGN_OR_RETURN(layer.mlp_norm, layout.vector(prefix + "pre_feedforward_layernorm.weight", config.hidden_size, config.norm_weight_plus_one));
+  ASSIGN_OR_RETURN(layer.mlp, plan_mlp(config, layout, prefix));
+  ASSIGN_OR_RETURN(layer.mlp_post_norm, layout.vector(prefix + "post_feedforward_layernorm.weight", config.hidden_size, config.norm_weight_plus_one));
+  return layer;
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<const DecoderLayers>> plan_gemma2_layers(const ModelConfig& config, WeightLayout& layout) {
+  ASSIGN_OR_RETURN(auto layers, plan_each_layer<Gemma2Layer>(config, layout, plan_layer));
+  return std::make_shared<const Gemma2Layers>(config, std::move(layers));
+}
+
+}  // namespace shoal
