@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <queue>
 
-#include "text/pcre_regex.h"
 #include "text/unicode.h"
 
 namespace shoal {
@@ -80,7 +79,7 @@ const Bpe::MergeTo* Bpe::find_merge(TokenId left, TokenId right) const {
 }
 
 size_t Bpe::symbol_bytes(std::string_view text, size_t at) const {
-  return config_.raw_bytes ? 1 : std::min(utf8_step(text, at), text.size() - at);
+  return config_.raw_bytes ? 1 : std::min(unicode::step(text, at), text.size() - at);
 }
 
 TokenId Bpe::symbol_id(std::string_view symbol) const {

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "text/ordered_json.h"
 #include "text/tokenizer.h"
 
 namespace shoal {
@@ -22,6 +23,8 @@ struct RenderOptions {
   // Seconds since 1970 UTC for strftime_now().
   int64_t now_unix_seconds = 0;
   TemplateLimits limits;
+  // Variables whose text a client wrote.
+  std::vector<std::string> untrusted_variables = {"messages", "tools", "documents"};
 };
 
 // Immutable after parse(); render() may be called from any thread.
@@ -36,6 +39,9 @@ class ChatTemplate {
   // `documents` gives untrusted parts, the template's own text and other variables trusted ones. InvalidArgument with
   // the template's own words for raise_exception(), ResourceExhausted when a budget is spent.
   virtual StatusOr<std::vector<TextPart>> render(const Json& variables, const RenderOptions& options) const = 0;
+  // The same with the keys of objects in the client's order, which is what tojson and loops over mappings print (Json
+  // sorts them, and a model was trained on tools as their authors write them). Prefer this one.
+  virtual StatusOr<std::vector<TextPart>> render_ordered(const OrderedJson& variables, const RenderOptions& options) const;
 };
 
 // The text of all parts.

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "text/unicode.h"
 
 namespace shoal {
 
@@ -32,19 +33,13 @@ class Regex {
   std::shared_ptr<const Code> code_;
 };
 
-// The bytes of the code point that begins at s[at], by its lead byte. REQUIRES: s is well-formed.
-inline size_t utf8_step(std::string_view s, size_t at) {
-  const auto b = static_cast<unsigned char>(s[at]);
-  return b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-}
-
 template <typename F>
 void Regex::for_each_match(std::string_view subject, F&& f) const {
   size_t from = 0, last_end = std::string_view::npos, begin = 0, end = 0;
   while (from <= subject.size() && find(subject, from, &begin, &end) == Found::kMatch) {
     if (begin == end) {
       if (begin != last_end) f(begin, end);
-      from = end < subject.size() ? end + utf8_step(subject, end) : end + 1;
+      from = end < subject.size() ? end + unicode::step(subject, end) : end + 1;
     } else {
       f(begin, end);
       from = end;

@@ -134,7 +134,7 @@ class FixedLength : public PreTokenizer {
     split(pieces, Behavior::kIsolated, false, [&](std::string_view piece, const auto& emit) {
       size_t begin = 0, count = 0;
       for (size_t at = 0; at < piece.size();) {
-        at += utf8_step(piece, at);
+        at += unicode::step(piece, at);
         if (++count < length_ && at < piece.size()) continue;
         emit(begin, at);
         begin = at, count = 0;

@@ -24,6 +24,12 @@ char32_t decode(std::string_view s, size_t at, size_t* bytes);
 // The code point that ends at `end`. REQUIRES: s is well-formed and 0 < end <= s.size().
 char32_t decode_last(std::string_view s, size_t end, size_t* bytes);
 
+// The bytes of the code point that begins at s[at], by its lead byte. REQUIRES: s is well-formed.
+inline size_t step(std::string_view s, size_t at) {
+  const auto b = static_cast<unsigned char>(s[at]);
+  return b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
+}
+
 void append(std::string& out, char32_t c);
 std::string encode(char32_t c);
 size_t length(std::string_view s);  // code points

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "text/pcre_regex.h"
+#include "text/unicode.h"
 
 namespace shoal {
 namespace {
@@ -30,7 +30,7 @@ void Unigram::encode(std::string_view piece, std::vector<TokenId>& out) const {
   std::vector<Best> best(piece.size() + 1);
   const double unknown_score = config_.score_min - kUnknownPenalty;
   for (size_t at = 0; at < piece.size();) {
-    const size_t symbol_end = std::min(at + utf8_step(piece, at), piece.size());
+    const size_t symbol_end = std::min(at + unicode::step(piece, at), piece.size());
     const double here = best[at].score;
     bool symbol_is_token = false;
     const auto offer = [&](size_t end, double score, int32_t token) {
