@@ -210,7 +210,7 @@ class NodeHostImpl : public NodeHost {
   Node node_;
   BoundedQueue<HostEvent> events_{kEventsMax};
   BoundedQueue<StepJob> steps_{2};
-  TimePoint wake_ = kForever;
+  TimePoint wake_{};  // the first tick is due at once: it reports the models before anybody asks for one
   std::optional<ModelId> loading_;
   TimePoint load_started_{};
   std::atomic<int64_t> busy_since_ns_{0};

@@ -91,12 +91,13 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
   const auto owned = owners_.find(request.id);
   if (owned != owners_.end()) {
     if (owned->second.epoch >= request.epoch) return;  // a repetition, or an owner of before
-    models_.at(owned->second.model).engine->cancel(request.id);
-    if (models_.at(owned->second.model).engine->has(request.id)) {  // the step in flight still holds it
+    Engine& engine = *models_.at(owned->second.model).engine;
+    engine.cancel(request.id);
+    owners_.erase(owned);
+    if (engine.has(request.id)) {  // the step in flight still writes for the owner of before
       refuse(from, request, unavailable("the request is still being withdrawn here"), effects);
       return;
     }
-    owners_.erase(owned);
   }
   const auto found = models_.find(request.model);
   if (found == models_.end()) {

@@ -1,0 +1,318 @@
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+#include "base/rng.h"
+
+namespace shoal {
+namespace {
+
+constexpr uint64_t kBlockBytes = kPageBytes / 4;
+
+// A runner whose next token is a hash of the sequence so far, kept here independently of the engine.
+class Harness {
+ public:
+  explicit Harness(uint32_t pages, EngineConfig config = {}) : pages_(pages), blocks_(pages_, kBlockBytes) {
+    if (config.max_model_len == 0) config.max_model_len = 256;
+    config.vocab_size = 1000;
+    engine_ = std::make_unique<Engine>(blocks_, config);
+  }
+
+  Status submit(uint64_t id, uint32_t prompt_length, uint32_t max_tokens, std::function<void(Request&)> change = nullptr) {
+    Request request;
+    request.id = RequestId(id);
+    for (uint32_t i = 0; i < prompt_length; ++i) request.prompt.push_back(static_cast<TokenId>((id * 31 + i) % 1000));
+    request.max_tokens = max_tokens;
+    if (change) change(request);
+    return engine_->submit(request);
+  }
+
+  // One step; false if there was nothing to compute.
+  bool step() {
+    const std::optional<StepInput> input = engine_->begin_step();
+    engine_->check();
+    if (!input) return false;
+    last_ = *input;
+    StepResult result{input->step, {}};
+    for (const StepSlice& slice : input->slices) {
+      SliceResult out;
+      out.request = slice.request;
+      out.finite = slice.request != poisoned_;
+      if (slice.sample && out.finite) {
+        SampledToken token;
+        token.token = static_cast<TokenId>(mix64(slice.request.value ^ (uint64_t{slice.output_index} << 20)) % 900);
+        out.sampled.push_back(token);
+      }
+      out.scored.resize(slice.score_end - slice.score_begin);
+      for (uint32_t i = 0; i < out.scored.size(); ++i) out.scored[i].token = static_cast<TokenId>(slice.score_begin + i);
+      result.slices.push_back(out);
+    }
+    between_();
+    for (const TokenDelta& delta : engine_->finish_step(result)) {
+      EXPECT_EQ(delta.first_index, received_[delta.request].size());
+      EXPECT_FALSE(ended_.contains(delta.request));
+      for (const SampledToken& token : delta.tokens) received_[delta.request].push_back(token.token);
+      if (!delta.prompt.empty()) scored_[delta.request] = delta.prompt;
+      if (delta.finish) ended_[delta.request] = *delta.finish;
+    }
+    engine_->check();
+    return true;
+  }
+  void run() {
+    for (int i = 0; i < 10000 && step(); ++i) {
+    }
+  }
+
+  Engine& engine() { return *engine_; }
+  PagePool& pages() { return pages_; }
+  const StepInput& last() const { return last_; }
+  size_t received(uint64_t id) { return received_[RequestId(id)].size(); }
+  std::optional<FinishReason> end(uint64_t id) {
+    return ended_.contains(RequestId(id)) ? std::optional(ended_[RequestId(id)]) : std::nullopt;
+  }
+  const std::vector<SampledToken>& scored(uint64_t id) { return scored_[RequestId(id)]; }
+  void between(std::function<void()> act) { between_ = std::move(act); }
+  void poison(uint64_t id) { poisoned_ = RequestId(id); }
+
+ private:
+  PagePool pages_;
+  BlockPool blocks_;
+  std::unique_ptr<Engine> engine_;
+  StepInput last_;
+  std::map<RequestId, std::vector<TokenId>> received_;
+  std::map<RequestId, FinishReason> ended_;
+  std::map<RequestId, std::vector<SampledToken>> scored_;
+  std::function<void()> between_ = [] {};
+  RequestId poisoned_;
+};
+
+TEST(Engine, ARequestRunsToItsLastToken) {
+  Harness h(8);
+  ASSERT_TRUE(h.submit(1, 10, 5).ok());
+  h.run();
+  EXPECT_EQ(h.received(1), 5u);
+  EXPECT_EQ(h.end(1), FinishReason::kLength);
+  EXPECT_FALSE(h.engine().has_work());
+}
+
+TEST(Engine, PromptsAreComputedInChunksAndSampledAtTheirEnd) {
+  Harness h(8, {.limits = {.tokens_per_step = 8}});
+  ASSERT_TRUE(h.submit(1, 20, 2).ok());
+  std::vector<std::pair<uint32_t, bool>> slices;
+  while (h.step()) slices.emplace_back(h.last().slices[0].tokens.size(), h.last().slices[0].sample);
+  EXPECT_EQ(slices, (std::vector<std::pair<uint32_t, bool>>{{8, false}, {8, false}, {4, true}, {1, true}}));
+}
+
+TEST(Engine, DecodesAndPrefillsShareAStep) {
+  Harness h(8, {.limits = {.tokens_per_step = 16}});
+  ASSERT_TRUE(h.submit(1, 4, 30).ok());
+  h.step();
+  ASSERT_TRUE(h.submit(2, 40, 2).ok());
+  h.step();
+  ASSERT_EQ(h.last().slices.size(), 2u);
+  EXPECT_EQ(h.last().slices[0].tokens.size(), 1u);
+  EXPECT_EQ(h.last().slices[1].tokens.size(), 15u);
+}
+
+TEST(Engine, AStopTokenEndsTheAnswerAndIsDelivered) {
+  Harness h(8);
+  TokenId second = 0;
+  ASSERT_TRUE(h.submit(1, 4, 10).ok());
+  h.step();
+  h.step();
+  second = static_cast<TokenId>(mix64(1 ^ (1ull << 20)) % 900);
+  h.engine().cancel(RequestId(1));
+  Harness stopped(8);
+  ASSERT_TRUE(stopped.submit(1, 4, 10, [&](Request& r) { r.stop_ids = {second}; }).ok());
+  stopped.run();
+  EXPECT_EQ(stopped.received(1), 2u);
+  EXPECT_EQ(stopped.end(1), FinishReason::kStop);
+}
+
+TEST(Engine, StopTokensAreBannedBeforeMinTokens) {
+  Harness h(8);
+  ASSERT_TRUE(h.submit(1, 4, 10, [](Request& r) { r.min_tokens = 2; r.stop_ids = {5}; }).ok());
+  std::vector<bool> banned;
+  while (h.step()) banned.push_back(h.last().slices[0].ban_stop_ids);
+  EXPECT_TRUE(banned[0] && banned[1]);
+  EXPECT_FALSE(banned[2]);
+}
+
+TEST(Engine, TheContextLengthEndsAnAnswer) {
+  Harness h(8, {.max_model_len = 20});
+  ASSERT_TRUE(h.submit(1, 15, 100).ok());
+  h.run();
+  EXPECT_EQ(h.received(1), 5u);
+  EXPECT_EQ(h.end(1), FinishReason::kLength);
+}
+
+TEST(Engine, WhatCanNeverRunIsRefusedWithTheReason) {
+  Harness h(8, {.max_model_len = 20});
+  EXPECT_FALSE(h.submit(1, 0, 5).ok());
+  const Status too_long = h.submit(2, 20, 5);
+  EXPECT_NE(too_long.message().find("maximum context length is 20 tokens"), std::string_view::npos);
+  EXPECT_FALSE(h.submit(3, 5, 0).ok());
+  EXPECT_FALSE(h.submit(4, 5, 5, [](Request& r) { r.prompt[0] = 1000; }).ok());
+  EXPECT_FALSE(h.submit(5, 5, 5, [](Request& r) { r.prompt[0] = -1; }).ok());
+  ASSERT_TRUE(h.submit(6, 5, 5).ok());
+  EXPECT_FALSE(h.submit(6, 5, 5).ok());
+}
+
+TEST(Engine, AFullQueueRefuses) {
+  Harness h(8, {.waiting_max = 2});
+  ASSERT_TRUE(h.submit(1, 5, 5).ok());
+  ASSERT_TRUE(h.submit(2, 5, 5).ok());
+  EXPECT_EQ(h.submit(3, 5, 5).code(), StatusCode::kResourceExhausted);
+}
+
+TEST(Engine, ACancelOutsideAStepFreesAtOnce) {
+  Harness h(8);
+  ASSERT_TRUE(h.submit(1, 40, 50).ok());
+  h.step();
+  EXPECT_TRUE(h.engine().cancel(RequestId(1)));
+  EXPECT_FALSE(h.engine().cancel(RequestId(1)));
+  EXPECT_EQ(h.engine().blocks_active(), 0u);
+  EXPECT_FALSE(h.step());
+}
+
+TEST(Engine, ACancelDuringAStepFreesWhenTheStepEnds) {
+  Harness h(8);
+  ASSERT_TRUE(h.submit(1, 10, 50).ok());
+  h.step();
+  h.between([&] {
+    EXPECT_TRUE(h.engine().cancel(RequestId(1)));
+    EXPECT_GT(h.engine().blocks_active(), 0u);  // the step still writes there
+  });
+  h.step();
+  EXPECT_EQ(h.received(1), 1u);  // the token of the cancelled step goes to nobody
+  EXPECT_FALSE(h.engine().has_work());
+  EXPECT_EQ(h.engine().blocks_active(), 0u);
+}
+
+TEST(Engine, AnEqualPromptIsServedFromThePrefixIndex) {
+  Harness h(8);
+  const auto same = [](Request& r) { r.prompt.assign(50, 7); };
+  ASSERT_TRUE(h.submit(1, 50, 2, same).ok());
+  h.run();
+  ASSERT_TRUE(h.submit(2, 50, 2, same).ok());
+  h.step();
+  EXPECT_EQ(h.last().slices[0].begin, 48u);
+  EXPECT_EQ(h.engine().counters().prefix_hits, 48u);
+}
+
+TEST(Engine, AWholeCachedPromptStillComputesItsLastToken) {
+  Harness h(8);
+  const auto same = [](Request& r) { r.prompt.assign(48, 7); };
+  ASSERT_TRUE(h.submit(1, 48, 1, same).ok());
+  h.run();
+  ASSERT_TRUE(h.submit(2, 48, 1, same).ok());
+  h.step();
+  EXPECT_EQ(h.last().slices[0].begin, 32u);
+  EXPECT_TRUE(h.last().slices[0].sample);
+}
+
+TEST(Engine, PromptsOfOtherLengthsDoNotShareKvThatDependsOnTheLength) {
+  Harness h(8, {.kv_salt_above = 40});
+  ASSERT_TRUE(h.submit(1, 50, 1, [](Request& r) { r.prompt.assign(50, 7); }).ok());
+  h.run();
+  ASSERT_TRUE(h.submit(2, 51, 1, [](Request& r) { r.prompt.assign(51, 7); }).ok());
+  h.step();
+  EXPECT_EQ(h.last().slices[0].begin, 0u);
+  ASSERT_TRUE(h.submit(3, 50, 1, [](Request& r) { r.prompt.assign(50, 7); }).ok());
+  h.step();
+  EXPECT_EQ(h.last().slices[0].begin, 48u);
+}
+
+TEST(Engine, RunningOutOfBlocksPreemptsTheYoungestAndLosesNothing) {
+  Harness h(2, {.prefix_cache = false});  // 8 blocks
+  ASSERT_TRUE(h.submit(1, 30, 60).ok());
+  ASSERT_TRUE(h.submit(2, 30, 60).ok());
+  h.run();
+  EXPECT_GT(h.engine().counters().preemptions, 0u);
+  EXPECT_EQ(h.received(1), 60u);
+  EXPECT_EQ(h.received(2), 60u);
+  EXPECT_EQ(h.pages().free(), 2u);
+}
+
+TEST(Engine, APreemptedRequestKeepsItsPlaceInTheQueue) {
+  Harness h(2, {.limits = {.sequences_max = 2}, .prefix_cache = false});
+  ASSERT_TRUE(h.submit(1, 30, 60).ok());
+  ASSERT_TRUE(h.submit(2, 30, 60).ok());
+  ASSERT_TRUE(h.submit(3, 30, 60).ok());
+  while (!h.end(2)) ASSERT_TRUE(h.step());
+  EXPECT_LT(h.received(3), 60u);
+}
+
+TEST(Engine, HigherPriorityIsAdmittedFirst) {
+  Harness h(8, {.limits = {.sequences_max = 1}});
+  ASSERT_TRUE(h.submit(1, 5, 3).ok());
+  ASSERT_TRUE(h.submit(2, 5, 3).ok());
+  ASSERT_TRUE(h.submit(3, 5, 3, [](Request& r) { r.priority = 5; }).ok());
+  h.step();
+  EXPECT_EQ(h.last().slices[0].request, RequestId(3));
+}
+
+TEST(Engine, AReplayedRequestContinuesAtTheNextIndex) {
+  Harness h(8);
+  std::vector<TokenId> delivered = {11, 12, 13};
+  Request request;
+  request.id = RequestId(9);
+  request.prompt = {1, 2, 3};
+  request.output = delivered;
+  request.max_tokens = 5;
+  ASSERT_TRUE(h.engine().submit(request).ok());
+  const auto input = h.engine().begin_step();
+  ASSERT_TRUE(input.has_value());
+  EXPECT_EQ(input->slices[0].tokens, (std::vector<TokenId>{1, 2, 3, 11, 12, 13}));
+  EXPECT_EQ(input->slices[0].output_index, 3u);
+  SliceResult out;
+  out.request = request.id;
+  out.sampled.push_back({.token = 14, .logprob = 0, .top = {}});
+  const auto deltas = h.engine().finish_step({input->step, {out}});
+  EXPECT_EQ(deltas[0].first_index, 3u);
+}
+
+TEST(Engine, ScoresComeOncePerPromptTokenWhateverTheChunks) {
+  Harness h(8, {.limits = {.tokens_per_step = 7}});
+  ASSERT_TRUE(h.submit(1, 50, 2, [](Request& r) { r.prompt_logprobs = 0; }).ok());
+  h.run();
+  ASSERT_EQ(h.scored(1).size(), 49u);
+  for (uint32_t i = 0; i < 49; ++i) EXPECT_EQ(h.scored(1)[i].token, static_cast<TokenId>(i + 1));
+}
+
+TEST(Engine, APromptOfOneTokenHasNothingToScore) {
+  Harness h(8);
+  ASSERT_TRUE(h.submit(1, 1, 2, [](Request& r) { r.prompt_logprobs = 0; }).ok());
+  h.run();
+  EXPECT_EQ(h.received(1), 2u);
+  EXPECT_TRUE(h.scored(1).empty());
+}
+
+TEST(Engine, LogitsThatAreNoNumbersFailTheirOwnRequestOnly) {
+  Harness h(8);
+  ASSERT_TRUE(h.submit(1, 5, 5).ok());
+  ASSERT_TRUE(h.submit(2, 5, 5).ok());
+  h.poison(1);
+  h.run();
+  EXPECT_EQ(h.end(1), FinishReason::kError);
+  EXPECT_EQ(h.end(2), FinishReason::kLength);
+  EXPECT_FALSE(h.engine().has_work());
+}
+
+TEST(Engine, CachedBlocksAreGivenUpForRunningSequences) {
+  Harness h(2);  // 8 blocks
+  ASSERT_TRUE(h.submit(1, 60, 1).ok());
+  h.run();
+  EXPECT_GT(h.engine().blocks_cached(), 0u);
+  ASSERT_TRUE(h.submit(2, 110, 5).ok());
+  h.run();
+  EXPECT_EQ(h.received(2), 5u);
+  h.engine().drop_cached();
+  EXPECT_EQ(h.pages().free(), 2u);
+}
+
+}  // namespace
+}  // namespace shoal

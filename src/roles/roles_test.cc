@@ -1,0 +1,308 @@
+#include <gtest/gtest.h>
+
+#include "roles/node.h"
+#include "roles/router.h"
+
+namespace shoal {
+namespace {
+
+using std::chrono::milliseconds;
+
+template <typename T>
+std::vector<T> of_kind(const std::vector<Effect>& effects) {
+  std::vector<T> found;
+  for (const Effect& effect : effects) {
+    if (const auto* e = std::get_if<T>(&effect)) found.push_back(*e);
+  }
+  return found;
+}
+
+template <typename M>
+std::vector<M> sent(const std::vector<Effect>& effects) {
+  std::vector<M> found;
+  for (const Send& send : of_kind<Send>(effects)) {
+    if (const auto* m = std::get_if<M>(&send.message)) found.push_back(*m);
+  }
+  return found;
+}
+
+// ---- router ---------------------------------------------------------------------------------------------------------
+
+constexpr NodeId kGateway{1000};
+
+ClusterState cluster(const std::vector<std::pair<uint32_t, uint32_t>>& nodes_and_epochs, uint64_t version = 1) {
+  ClusterState state;
+  for (const auto& [id, epoch] : nodes_and_epochs) state.members[NodeId(id)] = {NodeId(id), Role::kNode, epoch, {ModelId(0)}, false};
+  state.version = version;
+  return state;
+}
+
+NewRequest request(uint64_t id, TimePoint deadline = kForever) {
+  Request r;
+  r.id = RequestId(id);
+  r.model = ModelId(0);
+  r.prompt = {1, 2, 3};
+  r.max_tokens = 10;
+  return {r, deadline};
+}
+
+MessageFrom tokens(uint32_t node, uint64_t id, uint32_t first_index, std::vector<TokenId> ids, uint32_t epoch = 0,
+                   std::optional<FinishReason> finish = std::nullopt) {
+  Tokens t;
+  t.id = RequestId(id);
+  t.epoch = epoch;
+  t.first_index = first_index;
+  for (const TokenId token : ids) t.tokens.push_back({token, 0, {}});
+  t.finish = finish;
+  return {NodeId(node), t};
+}
+
+TEST(Router, ARequestGoesToANodeAndItsTokensToTheClient) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
+  const auto submitted = sent<Submit>(router.handle(request(5), TimePoint{}));
+  ASSERT_EQ(submitted.size(), 1u);
+  const auto delivered = of_kind<Deliver>(router.handle(tokens(1, 5, 0, {7, 8}, 0, FinishReason::kStop), TimePoint{}));
+  ASSERT_EQ(delivered.size(), 1u);
+  EXPECT_EQ(delivered[0].tokens.tokens.size(), 2u);
+  EXPECT_EQ(router.live_requests(), 0u);
+  router.check();
+}
+
+TEST(Router, WithoutANodeARequestIsRefusedWithAHint) {
+  Router router({kGateway});
+  const auto refused = of_kind<Refuse>(router.handle(request(5), TimePoint{}));
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_EQ(refused[0].status.code(), StatusCode::kUnavailable);
+  EXPECT_GT(refused[0].retry_after, Duration(0));
+}
+
+TEST(Router, OverItsLimitItRefuses) {
+  Router router({kGateway, 1});
+  router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
+  router.handle(request(1), TimePoint{});
+  EXPECT_EQ(of_kind<Refuse>(router.handle(request(2), TimePoint{})).size(), 1u);
+}
+
+TEST(Router, ALostNodeIsReplacedFromTheTokensDelivered) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}, {2, 1}})}, TimePoint{});
+  router.handle(request(5), TimePoint{});
+  router.handle(tokens(1, 5, 0, {7, 8}), TimePoint{});
+  const auto replayed = sent<Submit>(router.handle(ClusterChanged{cluster({{2, 1}}, 2)}, TimePoint{}));
+  ASSERT_EQ(replayed.size(), 1u);
+  EXPECT_EQ(replayed[0].request.output, (std::vector<TokenId>{7, 8}));
+  EXPECT_EQ(replayed[0].request.epoch, 1u);
+  // What the old owner still says is of a lower epoch, and not shown.
+  EXPECT_TRUE(of_kind<Deliver>(router.handle(tokens(1, 5, 2, {9}), TimePoint{})).empty());
+  EXPECT_EQ(of_kind<Deliver>(router.handle(tokens(2, 5, 2, {9}, 1), TimePoint{})).size(), 1u);
+  router.check();
+}
+
+TEST(Router, ARestartedNodeHasForgottenItsRequests) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
+  router.handle(request(5), TimePoint{});
+  const auto replayed = sent<Submit>(router.handle(ClusterChanged{cluster({{1, 2}}, 2)}, TimePoint{}));
+  EXPECT_EQ(replayed.size(), 1u);
+}
+
+TEST(Router, AGapIsNeverShownButReplayed) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
+  router.handle(request(5), TimePoint{});
+  router.handle(tokens(1, 5, 0, {7}), TimePoint{});
+  const auto effects = router.handle(tokens(1, 5, 3, {9}), TimePoint{});
+  EXPECT_TRUE(of_kind<Deliver>(effects).empty());
+  EXPECT_EQ(sent<Cancel>(effects).size(), 1u);
+  ASSERT_EQ(sent<Submit>(effects).size(), 1u);
+  EXPECT_EQ(sent<Submit>(effects)[0].request.output, std::vector<TokenId>{7});
+}
+
+TEST(Router, ReplaysAreBounded) {
+  Router router({kGateway, 10, 2});
+  router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
+  router.handle(request(5), TimePoint{});
+  size_t refused = 0;
+  for (uint32_t epoch = 2; epoch <= 4; ++epoch) {
+    refused += of_kind<Refuse>(router.handle(ClusterChanged{cluster({{1, epoch}}, epoch)}, TimePoint{})).size();
+  }
+  EXPECT_EQ(refused, 1u);
+  EXPECT_EQ(router.live_requests(), 0u);
+}
+
+TEST(Router, AClientThatLeavesCancelsItsWork) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
+  router.handle(request(5), TimePoint{});
+  EXPECT_EQ(sent<Cancel>(router.handle(ClientGone{RequestId(5)}, TimePoint{})).size(), 1u);
+  EXPECT_TRUE(router.handle(ClientGone{RequestId(5)}, TimePoint{}).empty());
+  EXPECT_TRUE(of_kind<Deliver>(router.handle(tokens(1, 5, 0, {7}), TimePoint{})).empty());
+}
+
+TEST(Router, ADeadlineEndsARequestOnce) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
+  const auto wakes = of_kind<WakeAt>(router.handle(request(5, TimePoint(milliseconds(10))), TimePoint{}));
+  ASSERT_EQ(wakes.size(), 1u);
+  EXPECT_EQ(wakes[0].at, TimePoint(milliseconds(10)));
+  const auto effects = router.handle(Tick{}, TimePoint(milliseconds(10)));
+  EXPECT_EQ(sent<Cancel>(effects).size(), 1u);
+  ASSERT_EQ(of_kind<Refuse>(effects).size(), 1u);
+  EXPECT_EQ(of_kind<Refuse>(effects)[0].status.code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST(Router, DrainingRefusesTheNewAndFinishesTheOld) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
+  router.handle(request(5), TimePoint{});
+  router.handle(DrainRequested{}, TimePoint{});
+  EXPECT_EQ(of_kind<Refuse>(router.handle(request(6), TimePoint{})).size(), 1u);
+  EXPECT_EQ(of_kind<Deliver>(router.handle(tokens(1, 5, 0, {7}, 0, FinishReason::kStop), TimePoint{})).size(), 1u);
+}
+
+// ---- node -----------------------------------------------------------------------------------------------------------
+
+NodeModel model(uint32_t id, uint32_t pages) {
+  NodeModel m;
+  m.model = ModelId(id);
+  m.name = "m" + std::to_string(id);
+  m.weight_bytes = pages * kPageBytes;
+  m.kv_block_bytes = kPageBytes / 4;
+  m.max_model_len = 64;
+  m.vocab_size = 100;
+  return m;
+}
+
+NodeConfig node_config(uint32_t pages) {
+  NodeConfig config;
+  config.self = NodeId(1);
+  config.pages = pages;
+  config.models = {model(0, 2), model(1, 2)};
+  config.gateways = {kGateway};
+  return config;
+}
+
+MessageFrom submit(uint64_t id, uint32_t model_id, uint32_t epoch = 0) {
+  Request r;
+  r.id = RequestId(id);
+  r.model = ModelId(model_id);
+  r.epoch = epoch;
+  r.prompt = {1, 2, 3};
+  r.max_tokens = 2;
+  return {kGateway, Submit{r}};
+}
+
+StepDone done(const StartStep& start) {
+  StepResult result{start.input.step, {}};
+  for (const StepSlice& slice : start.input.slices) {
+    SliceResult out;
+    out.request = slice.request;
+    if (slice.sample) out.sampled.push_back({5, 0, {}});
+    result.slices.push_back(out);
+  }
+  return {start.model, result};
+}
+
+// Performs effects until nothing is left to do; returns the tokens sent.
+std::vector<Tokens> run(Node& node, std::vector<Effect> effects, TimePoint now, Status load_status = OkStatus()) {
+  std::vector<Tokens> out;
+  while (true) {
+    for (const Tokens& t : sent<Tokens>(effects)) out.push_back(t);
+    const auto loads = of_kind<LoadWeights>(effects);
+    const auto steps = of_kind<StartStep>(effects);
+    if (loads.empty() && steps.empty()) return out;
+    std::vector<Effect> next;
+    for (const auto& load : loads) {
+      for (Effect& e : node.handle(WeightsReady{load.model, load_status}, now)) next.push_back(std::move(e));
+    }
+    for (const auto& step : steps) {
+      for (Effect& e : node.handle(done(step), now)) next.push_back(std::move(e));
+    }
+    node.check();
+    effects = std::move(next);
+  }
+}
+
+TEST(Node, ARequestLoadsItsModelAndRunsToItsEnd) {
+  Node node(node_config(8));
+  const auto effects = node.handle(submit(1, 0), TimePoint{});
+  ASSERT_EQ(of_kind<LoadWeights>(effects).size(), 1u);
+  const auto out = run(node, effects, TimePoint{});
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out[1].finish, FinishReason::kLength);
+  EXPECT_TRUE(node.idle());
+}
+
+TEST(Node, AnUnknownModelIsRefused) {
+  Node node(node_config(8));
+  const auto out = sent<Tokens>(node.handle(submit(1, 7), TimePoint{}));
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_EQ(out[0].error_code, StatusCode::kNotFound);
+}
+
+TEST(Node, AFailedLoadFailsItsRequestsWithTheReasonAndTheNextTriesAgain) {
+  Node node(node_config(8));
+  const auto out = run(node, node.handle(submit(1, 0), TimePoint{}), TimePoint{}, data_loss("bad file"));
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_NE(out[0].error.find("bad file"), std::string::npos);
+  EXPECT_NE(out[0].error.find("m0"), std::string::npos);
+  EXPECT_TRUE(node.idle());
+  EXPECT_EQ(node.status().models[0].state, ModelState::kFailed);
+  EXPECT_EQ(run(node, node.handle(submit(2, 0), TimePoint{}), TimePoint{}).size(), 2u);
+}
+
+TEST(Node, TheLeastRecentlyUsedModelMakesRoom) {
+  Node node(node_config(4));
+  run(node, node.handle(submit(1, 0), TimePoint{}), TimePoint{});
+  const auto effects = node.handle(submit(2, 1), TimePoint(milliseconds(1)));
+  ASSERT_EQ(of_kind<DropWeights>(effects).size(), 1u);
+  EXPECT_EQ(of_kind<DropWeights>(effects)[0].model, ModelId(0));
+  EXPECT_EQ(run(node, effects, TimePoint(milliseconds(1))).size(), 2u);
+}
+
+TEST(Node, ACopyOfARequestIsIgnoredAndAHigherEpochTakesOver) {
+  Node node(node_config(8));
+  run(node, node.handle(MessageFrom{kGateway, SetResident{ModelId(0), true}}, TimePoint{}), TimePoint{});
+  const auto first = node.handle(submit(1, 0), TimePoint{});
+  ASSERT_EQ(of_kind<StartStep>(first).size(), 1u);
+  EXPECT_TRUE(of_kind<StartStep>(node.handle(submit(1, 0), TimePoint{})).empty());
+  const auto taken = sent<Tokens>(node.handle(submit(1, 0, 1), TimePoint{}));
+  ASSERT_EQ(taken.size(), 1u);  // the step in flight still holds it: the router tries again
+  EXPECT_EQ(taken[0].error_code, StatusCode::kUnavailable);
+  EXPECT_EQ(taken[0].epoch, 1u);
+  run(node, first, TimePoint{});
+  EXPECT_TRUE(node.idle());
+  EXPECT_EQ(run(node, node.handle(submit(1, 0, 2), TimePoint{}), TimePoint{}).size(), 2u);
+}
+
+TEST(Node, ResidentOnRequestAndGoneOnRequest) {
+  Node node(node_config(8));
+  run(node, node.handle(MessageFrom{kGateway, SetResident{ModelId(1), true}}, TimePoint{}), TimePoint{});
+  EXPECT_EQ(node.status().models[1].state, ModelState::kLoaded);
+  const auto effects = node.handle(MessageFrom{kGateway, SetResident{ModelId(1), false}}, TimePoint{});
+  EXPECT_EQ(of_kind<DropWeights>(effects).size(), 1u);
+  EXPECT_EQ(node.status().models[1].state, ModelState::kUnloaded);
+  EXPECT_EQ(node.status().device_bytes_free, node.status().device_bytes);
+}
+
+TEST(Node, ReportsResidencyAtOnceAndTheRestAtIntervals) {
+  Node node(node_config(8));
+  EXPECT_EQ(sent<NodeStatus>(node.handle(submit(1, 0), TimePoint{})).size(), 1u);
+  const auto ready = node.handle(WeightsReady{ModelId(0), OkStatus()}, TimePoint(milliseconds(1)));
+  EXPECT_EQ(sent<NodeStatus>(ready).size(), 1u);
+  const auto stepped = node.handle(done(of_kind<StartStep>(ready)[0]), TimePoint(milliseconds(2)));
+  EXPECT_TRUE(sent<NodeStatus>(stepped).empty());
+  ASSERT_FALSE(of_kind<WakeAt>(stepped).empty());
+  EXPECT_EQ(sent<NodeStatus>(node.handle(Tick{}, of_kind<WakeAt>(stepped)[0].at)).size(), 1u);
+}
+
+TEST(Node, FittingLengthCountsWholeSlabs) {
+  const NodeModel m = model(0, 2);  // 4 blocks of 16 tokens per page
+  EXPECT_EQ(fitting_model_len(m, 2, 1000), 0u);
+  EXPECT_EQ(fitting_model_len(m, 3, 1000), 64u);
+  EXPECT_EQ(fitting_model_len(m, 100, 1000), 1000u);
+}
+
+}  // namespace
+}  // namespace shoal

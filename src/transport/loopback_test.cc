@@ -1,0 +1,73 @@
+#include "transport/loopback.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace shoal {
+namespace {
+
+TEST(Loopback, MessagesArriveInOrderWithTheirSender) {
+  LoopbackNetwork network;
+  std::vector<std::string> got;
+  const auto a = network.connect(NodeId(1), [](NodeId, std::string) {});
+  const auto b = network.connect(NodeId(2), [&](NodeId from, std::string bytes) {
+    EXPECT_EQ(from, NodeId(1));
+    got.push_back(bytes);
+  });
+  ASSERT_TRUE(a->send(NodeId(2), "one").ok());
+  ASSERT_TRUE(a->send(NodeId(2), "two").ok());
+  EXPECT_EQ(got, (std::vector<std::string>{"one", "two"}));
+}
+
+TEST(Loopback, APeerThatIsGoneIsUnavailable) {
+  LoopbackNetwork network;
+  const auto a = network.connect(NodeId(1), [](NodeId, std::string) {});
+  network.connect(NodeId(2), [](NodeId, std::string) {}).reset();
+  EXPECT_EQ(a->send(NodeId(2), "x").code(), StatusCode::kUnavailable);
+  EXPECT_EQ(a->send(NodeId(3), "x").code(), StatusCode::kUnavailable);
+}
+
+TEST(Loopback, APutLandsInTheRegionAndNowhereElse) {
+  LoopbackNetwork network;
+  const auto a = network.connect(NodeId(1), [](NodeId, std::string) {});
+  const auto b = network.connect(NodeId(2), [](NodeId, std::string) {});
+  std::vector<std::byte> memory(8);
+  const RegionId region = b->register_region(memory);
+  const std::vector<std::byte> bytes(4, std::byte{7});
+  Status result;
+  const auto done = [&](Status status) { result = status; };
+  a->put(NodeId(2), region, 4, bytes, done);
+  EXPECT_TRUE(result.ok());
+  EXPECT_EQ(memory[3], std::byte{0});
+  EXPECT_EQ(memory[7], std::byte{7});
+  a->put(NodeId(2), region, 5, bytes, done);
+  EXPECT_EQ(result.code(), StatusCode::kInvalidArgument);
+  a->put(NodeId(2), region, UINT64_MAX, bytes, done);
+  EXPECT_EQ(result.code(), StatusCode::kInvalidArgument);
+  b->unregister_region(region);
+  a->put(NodeId(2), region, 0, bytes, done);
+  EXPECT_EQ(result.code(), StatusCode::kNotFound);
+}
+
+TEST(Loopback, NoHandlerRunsAfterItsEndpointIsGone) {
+  LoopbackNetwork network;
+  const auto sender = network.connect(NodeId(1), [](NodeId, std::string) {});
+  std::atomic<bool> stop{false};
+  std::thread flood([&] {
+    while (!stop) (void)sender->send(NodeId(2), "x");
+  });
+  for (int i = 0; i < 200; ++i) {
+    auto alive = std::make_unique<std::atomic<bool>>(true);
+    auto endpoint = network.connect(NodeId(2), [flag = alive.get()](NodeId, std::string) { EXPECT_TRUE(*flag); });
+    endpoint.reset();
+    *alive = false;
+  }
+  stop = true;
+  flood.join();
+}
+
+}  // namespace
+}  // namespace shoal

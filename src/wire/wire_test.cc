@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/rng.h"
+#include "wire/message.h"
+
+namespace shoal {
+namespace {
+
+Request full_request() {
+  Request r;
+  r.id = RequestId(0x1122334455667788ull);
+  r.model = ModelId(3);
+  r.epoch = 2;
+  r.prompt = {1, 2, 151643};
+  r.output = {9};
+  r.sampling.temperature = 0.5f;
+  r.sampling.top_k = 40;
+  r.sampling.top_p = 0.9f;
+  r.sampling.min_p = 0.05f;
+  r.sampling.presence_penalty = -1.0f;
+  r.sampling.frequency_penalty = 0.25f;
+  r.sampling.repetition_penalty = 1.1f;
+  r.sampling.logit_bias = {{5, -100.0f}, {6, 2.5f}};
+  r.sampling.seed = 42;
+  r.sampling.logprobs = 0;
+  r.max_tokens = 100;
+  r.min_tokens = 4;
+  r.stop_ids = {2, 7};
+  r.prompt_logprobs = 5;
+  r.priority = -3;
+  return r;
+}
+
+std::vector<Message> samples() {
+  Tokens tokens{RequestId(7), 1, 5, {{3, -0.5f, {{3, -0.5f}, {4, -1.0f}}}}, {{8, -2.0f, {}}}, FinishReason::kStop, "", StatusCode::kOk, 32};
+  Tokens failed{RequestId(8), 0, 0, {}, {}, FinishReason::kError, "no", StatusCode::kInternal, 0};
+  NodeStatus status{5, 1 << 30, 1 << 20, {ModelStatus{}}};
+  status.models[0].state = ModelState::kLoading;
+  status.models[0].progress = 0.25f;
+  status.models[0].generated_tokens = 1ull << 40;
+  return {Submit{full_request()}, Submit{}, Cancel{RequestId(1), 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
+          tokens, failed, status, NodeStatus{}};
+}
+
+TEST(Wire, EveryMessageSurvivesTheTrip) {
+  for (const Message& message : samples()) {
+    Message expected = message;
+    if (auto* submit = std::get_if<Submit>(&expected); submit != nullptr && submit->request.prompt.empty()) {
+      submit->request.sampling.top_p = 1.0f;  // defaults are facts on the wire too
+    }
+    const auto decoded = decode(encode(message));
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_TRUE(*decoded == expected);
+  }
+}
+
+TEST(Wire, TheBytesAreTheseAndStayThese) {
+  const std::string bytes = encode(Cancel{RequestId(0x0102030405060708ull), 3});
+  const unsigned char golden[] = {0x12, 0x0b, 0x09, 0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, 0x10, 0x03};
+  EXPECT_EQ(bytes, std::string(reinterpret_cast<const char*>(golden), sizeof(golden)));
+  const std::string resident = encode(SetResident{ModelId(2), true});
+  const unsigned char golden_resident[] = {0x1a, 0x04, 0x08, 0x02, 0x10, 0x01};
+  EXPECT_EQ(resident, std::string(reinterpret_cast<const char*>(golden_resident), sizeof(golden_resident)));
+}
+
+TEST(Wire, DamagedBytesAreRefusedOrReadAsSomeMessageButNeverCrash) {
+  Rng rng(1);
+  for (const Message& message : samples()) {
+    const std::string bytes = encode(message);
+    for (int i = 0; i < 3000; ++i) {
+      std::string damaged = bytes;
+      for (uint64_t n = rng.below(4); n > 0 && !damaged.empty(); --n) damaged[rng.below(damaged.size())] = static_cast<char>(rng.bits());
+      damaged.resize(rng.below(damaged.size() + 1));
+      const auto decoded = decode(damaged);
+      if (!decoded.ok()) continue;
+      EXPECT_FALSE(encode(*decoded).empty());
+    }
+  }
+}
+
+TEST(Wire, NumbersThatNoRoleCouldUseAreRefused) {
+  Request r = full_request();
+  r.sampling.temperature = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(decode(encode(Submit{r})).ok());
+  r = full_request();
+  r.sampling.repetition_penalty = 0;
+  EXPECT_FALSE(decode(encode(Submit{r})).ok());
+  EXPECT_FALSE(decode("").ok());
+}
+
+}  // namespace
+}  // namespace shoal
