@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/json.h"
+#include "formats/gguf_file.h"
 #include "formats/hf_config.h"
 #include "nlohmann/json.hpp"
 
@@ -111,6 +112,7 @@ StatusOr<std::shared_ptr<const Checkpoint>> open_checkpoint(const std::string& p
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return not_found(path, ": no such file or folder; check the path");
   if (S_ISDIR(info.st_mode)) return open_hf(path);
+  if (path.size() > 5 && path.compare(path.size() - 5, 5, ".gguf") == 0) return open_gguf(path);
   return invalid_argument(path, ": is neither a model folder nor a .gguf file");
 }
 

@@ -32,12 +32,15 @@ class WeightMap {
   uint64_t bytes_ = 0;
 };
 
+struct GgufTokenizer;  // gguf_config.h
+
 struct Checkpoint {
   std::string path;    // as given
   std::string format;  // "safetensors" or "gguf"
   ModelConfig config;
   GenerationConfig generation;
   WeightMap weights;
+  std::shared_ptr<const GgufTokenizer> tokenizer;        // of a GGUF file; an HF folder has its own files
   std::vector<std::shared_ptr<const MappedFile>> files;  // what the views point into
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/rope.h"
 #include "models/test_runner.h"
@@ -99,6 +100,41 @@ TEST(ReferenceTest, LogitsAndGreedyTokensAreThoseOfTheReference) {
     EXPECT_LT(worst, kLogitTolerance);
     RecordProperty(name, std::to_string(worst));
     std::printf("  %-22s worst error / range %.7f\n", name.c_str(), worst);
+  }
+}
+
+TEST(ReferenceTest, GgufFilesAreNoWorseThanAFifthAboveLlamaCpp) {
+  const fs::path root = fs::path(SHOAL_SHARED_DIR) / "models/gguf";
+  if (!fs::exists(root)) GTEST_SKIP() << "no shared models at " << SHOAL_SHARED_DIR;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    if (entry.path().extension() == ".gguf") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) {
+    SCOPED_TRACE(file.filename().string());
+    auto model = TestModel::open(file, {});
+    if (model.status().code() == StatusCode::kUnimplemented) {  // by name: experts are not served yet
+      EXPECT_THAT(std::string(model.status().message()), testing::AnyOf(testing::HasSubstr("experts"), testing::HasSubstr("deepseek2")));
+      continue;
+    }
+    ASSERT_TRUE(model.ok()) << model.status();
+    const Json reference = *parse_json(*read_file(fs::path(file).replace_extension(".json"), 64u << 20));
+    double mean = 0, worst = 0, peer = 0;
+    for (const Json& c : reference["cases"]) {
+      const auto want = c["last_logits"].get<std::vector<float>>();
+      const std::vector<float> got = TestSequence(**model, c["prompt"].get<std::vector<TokenId>>()).prefill();
+      double error = 0;
+      for (size_t i = 0; i < want.size(); ++i) error = std::max(error, std::fabs(double{want[i]} - got[i]) / range_of(want).span());
+      mean += error / reference["cases"].size();
+      worst = std::max(worst, error);
+    }
+    for (double e : reference["llama_cpp_error_over_range"].get<std::vector<double>>()) {
+      peer += e / reference["llama_cpp_error_over_range"].size();
+    }
+    std::printf("  %-20s error / range mean %.5f worst %.5f, llama.cpp mean %.5f\n", file.stem().c_str(), mean, worst, peer);
+    EXPECT_LE(mean, std::max(1.2 * peer, 2e-3));
+    EXPECT_LT(worst, 0.08);
   }
 }
 

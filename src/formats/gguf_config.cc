@@ -1,0 +1,268 @@
+#include "formats/gguf_config.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "formats/config_checks.h"
+
+namespace shoal {
+namespace {
+
+// Control tokens that end a turn in published chat formats, whatever the file says about its eos.
+constexpr const char* kEndTokens[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
+                                      "<|end_of_text|>", "</s>", "<|end_of_sentence|>", "<|return|>", "<EOT>", "_<EOT>"};
+
+StatusOr<Architecture> parse_architecture(const GgufMetadata& metadata) {
+  ASSIGN_OR_RETURN(const std::string name, metadata.text("general.architecture", ""));
+  if (name.empty()) return invalid_argument("'general.architecture' is missing");
+  ASSIGN_OR_RETURN(const int64_t experts, metadata.integer(name + ".expert_count", 0, 0, 1 << 20));
+  if (experts > 0) return unimplemented("architecture '", name, "' with ", experts, " experts is a mixture of experts, which is not served yet");
+  for (Architecture known : {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3, Architecture::kGemma2,
+                             Architecture::kGemma3, Architecture::kPhi3}) {
+    if (name == architecture_name(known)) return known;
+  }
+  return unimplemented("architecture '", name, "' is not served; served are llama (and Mistral), qwen2, qwen3, gemma2, gemma3 and phi3");
+}
+
+// Reads "<architecture>.<field>".
+class Fields {
+ public:
+  Fields(const GgufMetadata& metadata, Architecture architecture)
+      : metadata_(metadata), prefix_(std::string(architecture_name(architecture)) + ".") {}
+
+  StatusOr<uint32_t> uint(const char* field, std::optional<uint32_t> fallback, uint32_t min, uint32_t max) const {
+    const std::string key = prefix_ + field;
+    const GgufValue* value = metadata_.find(key);
+    if (value == nullptr && !fallback) return invalid_argument("'", key, "' is missing");
+    if (value != nullptr && std::holds_alternative<GgufArray>(*value)) return uniform(key, min, max);
+    ASSIGN_OR_RETURN(const int64_t result, metadata_.integer(key, fallback.value_or(min), min, max));
+    return static_cast<uint32_t>(result);
+  }
+  StatusOr<double> number(const char* field, double fallback) const { return metadata_.number(prefix_ + field, fallback); }
+  StatusOr<std::string> text(const char* field) const { return metadata_.text(prefix_ + field, ""); }
+  bool has(const char* field) const { return metadata_.has(prefix_ + field); }
+
+ private:
+  // A value per layer is served where all are equal.
+  StatusOr<uint32_t> uniform(const std::string& key, uint32_t min, uint32_t max) const {
+    ASSIGN_OR_RETURN(const std::vector<double> values, metadata_.numbers(key));
+    if (values.empty() || std::any_of(values.begin(), values.end(), [&](double v) { return v != values.front(); })) {
+      return unimplemented("'", key, "' differs between layers, which is not served");
+    }
+    if (!(values.front() >= min && values.front() <= max)) return invalid_argument("'", key, "' is outside of ", min, " to ", max);
+    return static_cast<uint32_t>(values.front());
+  }
+
+  const GgufMetadata& metadata_;
+  std::string prefix_;
+};
+
+Status parse_sizes(const Fields& fields, const GgufTensorNames& names, ModelConfig& c) {
+  if (names.vocab_rows == 0 || names.vocab_rows > kVocabMax) return invalid_argument("there is no token embedding ('token_embd.weight') of a size that is served");
+  c.vocab_size = static_cast<uint32_t>(names.vocab_rows);
+  ASSIGN_OR_RETURN(c.hidden_size, fields.uint("embedding_length", std::nullopt, 1, kHiddenMax));
+  ASSIGN_OR_RETURN(c.layers, fields.uint("block_count", std::nullopt, 1, kLayersMax));
+  ASSIGN_OR_RETURN(c.heads, fields.uint("attention.head_count", std::nullopt, 1, kHeadsMax));
+  ASSIGN_OR_RETURN(c.kv_heads, fields.uint("attention.head_count_kv", c.heads, 1, kHeadsMax));
+  ASSIGN_OR_RETURN(c.intermediate_size, fields.uint("feed_forward_length", std::nullopt, 1, 1u << 20));
+  ASSIGN_OR_RETURN(c.context_length, fields.uint("context_length", 2048, 1, kContextMax));
+  const uint32_t head_dim = std::clamp<uint32_t>(c.hidden_size / c.heads, 1, kConfigHeadDimMax);
+  ASSIGN_OR_RETURN(c.head_dim, fields.uint("attention.key_length", head_dim, 1, kConfigHeadDimMax));
+  ASSIGN_OR_RETURN(const uint32_t value_dim, fields.uint("attention.value_length", c.head_dim, 1, kConfigHeadDimMax));
+  if (value_dim != c.head_dim) return unimplemented("'attention.value_length' differs from 'attention.key_length', which is not served");
+  ASSIGN_OR_RETURN(c.norm_eps, fields.number("attention.layer_norm_rms_epsilon", 1e-6));
+  c.tied_embeddings = !names.output;
+  c.qkv_bias = names.qkv_bias;
+  return OkStatus();
+}
+
+Status parse_rope(const Fields& fields, const GgufTensorNames& names, ModelConfig& c) {
+  RopeConfig& rope = c.rope;
+  rope.interleaved = c.architecture == Architecture::kLlama;  // its q and k rows are stored for pairs (2i, 2i + 1)
+  ASSIGN_OR_RETURN(rope.theta, fields.number("rope.freq_base", c.architecture == Architecture::kGemma3 ? 1e6 : 10000.0));
+  ASSIGN_OR_RETURN(rope.dims, fields.uint("rope.dimension_count", c.head_dim, 1, kConfigHeadDimMax));
+  ASSIGN_OR_RETURN(rope.original_context, fields.uint("rope.scaling.original_context_length", c.context_length, 1, kContextMax));
+  ASSIGN_OR_RETURN(rope.factor, fields.number("rope.scaling.factor", 1.0));
+  ASSIGN_OR_RETURN(const std::string kind, fields.text("rope.scaling.type"));
+  ASSIGN_OR_RETURN(const double magnitude, fields.number("rope.scaling.attn_factor", 1.0));
+  rope.frequency_factors = names.rope_freqs;
+  if (kind == "linear") rope.scaling = RopeScaling::kLinear;
+  if (kind == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+    if (rope.factor > 1) rope.attention_factor = magnitude * (1.0 + 0.1 * std::log(rope.factor));
+  }
+  if (names.rope_factors) {
+    rope.scaling = RopeScaling::kLongRope;
+    rope.attention_factor = magnitude;
+  } else if (!kind.empty() && kind != "none" && kind != "linear" && kind != "yarn") {
+    return unimplemented("rope scaling '", kind, "' is not served; served are none, linear, yarn and longrope");
+  }
+  if (c.architecture == Architecture::kGemma3) {
+    c.local_rope = rope;
+    c.local_rope->scaling = RopeScaling::kNone;
+    c.local_rope->factor = 1.0;
+    ASSIGN_OR_RETURN(c.local_rope->theta, fields.number("rope.freq_base_swa", 10000.0));
+  }
+  return OkStatus();
+}
+
+// Windows: all layers of Phi-3, every other layer of Gemma 2, five of six of Gemma 3.
+Status parse_window(const Fields& fields, ModelConfig& c) {
+  c.sliding_layers.assign(c.layers, false);
+  ASSIGN_OR_RETURN(c.sliding_window, fields.uint("attention.sliding_window", c.architecture == Architecture::kGemma2 ? 4096 : 0, 0, kContextMax));
+  if (c.sliding_window == 0) return OkStatus();
+  for (uint32_t i = 0; i < c.layers; ++i) {
+    if (c.architecture == Architecture::kPhi3) c.sliding_layers[i] = true;
+    if (c.architecture == Architecture::kGemma2) c.sliding_layers[i] = i % 2 == 0;
+    if (c.architecture == Architecture::kGemma3) c.sliding_layers[i] = i % 6 < 5;
+  }
+  return OkStatus();
+}
+
+Status parse_attention(const Fields& fields, ModelConfig& c) {
+  const bool gemma2 = c.architecture == Architecture::kGemma2, gemma3 = c.architecture == Architecture::kGemma3;
+  // The 27 B models of Gemma 2 and 3 (46 and 62 layers) scale by hidden / heads; the files do not say so.
+  const bool by_hidden = (gemma2 && c.layers == 46) || (gemma3 && c.layers == 62);
+  c.query_scale = 1.0 / std::sqrt(by_hidden ? static_cast<double>(c.hidden_size) / c.heads : c.head_dim);
+  if (gemma2 || gemma3) c.embedding_scale = std::sqrt(static_cast<double>(c.hidden_size));
+  ASSIGN_OR_RETURN(c.attention_softcap, fields.number("attn_logit_softcapping", gemma2 ? 50.0 : 0.0));
+  ASSIGN_OR_RETURN(c.final_softcap, fields.number("final_logit_softcapping", gemma2 ? 30.0 : 0.0));
+  return OkStatus();
+}
+
+Status read_id(const GgufMetadata& metadata, const char* field, std::optional<TokenId>& id) {
+  const std::string key = std::string("tokenizer.ggml.") + field;
+  if (!metadata.has(key)) return OkStatus();
+  ASSIGN_OR_RETURN(const int64_t value, metadata.integer(key, 0, -1, int64_t{UINT32_MAX}));
+  if (value >= 0 && value < kVocabMax) id = static_cast<TokenId>(value);  // UINT32_MAX and -1: none
+  return OkStatus();
+}
+
+Status read_flag(const GgufMetadata& metadata, const char* field, std::optional<bool>& flag) {
+  const std::string key = std::string("tokenizer.ggml.") + field;
+  if (!metadata.has(key)) return OkStatus();
+  ASSIGN_OR_RETURN(flag, metadata.boolean(key, false));
+  return OkStatus();
+}
+
+Status read_ids(const GgufMetadata& metadata, GgufTokenizer& t) {
+  RETURN_IF_ERROR(read_id(metadata, "bos_token_id", t.bos));
+  RETURN_IF_ERROR(read_id(metadata, "eos_token_id", t.eos));
+  RETURN_IF_ERROR(read_id(metadata, "eot_token_id", t.eot));
+  RETURN_IF_ERROR(read_id(metadata, "eom_token_id", t.eom));
+  RETURN_IF_ERROR(read_id(metadata, "unknown_token_id", t.unknown));
+  RETURN_IF_ERROR(read_id(metadata, "seperator_token_id", t.separator));  // so spelt in the format
+  RETURN_IF_ERROR(read_id(metadata, "padding_token_id", t.padding));
+  RETURN_IF_ERROR(read_id(metadata, "mask_token_id", t.mask));
+  RETURN_IF_ERROR(read_id(metadata, "cls_token_id", t.cls));
+  RETURN_IF_ERROR(read_flag(metadata, "add_bos_token", t.add_bos));
+  RETURN_IF_ERROR(read_flag(metadata, "add_eos_token", t.add_eos));
+  RETURN_IF_ERROR(read_flag(metadata, "add_sep_token", t.add_separator));
+  return read_flag(metadata, "add_space_prefix", t.add_space_prefix);
+}
+
+Status read_templates(const GgufMetadata& metadata, GgufTokenizer& t) {
+  constexpr const char* kKey = "tokenizer.chat_template";
+  ASSIGN_OR_RETURN(t.chat_template, metadata.text(kKey, ""));
+  for (const auto& [key, value] : metadata.values) {
+    const std::string prefix = std::string(kKey) + ".";
+    if (key.compare(0, prefix.size(), prefix) != 0) continue;
+    ASSIGN_OR_RETURN(t.chat_templates[key.substr(prefix.size())], metadata.text(key, ""));
+  }
+  return OkStatus();
+}
+
+struct NamePair {
+  const char* gguf;
+  const char* hf;
+};
+constexpr NamePair kTopNames[] = {{"token_embd.", "model.embed_tokens."}, {"output_norm.", "model.norm."}, {"output.", "lm_head."}};
+constexpr NamePair kGemmaNames[] = {{"ffn_norm.", "pre_feedforward_layernorm."},
+                                    {"post_attention_norm.", "post_attention_layernorm."},
+                                    {"post_ffw_norm.", "post_feedforward_layernorm."}};
+constexpr NamePair kPhi3Names[] = {{"ffn_up.", "mlp.gate_up_proj."}};
+constexpr NamePair kLayerNames[] = {{"attn_norm.", "input_layernorm."},        {"ffn_norm.", "post_attention_layernorm."},
+                                    {"attn_q.", "self_attn.q_proj."},          {"attn_k.", "self_attn.k_proj."},
+                                    {"attn_v.", "self_attn.v_proj."},          {"attn_qkv.", "self_attn.qkv_proj."},
+                                    {"attn_output.", "self_attn.o_proj."},     {"attn_q_norm.", "self_attn.q_norm."},
+                                    {"attn_k_norm.", "self_attn.k_norm."},     {"ffn_gate.", "mlp.gate_proj."},
+                                    {"ffn_up.", "mlp.up_proj."},               {"ffn_down.", "mlp.down_proj."}};
+
+// Replaces the prefix of `name` by its counterpart; false if no pair fits.
+bool translate(std::span<const NamePair> pairs, const std::string& name, std::string& out) {
+  for (const NamePair& pair : pairs) {
+    const std::string_view from = pair.gguf;
+    if (name.compare(0, from.size(), from) != 0) continue;
+    out += pair.hf + name.substr(from.size());
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+StatusOr<GgufTokenizer> read_gguf_tokenizer(const GgufMetadata& metadata) {
+  GgufTokenizer t;
+  ASSIGN_OR_RETURN(t.model, metadata.text("tokenizer.ggml.model", ""));
+  ASSIGN_OR_RETURN(t.pre, metadata.text("tokenizer.ggml.pre", ""));
+  ASSIGN_OR_RETURN(t.tokens, metadata.texts("tokenizer.ggml.tokens"));
+  ASSIGN_OR_RETURN(t.merges, metadata.texts("tokenizer.ggml.merges"));
+  ASSIGN_OR_RETURN(const std::vector<double> scores, metadata.numbers("tokenizer.ggml.scores"));
+  ASSIGN_OR_RETURN(const std::vector<double> types, metadata.numbers("tokenizer.ggml.token_type"));
+  if (t.tokens.size() > kVocabMax) return invalid_argument("'tokenizer.ggml.tokens' has more than ", kVocabMax, " entries");
+  for (const auto& [name, size] : {std::pair{"scores", scores.size()}, std::pair{"token_type", types.size()}}) {
+    if (size != 0 && size != t.tokens.size()) {
+      return invalid_argument("'tokenizer.ggml.", name, "' has ", size, " entries for ", t.tokens.size(), " tokens");
+    }
+  }
+  t.scores.assign(scores.begin(), scores.end());
+  for (double type : types) t.token_types.push_back(type >= 0 && type < 100 ? static_cast<int32_t>(type) : 0);
+  RETURN_IF_ERROR(read_ids(metadata, t));
+  RETURN_IF_ERROR(read_templates(metadata, t));
+  return t;
+}
+
+StatusOr<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const GgufTensorNames& names) {
+  ModelConfig config;
+  ASSIGN_OR_RETURN(config.architecture, parse_architecture(metadata));
+  const Fields fields(metadata, config.architecture);
+  RETURN_IF_ERROR(parse_sizes(fields, names, config));
+  RETURN_IF_ERROR(parse_window(fields, config));
+  RETURN_IF_ERROR(parse_attention(fields, config));
+  RETURN_IF_ERROR(parse_rope(fields, names, config));
+  return config;
+}
+
+GenerationConfig gguf_generation(const GgufTokenizer& tokenizer) {
+  GenerationConfig result;
+  result.bos = tokenizer.bos;
+  result.pad = tokenizer.padding;
+  const auto add = [&](TokenId id) {
+    if (std::find(result.eos.begin(), result.eos.end(), id) == result.eos.end()) result.eos.push_back(id);
+  };
+  for (const auto& id : {tokenizer.eos, tokenizer.eot, tokenizer.eom}) {
+    if (id) add(*id);
+  }
+  for (size_t i = 0; i < tokenizer.token_types.size(); ++i) {
+    if (tokenizer.token_types[i] != 3 && tokenizer.token_types[i] != 4) continue;  // control, user-defined
+    for (const char* end : kEndTokens) {
+      if (tokenizer.tokens[i] == end) add(static_cast<TokenId>(i));
+    }
+  }
+  return result;
+}
+
+std::string hf_tensor_name(Architecture architecture, const std::string& name) {
+  std::string out;
+  if (name.compare(0, 4, "blk.") != 0) return translate(kTopNames, name, out) ? out : name;
+  const size_t dot = name.find('.', 4);
+  if (dot == std::string::npos) return name;
+  const std::string rest = name.substr(dot + 1);
+  out = "model.layers." + name.substr(4, dot - 4) + ".";
+  const bool gemma = architecture == Architecture::kGemma2 || architecture == Architecture::kGemma3;
+  if (gemma && translate(kGemmaNames, rest, out)) return out;
+  if (architecture == Architecture::kPhi3 && translate(kPhi3Names, rest, out)) return out;
+  return translate(kLayerNames, rest, out) ? out : name;
+}
+
+}  // namespace shoal
