@@ -265,14 +265,14 @@ TEST(NodeHost, ModelsThatDoNotFitTogetherTakeTurnsAndAllAnswer) {
   const auto host = NodeHost::start(config, models, network);
   ASSERT_TRUE(host.ok()) << host.status();
   std::map<uint32_t, std::vector<std::vector<TokenId>>> answers;
-  std::vector<std::pair<uint32_t, RequestId>> asked;
   for (uint32_t round = 0; round < 3; ++round) {
-    for (uint32_t i = 0; i < 4; ++i) asked.emplace_back(i, client.submit(greedy(ModelId(i), long_prompt(1, 30), 20)));
-  }
-  for (const auto& [model, id] : asked) {
-    const Client::Answer answer = client.wait(id);
-    ASSERT_EQ(answer.finish, FinishReason::kLength) << answer.error;
-    answers[model].push_back(answer.tokens);
+    std::vector<RequestId> asked;
+    for (uint32_t i = 0; i < 4; ++i) asked.push_back(client.submit(greedy(ModelId(i), long_prompt(1, 30), 20)));
+    for (uint32_t i = 0; i < 4; ++i) {
+      const Client::Answer answer = client.wait(asked[i]);
+      ASSERT_EQ(answer.finish, FinishReason::kLength) << answer.error;
+      answers[i].push_back(answer.tokens);
+    }
   }
   for (uint32_t i = 0; i < 4; ++i) {
     EXPECT_EQ(answers[i][0], answers[i][1]);
