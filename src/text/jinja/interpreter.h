@@ -154,6 +154,11 @@ class Bound {
   std::vector<std::optional<Value>> values_;
 };
 
+// v as HTML text: escaped unless it is markup already.
+Value escape_html(Interpreter& interpreter, const Value& v);
+// A method of str; on markup it escapes its arguments and gives markup where markupsafe does.
+Value call_string_method(Interpreter& interpreter, MethodFn fn, std::string_view name, const Value& self, Args& args);
+
 // Uses an undefined value where it must not be: throws its message.
 [[noreturn]] void fail_undefined(const Value& v);
 int64_t require_int(const Value& v, std::string_view what);

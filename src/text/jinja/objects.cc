@@ -10,7 +10,9 @@ namespace {
 struct BoundMethod : CallableObject {
   BoundMethod(Value object, MethodFn method, std::string_view method_name)
       : self(std::move(object)), fn(method), name_(method_name) {}
-  Value call(Interpreter& interpreter, Args& args) override { return fn(interpreter, self, args); }
+  Value call(Interpreter& interpreter, Args& args) override {
+    return self.is(Kind::kString) ? call_string_method(interpreter, fn, name_, self, args) : fn(interpreter, self, args);
+  }
   std::string_view name() const override { return name_; }
   const Value self;
   const MethodFn fn;
@@ -187,7 +189,7 @@ Value Interpreter::call_method(const Value& object, std::string_view name, Args&
   if (object.is(Kind::kUndefined)) fail_undefined(object);
   if (const MethodFn fn = find_method(object, name)) {
     const Deeper deeper(*this);
-    return fn(*this, object, args);
+    return object.is(Kind::kString) ? call_string_method(*this, fn, name, object, args) : fn(*this, object, args);
   }
   return call(attribute(object, name), args);
 }
@@ -209,7 +211,8 @@ Value Interpreter::item(const Value& object, const Value& key) {
     if (index < 0 || index >= length) return Value::undefined(absl::StrCat(type_name(object), " object has no element ", key.as_int()));
     if (!is_string) return object.items().items[static_cast<size_t>(index)];
     const size_t at = byte_offset(object.str(), static_cast<size_t>(index), count);
-    return Value::string(object.text().sub(at, at + unicode::step(object.str(), at)));
+    const Value character = Value::string(object.text().sub(at, at + unicode::step(object.str(), at)));
+    return object.markup() ? character.as_markup() : character;
   }
   if (!key.is(Kind::kString)) {
     return Value::undefined(absl::StrCat("'", type_name(object), " object' has no element ", to_text(key).text));
@@ -233,7 +236,8 @@ Value Interpreter::slice(const Value& object, const Expr& e, Scope& scope) {
       const size_t begin = byte_offset(s, static_cast<size_t>(b.start), count);
       const size_t end = begin + byte_offset(std::string_view(s).substr(begin), static_cast<size_t>(b.stop - b.start),
                                              count == s.size() ? s.size() - begin : SIZE_MAX);
-      return make_string(object.text().sub(begin, end));
+      const Value part = make_string(object.text().sub(begin, end));
+      return object.markup() ? part.as_markup() : part;
     }
     const std::vector<Value> characters = iterate(object);
     MarkedText out;

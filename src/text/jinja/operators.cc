@@ -96,6 +96,15 @@ Value repeat(Interpreter& in, const Value& v, int64_t count) {
   return in.make_list(std::move(out), v.kind(), v.untrusted());
 }
 
+// The operands of markup % operands.
+Value escape_operands(Interpreter& in, const Value& v) {
+  if (v.is(Kind::kString)) return escape_html(in, v);
+  if (!v.is(Kind::kTuple)) return v;
+  std::vector<Value> items = v.items().items;
+  for (Value& item : items) item = escape_operands(in, item);
+  return in.make_list(std::move(items), Kind::kTuple);
+}
+
 bool is_sequence(const Value& v) { return v.is(Kind::kString) || v.is(Kind::kList) || v.is(Kind::kTuple); }
 
 // Three-way comparison of values that have an order; `op` is for the message.
@@ -150,11 +159,15 @@ bool contains(Interpreter& in, const Value& container, const Value& item) {
 Value Interpreter::arithmetic(Op op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return a.is_integral() && b.is_integral() ? integer_arithmetic(op, a, b) : real_arithmetic(op, a, b);
   if (op == Op::kAdd && a.kind() == b.kind() && is_sequence(a)) {
+    if (a.is(Kind::kString) && a.markup() != b.markup()) {
+      return arithmetic(op, escape_html(*this, a), escape_html(*this, b));
+    }
     if (a.is(Kind::kString)) {
       check_size(a.str().size() + b.str().size());
       MarkedText out = a.text();
       append(out, b.text());
-      return make_string(std::move(out));
+      const Value sum = make_string(std::move(out));
+      return a.markup() ? sum.as_markup() : sum;
     }
     std::vector<Value> items = a.items().items;
     items.insert(items.end(), b.items().items.begin(), b.items().items.end());
@@ -162,7 +175,10 @@ Value Interpreter::arithmetic(Op op, const Value& a, const Value& b) {
   }
   if (op == Op::kMultiply && is_sequence(a) && b.is_integral()) return repeat(*this, a, b.as_int());
   if (op == Op::kMultiply && is_sequence(b) && a.is_integral()) return repeat(*this, b, a.as_int());
-  if (op == Op::kModulo && a.is(Kind::kString)) return percent_format(*this, a.text(), b);
+  if (op == Op::kModulo && a.is(Kind::kString)) {
+    const Value formatted = percent_format(*this, a.text(), a.markup() ? escape_operands(*this, b) : b);
+    return a.markup() ? formatted.as_markup() : formatted;
+  }
   if (op == Op::kAdd && a.is(Kind::kString) && !b.is(Kind::kUndefined)) {
     fail("can only concatenate str (not \"", type_name(b), "\") to str");
   }

@@ -205,6 +205,7 @@ Value groupby(Interpreter& in, const Value& v, Args& args) {
 // map(attribute=..., default=...) or map("filter", arguments...).
 Value map(Interpreter& in, const Value& v, Args& args) {
   std::vector<Value> out;
+  if (!truthy(v)) return in.make_list({}, Kind::kGenerator);  // none and 0 too, as in the reference
   if (args.positional.empty()) {
     const Bound bound("map", args, {"", "attribute", "default"});
     if (!bound.has(1)) fail("map requires a filter argument");
@@ -224,6 +225,7 @@ Value map(Interpreter& in, const Value& v, Args& args) {
 template <bool Keep, bool ByAttribute>
 Value select(Interpreter& in, const Value& v, Args& args) {
   Value path;
+  if (!truthy(v)) return in.make_list({}, Kind::kGenerator);
   if (ByAttribute) {
     if (args.positional.empty()) fail("missing the attribute to select by");
     path = args.positional[0];

@@ -28,7 +28,7 @@ bool is_number(Interpreter&, const Value& v, Args&) { return v.is_number(); }
 bool is_integer(Interpreter&, const Value& v, Args&) { return v.is(Kind::kInt); }
 bool is_true(Interpreter&, const Value& v, Args&) { return v.is(Kind::kBool) && v.as_bool(); }
 bool is_false(Interpreter&, const Value& v, Args&) { return v.is(Kind::kBool) && !v.as_bool(); }
-bool is_escaped(Interpreter&, const Value&, Args&) { return false; }
+bool is_escaped(Interpreter&, const Value& v, Args&) { return v.markup(); }
 
 bool is_iterable(Interpreter&, const Value& v, Args&) {
   switch (v.kind()) {

@@ -9,6 +9,9 @@
 namespace shoal::jinja {
 namespace {
 
+// Filters that are methods of str underneath leave markup markup.
+Value keep_markup(const Value& input, Value result) { return input.markup() ? result.as_markup() : result; }
+
 Value default_filter(Interpreter&, const Value& v, Args& args) {
   const Bound bound("default", args, {"default_value", "boolean"});
   const bool replace = v.is(Kind::kUndefined) || (bound.boolean(1, false) && !truthy(v));
@@ -17,10 +20,12 @@ Value default_filter(Interpreter&, const Value& v, Args& args) {
 
 template <void (*Map)(std::string&, char32_t)>
 Value mapped(Interpreter& in, const Value& v, Args&) {
-  return in.make_string(map_chars(in.text_of(v), [](std::string& out, char32_t c, size_t) { Map(out, c); }));
+  return keep_markup(v, in.make_string(map_chars(in.text_of(v), [](std::string& out, char32_t c, size_t) { Map(out, c); })));
 }
 
-Value capitalize_filter(Interpreter& in, const Value& v, Args&) { return in.make_string(capitalize(in.text_of(v))); }
+Value capitalize_filter(Interpreter& in, const Value& v, Args&) {
+  return keep_markup(v, in.make_string(capitalize(in.text_of(v))));
+}
 
 // Unlike str.title() words begin after white space, hyphens and opening brackets only.
 Value title(Interpreter& in, const Value& v, Args&) {
@@ -36,7 +41,7 @@ Value trim(Interpreter& in, const Value& v, Args& args) {
   const Bound bound("trim", args, {"chars"});
   const bool spaces = !bound.has(0) || bound.get(0)->is(Kind::kNone);
   const std::string chars = spaces ? "" : bound.string(0, "");
-  return in.make_string(strip(in.text_of(v), true, true, spaces ? nullptr : &chars));
+  return keep_markup(v, in.make_string(strip(in.text_of(v), true, true, spaces ? nullptr : &chars)));
 }
 
 Value replace(Interpreter& in, const Value& v, Args& args) {
@@ -45,20 +50,9 @@ Value replace(Interpreter& in, const Value& v, Args& args) {
 }
 
 Value string(Interpreter& in, const Value& v, Args&) { return v.is(Kind::kString) ? v : in.make_string(in.text_of(v)); }
-Value safe(Interpreter& in, const Value& v, Args& args) { return string(in, v, args); }
-
-Value escape(Interpreter& in, const Value& v, Args&) {
-  return in.make_string(map_chars(in.text_of(v), [](std::string& out, char32_t c, size_t) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '\'': out += "&#39;"; break;
-      case '"': out += "&#34;"; break;
-      default: unicode::append(out, c);
-    }
-  }));
-}
+Value safe(Interpreter& in, const Value& v, Args& args) { return string(in, v, args).as_markup(); }
+Value escape(Interpreter& in, const Value& v, Args&) { return escape_html(in, v); }
+Value forceescape(Interpreter& in, const Value& v, Args&) { return escape_html(in, in.make_string(in.text_of(v))); }
 
 Value indent(Interpreter& in, const Value& v, Args& args) {
   const Bound bound("indent", args, {"width", "first", "blank"});
@@ -82,7 +76,7 @@ Value indent(Interpreter& in, const Value& v, Args& args) {
     append(out, lines[i].text());
     in.check_size(out.text.size());
   }
-  return in.make_string(std::move(out));
+  return keep_markup(v, in.make_string(std::move(out)));
 }
 
 Value center(Interpreter& in, const Value& v, Args& args) {
@@ -258,7 +252,7 @@ FilterFn find_text_filter(std::string_view name) {
       {"escape", escape},
       {"filesizeformat", filesizeformat},
       {"float", float_filter},
-      {"forceescape", escape},
+      {"forceescape", forceescape},
       {"format", format},
       {"indent", indent},
       {"int", int_filter},

@@ -67,6 +67,12 @@ class Value {
     return with(Kind::kString, [&](Value& v) { v.text_ = std::make_shared<const MarkedText>(std::move(text)); });
   }
   static Value string(std::string_view text, bool untrusted = false);
+  // The same string as HTML that is already escaped: what is added to it will be escaped first (markupsafe).
+  Value as_markup() const {
+    Value v = *this;
+    v.markup_ = true;
+    return v;
+  }
   static Value list(ListObject* list, Kind kind = Kind::kList);
   static Value dict(DictObject* dict, Kind kind = Kind::kDict);
   static Value loop(LoopObject* loop);
@@ -92,6 +98,7 @@ class Value {
   CallableObject& function() const;
   const Object* identity() const { return object_; }
 
+  bool markup() const { return markup_; }
   // Of numbers and containers: they came from a request. Strings say it for each byte.
   bool untrusted() const { return untrusted_; }
 
@@ -105,6 +112,7 @@ class Value {
   }
   Kind kind_ = Kind::kUndefined;
   bool untrusted_ = false;
+  bool markup_ = false;
   union {
     int64_t int_ = 0;
     double float_;
