@@ -1,0 +1,216 @@
+#include <filesystem>
+#include <fstream>
+
+#include "base/json.h"
+#include "formats/checkpoint.h"
+#include "formats/gguf_file.h"
+#include "formats/hf_config.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+// A folder that lives as long as the test.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = fs::temp_directory_path() / "shoal_formats_XXXXXX";
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+  void put(const std::string& name, const std::string& bytes) const { std::ofstream(path_ + "/" + name, std::ios::binary) << bytes; }
+
+ private:
+  std::string path_;
+};
+
+std::string safetensors(const std::string& header, size_t data_bytes) {
+  std::string file(8, '\0');
+  for (int i = 0; i < 8; ++i) file[i] = static_cast<char>(header.size() >> (8 * i));
+  return file + header + std::string(data_bytes, '\1');
+}
+
+Json llama_config() {
+  return {{"architectures", {"LlamaForCausalLM"}}, {"hidden_size", 64}, {"num_hidden_layers", 3}, {"num_attention_heads", 4},
+          {"num_key_value_heads", 2}, {"intermediate_size", 128}, {"vocab_size", 320}, {"max_position_embeddings", 512},
+          {"rms_norm_eps", 1e-5}, {"eos_token_id", 2}};
+}
+
+void put_model(const Folder& folder) {
+  folder.put("config.json", llama_config().dump());
+  folder.put("model.safetensors", safetensors(R"({"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})", 16));
+}
+
+std::string message(const Status& status) { return std::string(status.message()); }
+
+TEST(CheckpointTest, AnHfFolderOpensWithItsTensors) {
+  Folder folder;
+  put_model(folder);
+  folder.put("generation_config.json", R"({"eos_token_id":[2,7],"temperature":0.6,"top_k":20,"do_sample":true})");
+  const auto checkpoint = open_checkpoint(folder.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const TensorView* tensor = (*checkpoint)->weights.find("a");
+  ASSERT_NE(tensor, nullptr);
+  EXPECT_EQ(tensor->shape, (Shape{2, 2}));
+  EXPECT_EQ(tensor->data[15], std::byte{1});
+  EXPECT_EQ((*checkpoint)->weights.find("b"), nullptr);
+  EXPECT_THAT((*checkpoint)->generation.eos, testing::ElementsAre(2, 7));
+  EXPECT_EQ((*checkpoint)->generation.temperature, 0.6);
+  EXPECT_EQ((*checkpoint)->generation.top_k, 20);
+}
+
+TEST(CheckpointTest, ShardsAreReadThroughTheIndex) {
+  Folder folder;
+  put_model(folder);
+  fs::rename(folder / "model.safetensors", folder / "part1.safetensors");
+  folder.put("part2.safetensors", safetensors(R"({"b":{"dtype":"BF16","shape":[3],"data_offsets":[0,6]}})", 6));
+  folder.put("model.safetensors.index.json", R"({"weight_map":{"a":"part1.safetensors","b":"part2.safetensors"}})");
+  const auto checkpoint = open_checkpoint(folder.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_EQ((*checkpoint)->weights.size(), 2u);
+  EXPECT_EQ((*checkpoint)->weights.bytes(), 22u);
+}
+
+TEST(CheckpointTest, AnIndexMayNotLeaveTheFolder) {
+  Folder folder;
+  put_model(folder);
+  folder.put("model.safetensors.index.json", R"({"weight_map":{"a":"../model.safetensors"}})");
+  EXPECT_THAT(message(open_checkpoint(folder.path()).status()), HasSubstr("not a file of the folder"));
+}
+
+TEST(CheckpointTest, TheSameTensorInTwoShardsIsRefused) {
+  Folder folder;
+  put_model(folder);
+  fs::copy(folder / "model.safetensors", folder / "again.safetensors");
+  folder.put("model.safetensors.index.json", R"({"weight_map":{"a":"model.safetensors","b":"again.safetensors"}})");
+  EXPECT_THAT(message(open_checkpoint(folder.path()).status()), HasSubstr("tensor 'a' is there twice"));
+}
+
+TEST(CheckpointTest, ErrorsNameTheFileAndTheCause) {
+  Folder folder;
+  EXPECT_THAT(message(open_checkpoint(folder / "nothing").status()), HasSubstr("no such file"));
+  folder.put("notes.txt", "hello");
+  EXPECT_THAT(message(open_checkpoint(folder / "notes.txt").status()), HasSubstr("neither a model folder nor a .gguf"));
+  EXPECT_FALSE(open_checkpoint(folder.path()).ok());
+  put_model(folder);
+  fs::resize_file(folder / "model.safetensors", fs::file_size(folder / "model.safetensors") - 3);
+  const auto truncated = open_checkpoint(folder.path()).status();
+  EXPECT_THAT(message(truncated), HasSubstr("model.safetensors: tensor 'a'"));
+  EXPECT_THAT(message(truncated), HasSubstr("truncated"));
+}
+
+TEST(CheckpointTest, AGgufFileOfTheCorpusOpens) {
+  Folder folder;
+  fs::copy(SHOAL_SOURCE_DIR "/tests/corpus/gguf/ok_llama", folder / "m.gguf");
+  const auto checkpoint = open_checkpoint(folder / "m.gguf");
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_EQ((*checkpoint)->config.vocab_size, 5u);
+  EXPECT_TRUE((*checkpoint)->config.rope.interleaved);
+  EXPECT_TRUE((*checkpoint)->config.tied_embeddings);
+  EXPECT_NE((*checkpoint)->weights.find("model.embed_tokens.weight"), nullptr);
+  EXPECT_THAT((*checkpoint)->generation.eos, testing::ElementsAre(2));
+  const auto tokenizer = open_gguf_tokenizer(folder / "m.gguf");
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ(tokenizer->model, "llama");
+  EXPECT_THAT(tokenizer->tokens, testing::ElementsAre("<unk>", "<s>", "</s>", "a", "b"));
+  EXPECT_EQ(tokenizer->scores.back(), 4.0f);
+  EXPECT_EQ(tokenizer->padding, std::nullopt);
+}
+
+TEST(GgufNamesTest, LayersAreTranslatedPerArchitecture) {
+  EXPECT_EQ(hf_tensor_name(Architecture::kLlama, "blk.12.attn_q.weight"), "model.layers.12.self_attn.q_proj.weight");
+  EXPECT_EQ(hf_tensor_name(Architecture::kLlama, "blk.0.ffn_norm.weight"), "model.layers.0.post_attention_layernorm.weight");
+  EXPECT_EQ(hf_tensor_name(Architecture::kGemma2, "blk.0.ffn_norm.weight"), "model.layers.0.pre_feedforward_layernorm.weight");
+  EXPECT_EQ(hf_tensor_name(Architecture::kPhi3, "blk.0.ffn_up.weight"), "model.layers.0.mlp.gate_up_proj.weight");
+  EXPECT_EQ(hf_tensor_name(Architecture::kLlama, "output.weight"), "lm_head.weight");
+  EXPECT_EQ(hf_tensor_name(Architecture::kLlama, "output_norm.weight"), "model.norm.weight");
+  EXPECT_EQ(hf_tensor_name(Architecture::kLlama, "rope_freqs.weight"), "rope_freqs.weight");
+}
+
+TEST(HfConfigTest, BothPublishedFormsMeanTheSame) {
+  Json old_form = llama_config(), new_form = llama_config();
+  old_form["rope_theta"] = 5e5;
+  old_form["rope_scaling"] = {{"type", "linear"}, {"factor", 4.0}};
+  new_form["rope_parameters"] = {{"rope_theta", 5e5}, {"rope_type", "linear"}, {"factor", 4.0}};
+  for (const Json& json : {old_form, new_form}) {
+    const auto config = parse_hf_config(json);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->rope.theta, 5e5);
+    EXPECT_EQ(config->rope.scaling, RopeScaling::kLinear);
+    EXPECT_EQ(config->rope.dims, 16u);
+    EXPECT_EQ(config->context_length, 2048u);
+  }
+}
+
+TEST(HfConfigTest, MissingFieldsAreNamed) {
+  for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"}) {
+    Json json = llama_config();
+    json.erase(key);
+    EXPECT_THAT(message(parse_hf_config(json).status()), HasSubstr(key));
+  }
+}
+
+TEST(HfConfigTest, ExpertsAreRefusedByName) {
+  Json json = llama_config();
+  json["architectures"] = {"MixtralForCausalLM"};
+  const auto status = parse_hf_config(json).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(message(status), HasSubstr("MixtralForCausalLM"));
+}
+
+TEST(HfConfigTest, TheModelTypeStandsInForTheClass) {
+  Json json = llama_config();
+  json.erase("architectures");
+  json["model_type"] = "qwen2";
+  const auto config = parse_hf_config(json);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->architecture, Architecture::kQwen2);
+  EXPECT_TRUE(config->qkv_bias);
+  EXPECT_FALSE(config->output_bias);
+}
+
+TEST(HfConfigTest, WindowsFollowTheLayers) {
+  Json json = llama_config();
+  json["architectures"] = {"Gemma3ForCausalLM"};
+  json["num_hidden_layers"] = 7;
+  json["sliding_window"] = 16;
+  auto config = parse_hf_config(json);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->sliding_layers, testing::ElementsAre(true, true, true, true, true, false, true));
+  EXPECT_EQ(config->local_rope->theta, 10000.0);
+  EXPECT_EQ(config->rope.theta, 1e6);
+  json = llama_config();
+  json["architectures"] = {"Qwen2ForCausalLM"};
+  json["sliding_window"] = 16;
+  config = parse_hf_config(json);
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->sliding_window, 0u) << "use_sliding_window is off by default";
+}
+
+TEST(HfConfigTest, GenerationFallsBackToTheModelsConfig) {
+  const auto generation = parse_generation_config(llama_config(), Json());
+  ASSERT_TRUE(generation.ok());
+  EXPECT_THAT(generation->eos, testing::ElementsAre(2));
+  EXPECT_EQ(generation->temperature, std::nullopt);
+}
+
+TEST(SharedFilesTest, VocabularyOnlyFilesGiveTheirTokenizers) {
+  const fs::path folder = fs::path(SHOAL_SHARED_DIR) / "data/vocab";
+  if (!fs::exists(folder)) GTEST_SKIP() << "no shared vocabularies at " << SHOAL_SHARED_DIR;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".gguf") continue;
+    const auto tokenizer = open_gguf_tokenizer(entry.path());
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_GT(tokenizer->tokens.size(), 1000u) << entry.path();
+  }
+}
+
+}  // namespace
+}  // namespace shoal
