@@ -17,6 +17,15 @@ using jinja::Value;
 
 constexpr size_t kVariablesMax = 1024;
 
+// Templates build control tokens around a message's role ('<|' + role + '|>'). The role is one of a few words, never
+// free text, and counts as the template's own.
+template <typename J>
+bool is_known_role(std::string_view key, const J& value) {
+  constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool", "function"};
+  if (key != "role" || !value.is_string()) return false;
+  return std::find(std::begin(kRoles), std::end(kRoles), value.template get_ref<const std::string&>()) != std::end(kRoles);
+}
+
 // A value of a template from JSON of either kind. Depth is bounded by jinja::kValueDepthMax.
 template <typename J>
 Value from_json(Interpreter& in, const J& json, bool untrusted, uint32_t depth = 0) {
@@ -43,7 +52,10 @@ Value from_json(Interpreter& in, const J& json, bool untrusted, uint32_t depth =
     case nlohmann::json::value_t::object: {
       DictObject* dict = in.make_dict();
       dict->untrusted = untrusted;
-      for (const auto& [key, value] : json.items()) dict->set(Value::string(key, untrusted), from_json(in, value, untrusted, depth + 1));
+      for (const auto& [key, value] : json.items()) {
+        const bool written_by_client = untrusted && !is_known_role(key, value);
+        dict->set(Value::string(key, untrusted), from_json(in, value, written_by_client, depth + 1));
+      }
       return Value::dict(dict);
     }
     default: return Value::none();
