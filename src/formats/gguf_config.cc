@@ -89,7 +89,8 @@ Status parse_rope(const Fields& fields, const GgufTensorNames& names, ModelConfi
   if (kind == "linear") rope.scaling = RopeScaling::kLinear;
   if (kind == "yarn") {
     rope.scaling = RopeScaling::kYarn;
-    if (rope.factor > 1) rope.attention_factor = magnitude * (1.0 + 0.1 * std::log(rope.factor));
+    // The default magnitude, 1 + ln(factor) / 10, is left to models/rope; here it comes with a factor.
+    if (rope.factor > 1 && magnitude != 1.0) rope.attention_factor = magnitude * (1.0 + 0.1 * std::log(rope.factor));
   }
   if (names.rope_factors) {
     rope.scaling = RopeScaling::kLongRope;

@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hwy/highway.h"
 #include "models/random_checkpoint.h"
@@ -57,6 +58,17 @@ std::unique_ptr<TestModel> open(const std::shared_ptr<const Checkpoint>& checkpo
 
 constexpr size_t kPromptTokens = 90;
 
+// Per architecture, per variant.
+constexpr const char* kGoldens[] = {
+    "6e22e9c7d6b46b69", "5997e4cf1f59cca5", "d782c1a86de8169d", "8ab7472313e219b5",  // llama
+    "ecb96bf4d54f7d8d", "b6a34cd8cf424225", "dfd140f84f2b2336", "bd10ceab2da98aec",  // mistral
+    "ca5fae4d6f917527", "3a3aa89d28be9b3d", "ef0259b7ff8bd000", "4be30782b725af87",  // qwen2
+    "771f332a60807a00", "f5bf519488441cbd", "cef61ab47027c3fa", "a76f649861c33a0",  // qwen3
+    "d3c3ac7a6ebcb1c8", "267b5fd502ba7c06", "f69e265dfba3e70", "379c41df1c69d35e",  // gemma2
+    "77713cc0c61290a8", "86fc18ae3e3d9d51", "cc2673814cbbe741", "c55dff1b9fbef29f",  // gemma3
+    "6e22e9c7d6b46b69", "5997e4cf1f59cca5", "d782c1a86de8169d", "8ab7472313e219b5",  // phi3
+};
+
 // Logits after the prompt and after three more tokens.
 std::vector<float> run_alone(TestModel& model, const std::vector<TokenId>& prompt, uint32_t chunk) {
   TestSequence sequence(model, prompt);
@@ -66,6 +78,20 @@ std::vector<float> run_alone(TestModel& model, const std::vector<TokenId>& promp
     all.insert(all.end(), logits.begin(), logits.end());
   }
   return all;
+}
+
+// The bits themselves, as a hash: what one machine computed is what every machine computes. They change only with the
+// order of a sum, and then sequences cannot move between versions: say so in the commit.
+TEST(DeterminismTest, BitsAreThoseOfEveryMachine) {
+  std::vector<std::string> hashes;
+  for_each_model([&](const auto& checkpoint, const LoadOptions& options, uint32_t vocab) {
+    uint64_t hash = 1469598103934665603ull;
+    for (float v : run_alone(*open(checkpoint, options, 1), random_prompt(9, kPromptTokens, vocab), 0)) {
+      hash = (hash ^ std::bit_cast<uint32_t>(v)) * 1099511628211ull;
+    }
+    hashes.push_back(absl::StrCat(absl::Hex(hash)));
+  });
+  EXPECT_THAT(hashes, testing::ElementsAreArray(kGoldens));
 }
 
 TEST(DeterminismTest, BitsDoNotDependOnHowThePromptIsCut) {

@@ -1,0 +1,128 @@
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/random_checkpoint.h"
+#include "models/test_runner.h"
+
+namespace shoal {
+namespace {
+
+using testing::HasSubstr;
+
+std::string message(const Status& status) { return std::string(status.message()); }
+
+Status plan_status(const Checkpoint& checkpoint) {
+  return plan_model(std::make_shared<Checkpoint>(checkpoint), {}).status();
+}
+
+TEST(PlanTest, AMissingTensorIsNamed) {
+  const RandomCheckpoint random(small_config(Architecture::kLlama), DType::kF32, 1);
+  Checkpoint checkpoint = *random.get();
+  checkpoint.config.layers = 3;
+  checkpoint.config.sliding_layers.assign(3, false);
+  const Status status = plan_status(checkpoint);
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(message(status), HasSubstr("'model.layers.2.input_layernorm.weight' is missing"));
+}
+
+TEST(PlanTest, AWrongShapeIsNamedWithBothShapes) {
+  const RandomCheckpoint random(small_config(Architecture::kLlama), DType::kF32, 1);
+  Checkpoint checkpoint = *random.get();
+  checkpoint.config.intermediate_size = 1u << 20;
+  EXPECT_THAT(message(plan_status(checkpoint)), HasSubstr("shape [160, 96] where the config asks for [1048576, 96]"));
+}
+
+TEST(PlanTest, AWrongTypeIsNamed) {
+  const RandomCheckpoint random(small_config(Architecture::kLlama), DType::kF32, 1);
+  Checkpoint checkpoint = *random.get();
+  WeightMap weights;
+  for (auto [name, view] : random.get()->weights.all()) {
+    if (name == "model.norm.weight") view.dtype = DType::kI32;
+    ASSERT_TRUE(weights.add(name, view).ok());
+  }
+  checkpoint.weights = weights;
+  const Status status = plan_status(checkpoint);
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(message(status), HasSubstr("'model.norm.weight' has type I32"));
+}
+
+TEST(PlanTest, BytesAreKnownBeforeTheLoadAndExact) {
+  const ModelConfig config = small_config(Architecture::kLlama);
+  const RandomCheckpoint random(config, DType::kBF16, 1);
+  auto plan = plan_model(random.get(), {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ((*plan)->kv_block_bytes(), 2u * 16 * config.layers * config.kv_heads * config.head_dim * sizeof(float));
+  EXPECT_EQ((*plan)->vocab_size(), config.vocab_size);
+  EXPECT_GE((*plan)->weight_bytes(), (*plan)->parameter_count() * 2);
+  EXPECT_LE((*plan)->weight_bytes(), (*plan)->parameter_count() * 2 * 11 / 10);
+  auto quantized = plan_model(random.get(), {.quantization = Quantization::kQ8_0});
+  ASSERT_TRUE(quantized.ok());
+  EXPECT_LT((*quantized)->weight_bytes(), (*plan)->weight_bytes());
+  EXPECT_EQ((*quantized)->kv_block_bytes() * 2, (*plan)->kv_block_bytes()) << "auto: f16 beside quantised weights";
+  EXPECT_EQ((*quantized)->parameter_count(), (*plan)->parameter_count());
+  EXPECT_LT((*plan)->workspace_bytes(1, 1), (*plan)->workspace_bytes(64, 1));
+}
+
+TEST(LoadTest, ProgressEndsAtTheWeightsBytesAndACancelledLoadSaysSo) {
+  const RandomCheckpoint random(small_config(Architecture::kLlama), DType::kBF16, 1);
+  auto plan = plan_model(random.get(), {});
+  ASSERT_TRUE(plan.ok());
+  auto memory = Buffer::allocate((*plan)->weight_bytes());
+  ASSERT_TRUE(memory.ok());
+  ThreadPool threads(2);
+  std::atomic<uint64_t> progress{0};
+  std::atomic<bool> cancelled{false};
+  EXPECT_TRUE((*plan)->load(memory->span(), threads, threads, progress, cancelled).ok());
+  EXPECT_EQ(progress.load(), (*plan)->weight_bytes());
+  cancelled = true;
+  progress = 0;
+  EXPECT_EQ((*plan)->load(memory->span(), threads, threads, progress, cancelled).status().code(), StatusCode::kCancelled);
+}
+
+// A model whose q_proj is FP8 with a scale per block of 16 x 32, and the same model in f32.
+TEST(LoadTest, Fp8BlocksAreMultipliedByTheirScales) {
+  const ModelConfig config = small_config(Architecture::kLlama);
+  const RandomCheckpoint random(config, DType::kF32, 1);
+  const uint32_t rows = config.heads * config.head_dim, columns = config.hidden_size;
+  Tensor fp8 = *Tensor::allocate(DType::kF8E4M3, Shape{rows, columns});
+  Tensor plain = *Tensor::allocate(DType::kF32, Shape{rows, columns});
+  Tensor scales = *Tensor::allocate(DType::kF32, Shape{(rows + 15) / 16, columns / 32});
+  Rng rng(5);
+  auto* scale = reinterpret_cast<float*>(scales.data());
+  for (uint64_t i = 0; i < scales.view().bytes / 4; ++i) scale[i] = std::ldexp(1.0f, -static_cast<int>(rng.below(6)) - 4);
+  for (uint32_t r = 0; r < rows; ++r) {
+    for (uint32_t k = 0; k < columns; ++k) {
+      const auto bits = static_cast<uint8_t>(rng.below(0x78) | (rng.below(2) << 7));  // finite
+      fp8.data()[r * columns + k] = static_cast<std::byte>(bits);
+      reinterpret_cast<float*>(plain.data())[r * columns + k] = f32_from_f8e4m3(bits) * scale[r / 16 * (columns / 32) + k / 32];
+    }
+  }
+  const std::string name = "model.layers.0.self_attn.q_proj.weight";
+  const auto with = [&](const TensorView& q, bool scaled) {
+    auto checkpoint = std::make_shared<Checkpoint>(*random.get());
+    checkpoint->weights = WeightMap();
+    for (const auto& [n, view] : random.get()->weights.all()) CHECK(checkpoint->weights.add(n, n == name ? q : view).ok());
+    if (scaled) CHECK(checkpoint->weights.add(name + "_scale_inv", scales.view()).ok());
+    if (scaled) checkpoint->config.fp8_block = {16, 32};
+    return checkpoint;
+  };
+  EXPECT_THAT(message(plan_model(with(fp8.view(), false), {}).status()), HasSubstr("no block scales"));
+  auto a = TestModel::open(with(fp8.view(), true), {});
+  auto b = TestModel::open(with(plain.view(), false), {});
+  ASSERT_TRUE(a.ok()) << a.status();
+  ASSERT_TRUE(b.ok()) << b.status();
+  const std::vector<TokenId> prompt = {3, 50, 200, 7};
+  // Scales that are powers of two lose nothing in bf16.
+  EXPECT_EQ(TestSequence(**a, prompt).prefill(), TestSequence(**b, prompt).prefill());
+}
+
+TEST(LoadTest, QuantisedTiedEmbeddingsStayAsStored) {
+  const ModelConfig config = small_config(Architecture::kGemma2);
+  ASSERT_TRUE(config.tied_embeddings);
+  const RandomCheckpoint random(config, DType::kBF16, 1);
+  auto plain = plan_model(random.get(), {}), quantized = plan_model(random.get(), {.quantization = Quantization::kQ8_0});
+  ASSERT_TRUE(plain.ok() && quantized.ok());
+  EXPECT_EQ((*plain)->parameter_count(), (*quantized)->parameter_count());
+}
+
+}  // namespace
+}  // namespace shoal
