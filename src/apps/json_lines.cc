@@ -8,14 +8,14 @@
 
 namespace shoal {
 
-int each_json_line(const std::function<StatusOr<Json>(const Json&)>& handler) {
+int each_json_line(const std::function<StatusOr<Json>(const OrderedJson&)>& handler) {
   LineReader reader;
   int code = kExitOk;
   size_t number = 0;
   while (auto line = reader.next()) {
     ++number;
     if (line->empty()) continue;
-    auto parsed = parse_json(*line);
+    auto parsed = parse_ordered_json(*line);
     if (parsed.ok() && !parsed->is_object()) parsed = invalid_argument("not a JSON object");
     if (!parsed.ok()) code = kExitFailed;
     const StatusOr<Json> answer = parsed.ok() ? handler(*parsed) : annotate(parsed.status(), absl::StrCat("line ", number));

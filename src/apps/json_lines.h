@@ -5,11 +5,12 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "text/ordered_json.h"
 
 namespace shoal {
 
-// Answers each object of stdin with one line: the handler's object, or {"error": text}. The exit code of the verb: a
+// Answers each object of stdin, its keys in the order they were written, with one line: the handler's object, or {"error": text}. The exit code of the verb: a
 // line that is not a JSON object fails it, a line whose answer is an error does not.
-int each_json_line(const std::function<StatusOr<Json>(const Json&)>& handler);
+int each_json_line(const std::function<StatusOr<Json>(const OrderedJson&)>& handler);
 
 }  // namespace shoal

@@ -48,22 +48,23 @@ std::optional<int64_t> parse_time(const std::string& text) {
   return timegm(&parts) - offset_s;
 }
 
-StatusOr<Json> render_line(const ChatTemplate& chat_template, const Json& defaults, const Json& line, int64_t now) {
-  Json variables = defaults;
+StatusOr<Json> render_line(const ChatTemplate& chat_template, const OrderedJson& defaults, const OrderedJson& line,
+                           int64_t now) {
+  OrderedJson variables = defaults;
   variables.update(line);
-  ASSIGN_OR_RETURN(const std::vector<TextPart> parts, chat_template.render(variables, {.now_unix_seconds = now}));
+  ASSIGN_OR_RETURN(const std::vector<TextPart> parts, chat_template.render_ordered(variables, {.now_unix_seconds = now}));
   return Json{{"text", join(parts)}};
 }
 
 // The template, and the variables that the model itself gives (bos_token ...).
-StatusOr<std::pair<std::string, Json>> template_of(const RenderFlags& flags) {
+StatusOr<std::pair<std::string, OrderedJson>> template_of(const RenderFlags& flags) {
   if (!flags.template_file.empty()) {
     ASSIGN_OR_RETURN(std::string source, read_file(flags.template_file, kTemplateBytesMax));
-    return std::pair(std::move(source), Json::object());
+    return std::pair(std::move(source), OrderedJson::object());
   }
   ASSIGN_OR_RETURN(std::string source, load_chat_template_source(flags.model));
   ASSIGN_OR_RETURN(const auto text, load_model_text(flags.model));
-  return std::pair(std::move(source), Json(text->template_variables));
+  return std::pair(std::move(source), OrderedJson(text->template_variables));
 }
 
 StatusOr<int> render(const RenderFlags& flags) {
@@ -72,9 +73,9 @@ StatusOr<int> render(const RenderFlags& flags) {
   ASSIGN_OR_RETURN(const auto source, template_of(flags));
   ASSIGN_OR_RETURN(const auto chat_template, ChatTemplate::parse(source.first));
   if (flags.jsonl) {
-    return each_json_line([&](const Json& line) { return render_line(*chat_template, source.second, line, *now); });
+    return each_json_line([&](const OrderedJson& line) { return render_line(*chat_template, source.second, line, *now); });
   }
-  ASSIGN_OR_RETURN(const Json variables, parse_json(read_all_stdin(kInputBytesMax)));
+  ASSIGN_OR_RETURN(const OrderedJson variables, parse_ordered_json(read_all_stdin(kInputBytesMax)));
   if (!variables.is_object()) return invalid_argument("stdin must be a JSON object of template variables");
   ASSIGN_OR_RETURN(const Json row, render_line(*chat_template, source.second, variables, *now));
   show_text(row["text"].get<std::string>());

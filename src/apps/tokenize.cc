@@ -30,15 +30,15 @@ Json encode_row(const Tokenizer& tokenizer, const std::string& text, bool add_sp
   return {{"ids", ids}, {"tokens", std::move(tokens)}, {"decoded", tokenizer.decode(ids, /*skip_special=*/false)}};
 }
 
-StatusOr<Json> encode_line(const Tokenizer& tokenizer, const Json& line, bool add_special) {
+StatusOr<Json> encode_line(const Tokenizer& tokenizer, const OrderedJson& line, bool add_special) {
   if (!line.contains("text") || !line["text"].is_string()) return invalid_argument("the line has no 'text'");
   return encode_row(tokenizer, line["text"].get<std::string>(), add_special);
 }
 
-StatusOr<Json> decode_line(const Tokenizer& tokenizer, const Json& line) {
+StatusOr<Json> decode_line(const Tokenizer& tokenizer, const OrderedJson& line) {
   if (!line.contains("ids") || !line["ids"].is_array()) return invalid_argument("the line has no list 'ids'");
   std::vector<TokenId> ids;
-  for (const Json& id : line["ids"]) {
+  for (const OrderedJson& id : line["ids"]) {
     if (!id.is_number_integer()) return invalid_argument("'ids' holds something that is not an integer");
     ids.push_back(id.get<TokenId>());
   }
@@ -64,7 +64,7 @@ int tokenize(const TokenizeFlags& flags) {
   const auto tokenizer = load_tokenizer(flags.model);
   if (!tokenizer.ok()) return fail(std::string(tokenizer.status().message()));
   if (flags.jsonl) {
-    return each_json_line([&](const Json& line) {
+    return each_json_line([&](const OrderedJson& line) {
       return flags.decode ? decode_line(**tokenizer, line) : encode_line(**tokenizer, line, !flags.no_special);
     });
   }

@@ -395,6 +395,7 @@ TEST(Metrics, CarryOwnAndCompatibleNames) {
                            "vllm:time_to_first_token_seconds_bucket{model_name=\"tiny\",le=\"0.001\"}",
                            "vllm:request_generation_tokens_sum{model_name=\"tiny\"} 6",
                            "shoal_requests_total{code=\"200\",model=\"tiny\"} 1",
+                           "shoal_http_requests_total{code=\"200\",route=\"chat\"} 1",
                            "shoal_model_state{model=\"tiny\",node=\"2\",state=\"loaded\"} 1"}) {
     EXPECT_NE(reply.body.find(line), std::string::npos) << line << "\n" << reply.body;
   }

@@ -46,13 +46,16 @@ HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastReques
     co_return;
   };
   co_await asio::co_spawn(shared_.work, prepare(), asio::use_awaitable);
-  if (!prepared.ok()) {
-    log_info("request id=", request_id_, " status=", prepared.error().http_status, " error=",
-             prepared.error().code.value_or("none"), " param=", prepared.error().param.value_or("none"));
-    if (prepared.error().http_status == 503) service.metrics().refused(prepared.error().code.value_or("unavailable"));
-    co_return co_await send_error(prepared.error(), false);
-  }
-  PreparedAnswer& answer = *prepared;
+  if (prepared.ok()) co_return co_await run_answer(*prepared, arrived);
+  const ApiError& error = prepared.error();
+  log_info("request id=", request_id_, " status=", error.http_status, " error=", error.code.value_or("none"), " param=",
+           error.param.value_or("none"));
+  if (error.http_status == 503) service.metrics().refused(error.code.value_or("unavailable"));
+  co_await send_error(error, false);
+}
+
+HttpSession::Task<void> HttpSession::run_answer(PreparedAnswer& answer, TimePoint arrived) {
+  Service& service = shared_.service;
   const ModelEntry& model = *answer.request.model;
   RequestRecord record{.n = answer.request.n, .max_tokens = answer.request.request.max_tokens};
   service.metrics().request_started(model);
@@ -62,8 +65,10 @@ HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastReques
   if (!started.ok()) {
     record.http_status = started.error().http_status;
     co_await send_error(started.error(), false);
-  } else {
-    Generation& generation = **started;
+    co_return service.metrics().request_ended(model, record);
+  }
+  Generation& generation = **started;
+  {
     const CancelAtExit guard{*started};
     asio::co_spawn(stream_.get_executor(), watch_client(wake), asio::detached);
     if (answer.stream) {
@@ -71,17 +76,23 @@ HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastReques
     } else {
       co_await answer_whole(answer, generation, wake, record);
     }
-    wake->finished = true;
-    error_code ignored;
-    stream_.socket().cancel(ignored);  // ends the watcher's wait
-    record.prompt_tokens = generation.usage().prompt_tokens;
-    record.completion_tokens = generation.usage().completion_tokens;
-    if (const auto first = generation.first_token_after()) record.first_token_s = to_seconds(*first);
-    if (record.http_status == 200) record.finish_reason = finish_reason_name(generation.last_finish());
-    record.total_s = to_seconds(steady_now() - arrived);
-    log_answer(answer, generation, record);
   }
+  wake->finished = true;
+  error_code ignored;
+  stream_.socket().cancel(ignored);  // ends the watcher's wait
+  if (record.http_status == kClientGone) last_status_ = kClientGone;
+  record.total_s = to_seconds(steady_now() - arrived);
+  complete(generation, record);
+  log_answer(answer, generation, record);
   service.metrics().request_ended(model, record);
+}
+
+void HttpSession::complete(const Generation& generation, RequestRecord& record) const {
+  const Usage usage = generation.usage();
+  record.prompt_tokens = usage.prompt_tokens;
+  record.completion_tokens = usage.completion_tokens;
+  if (const auto first = generation.first_token_after()) record.first_token_s = to_seconds(*first);
+  if (record.http_status == 200) record.finish_reason = finish_reason_name(generation.last_finish());
 }
 
 // Lives on its own until the answer ends: closing the connection takes effect within a step of the model.
@@ -156,6 +167,7 @@ HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Gener
   std::string text;
   events.begin(text);
   std::string out = stream_head();
+  last_status_ = 200;
   while (true) {
     events.push(progress, generation, text);
     if (!text.empty()) out += stream_frame(text);

@@ -159,29 +159,32 @@ HttpSession::Task<HttpSession::Read> HttpSession::read_body(void* opaque) {
 }
 
 HttpSession::Task<void> HttpSession::answer(const BeastRequest& request) {
-  Service& service = shared_.service;
-  const std::string method(view(request.method_string()));
-  const std::string target(view(request.target()));
-  const bool head_only = method == "HEAD";
-  auto routed = service.route(method, target);
+  auto routed = shared_.service.route(view(request.method_string()), view(request.target()));
   const Route* route = std::get_if<Route>(&routed);
+  last_status_ = 0;
+  co_await dispatch(request, route, std::get_if<HttpReply>(&routed));
+  shared_.service.metrics().http_request(route == nullptr ? "other" : endpoint_name(route->endpoint), last_status_);
+}
+
+// Exactly one of `route` and `refusal` is set.
+HttpSession::Task<void> HttpSession::dispatch(const BeastRequest& request, const Route* route, HttpReply* refusal) {
+  Service& service = shared_.service;
+  const bool post = request.method() == http::verb::post;
+  const bool head_only = request.method() == http::verb::head;
   if ((route == nullptr || !route->open) &&
       !service.authorized(view(request[http::field::authorization]), view(request["X-Api-Key"]))) {
     co_return co_await send_error(no_key(), head_only);
   }
-  if (route == nullptr) {
-    HttpReply reply = std::move(std::get<HttpReply>(routed));
-    co_await send_reply(std::move(reply), head_only);
-    co_return;
-  }
-  if (method == "POST" && !is_json_type(view(request[http::field::content_type]))) {
-    ApiError error = bad_http(415, "The body must be JSON: send 'Content-Type: application/json'.", "unsupported_media_type");
-    co_return co_await send_error(std::move(error), head_only);
-  }
-  if (route->endpoint == Endpoint::kChat) co_return co_await generate(AnswerKind::kChat, request);
-  if (route->endpoint == Endpoint::kCompletions) co_return co_await generate(AnswerKind::kCompletion, request);
   HttpReply reply;
-  if (method == "POST") {  // tokenising may take a while: not on a thread that moves other clients' bytes
+  if (route == nullptr) {
+    reply = std::move(*refusal);
+  } else if (post && !is_json_type(view(request[http::field::content_type]))) {
+    reply = error_reply(bad_http(415, "The body must be JSON: send 'Content-Type: application/json'.", "unsupported_media_type"));
+  } else if (route->endpoint == Endpoint::kChat) {
+    co_return co_await generate(AnswerKind::kChat, request);
+  } else if (route->endpoint == Endpoint::kCompletions) {
+    co_return co_await generate(AnswerKind::kCompletion, request);
+  } else if (post) {  // tokenising may take a while: not on a thread that moves other clients' bytes
     auto task = [&]() -> Task<HttpReply> { co_return service.reply(*route, request.body()); };
     reply = co_await asio::co_spawn(shared_.work, task(), asio::use_awaitable);
   } else {
@@ -236,7 +239,7 @@ HttpSession::Task<bool> HttpSession::send_reply(HttpReply reply, bool head_only)
     auto [e, count] = co_await http::async_write(stream_, serializer, kTuple);
     error = e;
   }
-  shared_.service.metrics().http_request("all", reply.status);
+  last_status_ = reply.status;
   if (error) write_failed_ = true;
   co_return !error;
 }

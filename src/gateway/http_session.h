@@ -62,7 +62,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Task<Read> read_body(void* parser);
   Task<bool> wait_for_first_byte();
   Task<void> answer(const BeastRequest& request);
+  Task<void> dispatch(const BeastRequest& request, const Route* route, HttpReply* refusal);
   Task<void> generate(AnswerKind kind, const BeastRequest& request);
+  Task<void> run_answer(PreparedAnswer& answer, TimePoint arrived);
   Task<void> answer_whole(PreparedAnswer& answer, Generation& generation, std::shared_ptr<Wake> wake, RequestRecord& record);
   Task<void> answer_stream(PreparedAnswer& answer, Generation& generation, std::shared_ptr<Wake> wake, RequestRecord& record);
   Task<Progress> first_progress(Generation& generation, std::shared_ptr<Wake> wake);
@@ -75,12 +77,14 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Task<void> refuse(ApiError error);                // answers, then closes
   std::string stream_head() const;
   std::string stream_frame(std::string_view data) const;
+  void complete(const Generation& generation, RequestRecord& record) const;
   void log_answer(const PreparedAnswer& answer, const Generation& generation, const RequestRecord& record) const;
 
   Stream stream_;
   HttpShared& shared_;
   boost::beast::flat_buffer buffer_;
   std::string request_id_;
+  int last_status_ = 0;                             // of the answer under way, for metrics
   bool http_1_0_ = false;
   bool keep_alive_ = true;
   bool write_failed_ = false;

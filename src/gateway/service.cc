@@ -92,6 +92,22 @@ HttpReply json_reply(Json body) { return {.body = dump_json(body)}; }
 
 }  // namespace
 
+std::string_view endpoint_name(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kChat: return "chat";
+    case Endpoint::kCompletions: return "completions";
+    case Endpoint::kTokenize: return "tokenize";
+    case Endpoint::kDetokenize: return "detokenize";
+    case Endpoint::kModels: return "models";
+    case Endpoint::kModel: return "model";
+    case Endpoint::kLive: return "health";
+    case Endpoint::kReady: return "ready";
+    case Endpoint::kVersion: return "version";
+    case Endpoint::kMetrics: return "metrics";
+  }
+  return "other";
+}
+
 HttpReply error_reply(const ApiError& error) {
   HttpReply reply{.status = error.http_status, .body = error.body()};
   if (error.retry_after_s) reply.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_s));

@@ -39,6 +39,8 @@ struct HttpReply {
 
 enum class Endpoint { kChat, kCompletions, kTokenize, kDetokenize, kModels, kModel, kLive, kReady, kVersion, kMetrics };
 
+std::string_view endpoint_name(Endpoint endpoint);  // for metrics
+
 struct Route {
   Endpoint endpoint;
   std::string argument;  // the model id of /v1/models/{id}, percent-decoded

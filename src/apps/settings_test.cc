@@ -1,0 +1,126 @@
+#include "apps/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "CLI/CLI.hpp"
+#include "apps/serve_flags.h"
+
+namespace shoal {
+namespace {
+
+struct Parsed {
+  ServeFlags flags;
+  Status status;
+};
+
+// A command line of `serve`, with the given lines as its YAML file.
+Parsed parse(std::vector<std::string> words, const std::string& yaml = "") {
+  CLI::App app("test");
+  CLI::App* verb = app.add_subcommand("serve");
+  Parsed parsed;
+  add_serve_flags(*verb, parsed.flags);
+  name_environment(*verb);
+  words.insert(words.begin(), "serve");
+  if (!yaml.empty()) {
+    const std::string path = testing::TempDir() + "shoal_settings_test.yaml";
+    std::ofstream(path) << yaml;
+    words.insert(words.end(), {"--config", path});
+  }
+  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  app.parse(words);
+  parsed.status = settle_config(*verb);
+  return parsed;
+}
+
+std::vector<FoundModel> models(const std::vector<std::string>& names) {
+  std::vector<FoundModel> out;
+  for (const std::string& name : names) {
+    FoundModel model;
+    model.entry.name = name;
+    model.entry.id = ModelId(static_cast<uint32_t>(out.size()));
+    out.push_back(std::move(model));
+  }
+  return out;
+}
+
+TEST(Settings, TheCommandLineBeatsTheEnvironmentBeatsTheFile) {
+  setenv("SHOAL_PORT", "1002", 1);
+  setenv("SHOAL_MAX_NUM_SEQS", "12", 1);
+  const Parsed parsed = parse({"--port", "1001"}, "port: 1003\nmax-num-seqs: 13\nmax-model-len: 14\n");
+  unsetenv("SHOAL_PORT");
+  unsetenv("SHOAL_MAX_NUM_SEQS");
+  ASSERT_TRUE(parsed.status.ok()) << parsed.status;
+  EXPECT_EQ(parsed.flags.port, 1001);
+  EXPECT_EQ(parsed.flags.engine.max_num_seqs, 12u);
+  EXPECT_EQ(parsed.flags.engine.max_model_len, 14u);
+}
+
+TEST(Settings, ListsAndFlagsCanBeInTheFile) {
+  const Parsed parsed = parse({}, "alias: [a=b, c=d]\nno-prefix-cache: true\npreload: all\n");
+  ASSERT_TRUE(parsed.status.ok()) << parsed.status;
+  EXPECT_EQ(parsed.flags.aliases, (std::vector<std::string>{"a=b", "c=d"}));
+  EXPECT_TRUE(parsed.flags.engine.no_prefix_cache);
+  EXPECT_EQ(parsed.flags.preload, "all");
+}
+
+TEST(Settings, AnUnknownKeyNamesTheNearestOne) {
+  const Parsed parsed = parse({}, "max-modell-len: 5\n");
+  EXPECT_EQ(parsed.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(parsed.status.message().find("did you mean 'max-model-len'?"), absl::string_view::npos) << parsed.status;
+}
+
+TEST(Settings, WhatIsNotAMapOrNotAValueIsRefused) {
+  for (const char* yaml : {"- a\n- b\n", "port: {a: 1}\n", "port: [\n", "port: many\n", "quantization: q3\n"}) {
+    EXPECT_EQ(parse({}, yaml).status.code(), StatusCode::kInvalidArgument) << yaml;
+  }
+}
+
+TEST(Settings, MemoryAndTypesAreCheckedByName) {
+  EngineFlags flags;
+  flags.device_memory = "2GiB";
+  EXPECT_EQ(*device_memory_bytes(flags), 2ull << 30);
+  flags.device_memory = "lots";
+  EXPECT_NE(device_memory_bytes(flags).status().message().find("--device-memory"), absl::string_view::npos);
+  flags.quantization = "q8_0";
+  EXPECT_EQ(load_options(flags)->quantization, Quantization::kQ8_0);
+}
+
+TEST(ServeFlags, AliasesNeedAModelUnlessThereIsOne) {
+  auto one = models({"a"});
+  ASSERT_TRUE(apply_aliases({"x", "a=y"}, one).ok());
+  EXPECT_EQ(one[0].entry.aliases, (std::vector<std::string>{"x", "y"}));
+  auto two = models({"a", "b"});
+  EXPECT_FALSE(apply_aliases({"x"}, two).ok());
+  EXPECT_TRUE(apply_aliases({"b=x"}, two).ok());
+  for (const char* bad : {"c=x", "a=b", "a=", "a=x"}) {
+    auto again = models({"a", "b"});
+    again[1].entry.aliases = {};
+    ASSERT_TRUE(apply_aliases({"b=x"}, again).ok());
+    EXPECT_FALSE(apply_aliases({"b=z", bad, "a=x"}, again).ok()) << bad;
+  }
+}
+
+TEST(ServeFlags, PreloadNamesAllOrSome) {
+  const auto served = models({"a", "b", "c"});
+  EXPECT_TRUE(models_to_preload("", served)->empty());
+  EXPECT_EQ(models_to_preload("all", served)->size(), 3u);
+  EXPECT_EQ(*models_to_preload("c,a", served), (std::vector<ModelId>{ModelId(2), ModelId(0)}));
+  EXPECT_NE(models_to_preload("d", served).status().message().find("no model 'd'"), absl::string_view::npos);
+}
+
+TEST(ServeFlags, KeysComeFromFlagsAndFile) {
+  const std::string path = testing::TempDir() + "shoal_keys_test";
+  std::ofstream(path) << "# people\none\ntwo\r\n\n";
+  ServeFlags flags;
+  flags.api_keys = {"zero"};
+  flags.api_key_file = path;
+  EXPECT_EQ(*api_keys(flags), (std::vector<std::string>{"zero", "one", "two"}));
+  flags.api_keys = {""};
+  EXPECT_FALSE(api_keys(flags).ok());
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,99 @@
+#include "gateway/prepare.h"
+
+#include <gtest/gtest.h>
+
+#include "gateway/test_support.h"
+
+namespace shoal {
+namespace {
+
+class PrepareTest : public testing::Test {
+ protected:
+  PrepareTest() : model_(test::World::entry(0, "tiny")), text_(*test::World::load_text(model_)) {}
+
+  PrepareContext context() const {
+    return {.model = model_, .text = text_, .max_model_len = 100, .fallback_seed = 77, .now_unix_seconds = 0};
+  }
+  ApiResult<PreparedRequest> chat(Json more) const {
+    Json body = {{"model", "m"}, {"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}};
+    body.update(more);
+    return prepare_chat(*parse_chat_request(body.dump(), {}), context());
+  }
+  ApiResult<PreparedRequest> completion(Json more) const {
+    Json body = {{"model", "m"}, {"prompt", "hi"}};
+    body.update(more);
+    return prepare_completion(*parse_completion_request(body.dump(), {}), context());
+  }
+
+  ModelEntry model_;
+  std::shared_ptr<const ModelText> text_;
+};
+
+TEST_F(PrepareTest, TheModelsDefaultsFillWhatTheRequestLeavesOpen) {
+  model_.defaults = {.temperature = 0.6f, .top_p = 0.9f, .top_k = 20u, .repetition_penalty = 1.1f, .max_new_tokens = 30u};
+  const auto silent = chat(Json::object());
+  const SamplingParams& sampling = (*silent).request.sampling;
+  EXPECT_FLOAT_EQ(sampling.temperature, 0.6f);
+  EXPECT_FLOAT_EQ(sampling.top_p, 0.9f);
+  EXPECT_EQ(sampling.top_k, 20u);
+  EXPECT_FLOAT_EQ(sampling.repetition_penalty, 1.1f);
+  EXPECT_EQ(sampling.seed, 77u);
+  EXPECT_EQ((*silent).request.max_tokens, 30u);
+  const auto loud = chat({{"temperature", 0}, {"top_p", 1}, {"top_k", -1}, {"max_tokens", 40}, {"seed", 5}});
+  EXPECT_FLOAT_EQ((*loud).request.sampling.temperature, 0.0f);
+  EXPECT_EQ((*loud).request.sampling.top_k, 0u);
+  EXPECT_EQ((*loud).request.sampling.seed, 5u);
+  EXPECT_EQ((*loud).request.max_tokens, 40u);
+}
+
+TEST_F(PrepareTest, WithoutALimitTheAnswerMayFillTheContext) {
+  EXPECT_EQ((*chat(Json::object())).request.max_tokens, 100u - 19u);
+}
+
+TEST_F(PrepareTest, PromptAndAnswerMustFitTogether) {
+  EXPECT_TRUE(completion({{"prompt", std::string(98, 'x')}, {"max_tokens", 1}}).ok());  // and the first token
+  for (const auto& [length, max_tokens] : {std::pair(99, 1), std::pair(50, 50), std::pair(200, 1), std::pair(1, INT32_MAX)}) {
+    const auto result = completion({{"prompt", std::string(static_cast<size_t>(length), 'x')}, {"max_tokens", max_tokens}});
+    ASSERT_FALSE(result.ok()) << length << "+" << max_tokens;
+    EXPECT_EQ(result.error().code, "context_length_exceeded");
+    EXPECT_EQ(result.error().n_prompt_tokens, length + 1);
+  }
+}
+
+TEST_F(PrepareTest, EndOfSequenceStopsUnlessIgnored) {
+  EXPECT_EQ((*chat({{"stop_token_ids", {7}}})).request.stop_ids, (std::vector<TokenId>{7, test::kEos}));
+  EXPECT_EQ((*chat({{"stop_token_ids", {7}}, {"ignore_eos", true}})).request.stop_ids, (std::vector<TokenId>{7}));
+}
+
+TEST_F(PrepareTest, ScoringAsksForOneTokenAndForThePromptsOwn) {
+  const auto result = completion({{"max_tokens", 0}, {"echo", true}, {"logprobs", 3}});
+  EXPECT_EQ((*result).request.max_tokens, 1u);
+  EXPECT_EQ((*result).request.prompt_logprobs, 3u);
+  EXPECT_TRUE((*result).output.score_only);
+}
+
+TEST_F(PrepareTest, DeveloperBecomesSystemForTemplatesThatDoNotKnowIt) {
+  const Json messages = Json::array({{{"role", "developer"}, {"content", "x"}}});
+  const auto result = chat({{"messages", messages}});
+  EXPECT_EQ((*result).prompts[0].ids, test::bytes_of("system: x\nassistant:"));
+}
+
+TEST_F(PrepareTest, AMessageThatTheTemplateDropsCannotBeContinued) {
+  const Json messages = Json::array({{{"role", "assistant"}, {"content", "  "}}});
+  const auto result = chat({{"messages", messages}, {"continue_final_message", true}});
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().param, "continue_final_message");
+}
+
+TEST_F(PrepareTest, WithoutAChatTemplateChatIsRefusedWithTheReason) {
+  auto text = std::make_shared<ModelText>();
+  text->tokenizer = std::make_unique<test::ByteTokenizer>();
+  text->chat_template_problem = "line 3: unexpected '%'";
+  text_ = text;
+  const auto result = chat(Json::object());
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.error().message.find("line 3"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace shoal
