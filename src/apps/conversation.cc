@@ -115,7 +115,7 @@ StatusOr<Answer> Conversation::generate(ApiResult<PreparedRequest> request,
       answer.interrupted = true;
       break;
     }
-    bell->wait(kLookForInterrupt);
+    if (!progress.more) bell->wait(kLookForInterrupt);
   }
   generation.cancel();
   return answer;

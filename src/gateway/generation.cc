@@ -7,6 +7,8 @@
 namespace shoal {
 namespace {
 
+constexpr size_t kPollMax = 64;  // deliveries of one poll(): what they become as text stays small
+
 size_t size_of(const Tokens& tokens) {
   size_t bytes = sizeof(Tokens) + tokens.error.size();
   for (const auto* list : {&tokens.tokens, &tokens.prompt}) {
@@ -79,25 +81,32 @@ void Generation::on_refused(RequestId id, const Status& status, Duration retry_a
 
 void Generation::enqueue(Arrival arrival) {
   std::lock_guard lock(mutex_);  // held for the wake too: after cancel() none may run
-  if (closed_) return;
+  if (closed_ || overflow_) return;
   unread_bytes_ += size_of(arrival.tokens);
-  if (unread_bytes_ > options_.unread_bytes_max && !arrived_.empty()) overflow_ = true;
-  if (overflow_) return;  // poll() reports it; the consumer has been woken for what is already there
+  if (unread_bytes_ > options_.unread_bytes_max && !arrived_.empty()) {
+    overflow_ = true;  // poll() will report it; the nodes need not wait for that
+    for (const auto& [id, index] : index_) loop_.cancel(id);
+    return;
+  }
   arrived_.push_back(std::move(arrival));
   if (arrived_.size() == 1) wake_();
 }
 
 Progress Generation::poll() {
-  std::vector<Arrival> arrived;
+  std::vector<Arrival> taken;
+  Progress progress;
   bool overflow = false;
   {
     std::lock_guard lock(mutex_);
-    arrived.swap(arrived_);
-    unread_bytes_ = 0;
+    while (!arrived_.empty() && taken.size() < kPollMax) {
+      unread_bytes_ -= size_of(arrived_.front().tokens);
+      taken.push_back(std::move(arrived_.front()));
+      arrived_.pop_front();
+    }
+    progress.more = !arrived_.empty();
     overflow = overflow_;
   }
-  Progress progress;
-  for (Arrival& arrival : arrived) {
+  for (Arrival& arrival : taken) {
     if (!progress.done) take(arrival, progress);
   }
   if (overflow && !progress.done) {

@@ -2,6 +2,7 @@
 // thread puts tokens in; one consumer (an HTTP connection, a terminal) takes text out.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,7 @@ struct Progress {
   std::vector<ChoiceUpdate> updates;
   std::optional<ApiError> failure;  // the whole request ends with it; every choice is cancelled
   bool done = false;                // every choice has finished, or `failure` is set
+  bool more = false;                // poll() again before waiting
 };
 
 struct Usage {
@@ -37,7 +39,7 @@ struct Usage {
 
 struct GenerationOptions {
   TimePoint deadline = kForever;
-  size_t unread_bytes_max = 16u << 20;  // tokens kept for a consumer that does not poll; beyond it the request fails
+  size_t unread_bytes_max = 16u << 20;  // tokens kept for a consumer that does not poll; beyond it the request is given up
   Metrics* metrics = nullptr;          // outlives the generation
 };
 
@@ -49,7 +51,8 @@ class Generation : public TokenSink, public std::enable_shared_from_this<Generat
                                                       const GenerationOptions& options, std::function<void()> wake);
   ~Generation() override;
 
-  // Consumer: everything that has arrived since the last call. Choices whose stop string matched are cancelled here.
+  // Consumer: what has arrived since the last call, a bounded piece at a time. Choices whose stop string matched are
+  // cancelled here.
   Progress poll();
   // Consumer: frees the nodes' work; after it `wake` is not called any more, and nothing new arrives. Idempotent.
   void cancel();
@@ -90,7 +93,7 @@ class Generation : public TokenSink, public std::enable_shared_from_this<Generat
   const TimePoint started_;
 
   std::mutex mutex_;
-  std::vector<Arrival> arrived_;  // guarded by mutex_, as are the next three
+  std::deque<Arrival> arrived_;   // guarded by mutex_, as are the next three
   size_t unread_bytes_ = 0;
   bool overflow_ = false;
   bool closed_ = false;

@@ -61,7 +61,9 @@ HttpSession::Task<void> HttpSession::run_answer(PreparedAnswer& answer, TimePoin
   service.metrics().request_started(model);
   auto wake = std::make_shared<Wake>(stream_.get_executor());
   auto notify = [executor = stream_.get_executor(), wake] { asio::post(executor, [wake] { wake->raise(); }); };
-  auto started = service.start(std::move(answer.request), notify, shared_.config.unread_bytes_max);
+  // An answer that is not streamed is collected whole whatever its size; only a stream can be left unread.
+  const size_t unread_bytes_max = answer.stream ? shared_.config.unread_bytes_max : SIZE_MAX;
+  auto started = service.start(std::move(answer.request), notify, unread_bytes_max);
   if (!started.ok()) {
     record.http_status = started.error().http_status;
     co_await send_error(started.error(), false);
@@ -131,14 +133,14 @@ HttpSession::Task<void> HttpSession::answer_whole(PreparedAnswer& answer, Genera
       keep_alive_ = false;
       co_return;
     }
-    const bool done = progress.done;
+    const bool done = progress.done, more = progress.more;
     if (progress.failure) {
       record.http_status = progress.failure->http_status;
       co_return co_await send_error(*progress.failure, false);
     }
     collector.push(std::move(progress));
     if (done) break;
-    co_await sleep(wake, shared_.config.ping_interval);
+    if (!more) co_await sleep(wake, shared_.config.ping_interval);
   }
   HttpReply reply{.body = collector.body(answer.head, generation)};
   const bool sent = co_await send_reply(std::move(reply), false);
@@ -181,7 +183,7 @@ HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Gener
       co_return;
     }
     if (progress.done) break;
-    co_await sleep(wake, shared_.config.ping_interval);
+    if (!progress.more) co_await sleep(wake, shared_.config.ping_interval);
     progress = generation.poll();
     if (progress.updates.empty() && !progress.done && !wake->client_gone) AnswerStream::ping(text);
   }
