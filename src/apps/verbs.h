@@ -20,6 +20,7 @@ RunVerb add_serve(CLI::App& app);
 RunVerb add_run(CLI::App& app);
 RunVerb add_chat(CLI::App& app);
 RunVerb add_list(CLI::App& app);
+RunVerb add_show(CLI::App& app);
 RunVerb add_tokenize(CLI::App& app);
 RunVerb add_render(CLI::App& app);
 RunVerb add_version(CLI::App& app);
