@@ -24,22 +24,19 @@ uint16_t load_u16(const std::byte* p) {
 constexpr size_t line_byte(size_t row, size_t k) { return k / 4 * 64 + row * 4 + k % 4; }
 
 void put_int8(std::byte* lines, size_t row, const int8_t* q) {
-  for (size_t k = 0; k < 32; ++k) lines[line_byte(row, k)] = static_cast<std::byte>(q[k]);
+  for (size_t k = 0; k < 32; k += 4) std::memcpy(lines + line_byte(row, k), q + k, 4);
 }
 
 void put_nibbles(std::byte* lines, size_t row, const int8_t* q, int offset) {
-  for (size_t k = 0; k < 16; ++k) {
-    const int low = (q[k] + offset) & 0xf, high = (q[k + 16] + offset) & 0xf;
-    lines[line_byte(row, k)] = static_cast<std::byte>(low | high << 4);
-  }
+  uint8_t bytes[16];
+  for (size_t k = 0; k < 16; ++k) bytes[k] = static_cast<uint8_t>(((q[k] + offset) & 0xf) | ((q[k + 16] + offset) & 0xf) << 4);
+  for (size_t k = 0; k < 16; k += 4) std::memcpy(lines + line_byte(row, k), bytes + k, 4);
 }
 
 void put_high_bits(std::byte* lines, size_t row, const int8_t* q) {  // bits 4..5 of q + 32
-  for (size_t k = 0; k < 8; ++k) {
-    int bits = 0;
-    for (size_t s = 0; s < 4; ++s) bits |= (((q[k + 8 * s] + 32) >> 4) & 3) << (2 * s);
-    lines[line_byte(row, k)] = static_cast<std::byte>(bits);
-  }
+  uint8_t bytes[8] = {};
+  for (size_t k = 0; k < 32; ++k) bytes[k % 8] = static_cast<uint8_t>(bytes[k % 8] | (((q[k] + 32) >> 4) & 3) << (2 * (k / 8)));
+  for (size_t k = 0; k < 8; k += 4) std::memcpy(lines + line_byte(row, k), bytes + k, 4);
 }
 
 std::byte* block_at(WeightFormat format, std::byte* panel, size_t block) {
@@ -86,6 +83,9 @@ void put_codes(WeightFormat format, std::byte* panel, size_t block, size_t row, 
   }
 }
 
+// Nearest integer, ties to even, of |x| < 2^22: adding 1.5 * 2^23 leaves the FPU no fraction bits.
+float round_even(float x) { return (x + 12582912.0f) - 12582912.0f; }
+
 void quantize_block(WeightFormat format, const float* x, QuantCodes& codes) {
   float extreme = 0;
   for (int i = 0; i < 32; ++i) {
@@ -97,8 +97,8 @@ void quantize_block(WeightFormat format, const float* x, QuantCodes& codes) {
   const float inverse = scale != 0 && std::isfinite(scale) ? 1.0f / scale : 0.0f;
   const float low = eight_bits ? -127.0f : -8.0f, high = eight_bits ? 127.0f : 7.0f;
   for (int i = 0; i < 32; ++i) {
-    const float code = std::nearbyint(x[i] * inverse);
-    codes.q[i] = static_cast<int8_t>(code >= low ? std::min(code, high) : low);  // NaN becomes `low`
+    const float scaled = x[i] * inverse;
+    codes.q[i] = static_cast<int8_t>(round_even(scaled >= low ? std::min(scaled, high) : low));  // NaN becomes `low`
   }
   codes.sub_scale[0] = codes.sub_scale[1] = 1;
   codes.scale[0] = codes.scale[1] = scale;

@@ -145,15 +145,22 @@ void read_legacy(DType type, const uint8_t* p, QuantCodes& codes) {
   }
 }
 
-float read_float(DType type, const std::byte* row, size_t i) {
-  uint16_t half;
-  float value;
+template <typename Stored, typename Convert>
+void convert_row(const std::byte* row, size_t begin, size_t end, float* out, const Convert& convert) {
+  for (size_t i = begin; i < end; ++i) {
+    Stored stored;
+    std::memcpy(&stored, row + sizeof(Stored) * i, sizeof(Stored));
+    *out++ = convert(stored);
+  }
+}
+
+void dequantize_floats(DType type, const std::byte* row, size_t begin, size_t end, float* out) {
   switch (type) {
-    case DType::kF32: std::memcpy(&value, row + 4 * i, 4); return value;
-    case DType::kF16: std::memcpy(&half, row + 2 * i, 2); return f32_from_f16(half);
-    case DType::kBF16: std::memcpy(&half, row + 2 * i, 2); return f32_from_bf16(half);
-    case DType::kF8E4M3: return f32_from_f8e4m3(static_cast<uint8_t>(row[i]));
-    default: return f32_from_f8e5m2(static_cast<uint8_t>(row[i]));
+    case DType::kF32: return convert_row<float>(row, begin, end, out, [](float x) { return x; });
+    case DType::kF16: return convert_row<uint16_t>(row, begin, end, out, f32_from_f16);
+    case DType::kBF16: return convert_row<uint16_t>(row, begin, end, out, f32_from_bf16);
+    case DType::kF8E4M3: return convert_row<uint8_t>(row, begin, end, out, f32_from_f8e4m3);
+    default: return convert_row<uint8_t>(row, begin, end, out, f32_from_f8e5m2);
   }
 }
 
@@ -183,10 +190,7 @@ bool is_weight_type(DType type) {
 
 void dequantize_row(DType type, const std::byte* row, size_t begin, size_t end, float* out) {
   CHECK(is_weight_type(type));
-  if (!is_block_type(type)) {
-    for (size_t i = begin; i < end; ++i) *out++ = read_float(type, row, i);
-    return;
-  }
+  if (!is_block_type(type)) return dequantize_floats(type, row, begin, end, out);
   CHECK(begin % 32 == 0 && end % 32 == 0);
   QuantCodes codes;
   for (size_t block = begin / 32; block < end / 32; ++block) {

@@ -125,6 +125,19 @@ TEST(DeterminismTest, BitsDoNotDependOnTheVectorWidth) {
   });
 }
 
+TEST(DeterminismTest, AMachineWithoutFmaComputesTheSameBits) {
+  const RandomCheckpoint checkpoint(small_config(Architecture::kLlama), DType::kBF16, 7);
+  const auto prompt = random_prompt(4, 20, 211);
+  for (Quantization quantization : {Quantization::kNone, Quantization::kQ8_0}) {
+    const LoadOptions options{.quantization = quantization};
+    hwy::SetSupportedTargetsForTest(HWY_SCALAR | HWY_EMU128);
+    EXPECT_STREQ(best_kernels().name, "scalar");
+    const auto model = open(checkpoint.get(), options, 2);
+    hwy::SetSupportedTargetsForTest(0);
+    EXPECT_TRUE(same_bits(run_alone(*model, prompt, 7), run_alone(*open(checkpoint.get(), options, 2), prompt, 0)));
+  }
+}
+
 TEST(DeterminismTest, BitsDoNotDependOnTheOtherSequencesOfABatch) {
   for_each_model([](const auto& checkpoint, const LoadOptions& options, uint32_t vocab) {
     const auto model = open(checkpoint, options, 2);

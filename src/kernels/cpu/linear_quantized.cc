@@ -23,9 +23,10 @@ template <typename Multiply, typename Block, size_t MR>
 HWY_INLINE void dot_lines(const Block& block, size_t first, size_t last, const QuantBlock* x, size_t stride,
                           I16x (&dots)[MR]) {
   for (size_t m = 0; m < MR; ++m) dots[m] = Multiply::start(x[m * stride], first, last);
-  for (size_t g = first; g < last; ++g) {
-    const typename Multiply::Line line = Multiply::prepare(block.line(g));
-    for (size_t m = 0; m < MR; ++m) Multiply::add(line, x[m * stride], g, dots[m]);
+  for (size_t g = first; g < last; g += Multiply::kGroup) {
+    typename Multiply::Line lines[Multiply::kGroup];
+    for (size_t j = 0; j < Multiply::kGroup; ++j) lines[j] = Multiply::prepare(block.line(g + j));
+    for (size_t m = 0; m < MR; ++m) Multiply::add(lines, x[m * stride], g, dots[m]);
   }
 }
 
@@ -77,22 +78,22 @@ void linear_of(const LinearCall& call, size_t panel_begin, size_t panel_end) {
   }
 }
 
-template <typename Multiply>
+template <typename Target>
 void quantized_linear_any(const LinearCall& call, size_t panel_begin, size_t panel_end) {
   switch (call.weight.format) {
-    case WeightFormat::kQ8_0: return linear_of<Multiply, BlockQ8_0>(call, panel_begin, panel_end);
-    case WeightFormat::kQ4_0: return linear_of<Multiply, BlockQ4_0>(call, panel_begin, panel_end);
-    case WeightFormat::kQ8_M: return linear_of<Multiply, BlockQ8_M>(call, panel_begin, panel_end);
-    case WeightFormat::kQ4_K: return linear_of<Multiply, BlockQ4_K>(call, panel_begin, panel_end);
-    default: return linear_of<Multiply, BlockQ6_K>(call, panel_begin, panel_end);
+    case WeightFormat::kQ8_0: return linear_of<typename Target::template Multiply<BlockQ8_0>, BlockQ8_0>(call, panel_begin, panel_end);
+    case WeightFormat::kQ4_0: return linear_of<typename Target::template Multiply<BlockQ4_0>, BlockQ4_0>(call, panel_begin, panel_end);
+    case WeightFormat::kQ8_M: return linear_of<typename Target::template Multiply<BlockQ8_M>, BlockQ8_M>(call, panel_begin, panel_end);
+    case WeightFormat::kQ4_K: return linear_of<typename Target::template Multiply<BlockQ4_K>, BlockQ4_K>(call, panel_begin, panel_end);
+    default: return linear_of<typename Target::template Multiply<BlockQ6_K>, BlockQ6_K>(call, panel_begin, panel_end);
   }
 }
 
 LinearFunction quantized_linear() {
 #if HWY_TARGET == HWY_AVX3
-  if (hwy::SupportedTargets() & HWY_AVX3_DL) return &quantized_linear_any<VnniMultiply>;
+  if (hwy::SupportedTargets() & HWY_AVX3_DL) return &quantized_linear_any<VnniTarget>;
 #endif
-  return &quantized_linear_any<AnyMultiply>;
+  return &quantized_linear_any<AnyTarget>;
 }
 #endif  // SHOAL_PORTABLE_TARGET
 }  // namespace HWY_NAMESPACE

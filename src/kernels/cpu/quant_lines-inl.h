@@ -6,6 +6,8 @@
 #define SHOAL_KERNELS_CPU_QUANT_LINES_INL_H_
 #endif
 
+#include <type_traits>
+
 #include "kernels/cpu/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -43,10 +45,6 @@ HWY_INLINE Bytes nibble_line(const std::byte* p, size_t g) {
   SHOAL_LANES(i) y.r[i] = mask_bits(g < 4 ? y.r[i] : shift_right<4>(y.r[i]), 0x0f);
   return y;
 }
-HWY_INLINE Bytes subtract(Bytes x, int offset) {
-  SHOAL_LANES(i) x.r[i] = hn::Sub(x.r[i], hn::Set(kDB, static_cast<uint8_t>(offset)));
-  return x;
-}
 HWY_INLINE I16x zero_int() {
   I16x y;
   SHOAL_LANES(i) y.r[i] = hn::Zero(kDI);
@@ -63,8 +61,11 @@ HWY_INLINE F16x load_small(const std::byte* p) {
   return y;
 }
 
-// One block of 32 columns per format (packed.h). line(g): columns 4g..4g+3 as int8; scale and min of a half.
+// One block of 32 columns per format (packed.h). line(g): columns 4g..4g+3, each byte the code plus kOffset; unsigned
+// lines hold 0..63, the others int8. scale and min are those of a half; kHalves: the halves differ; kMins: there are mins.
 struct BlockQ8_0 {
+  static constexpr bool kUnsigned = false;
+  static constexpr int kOffset = 0;
   static constexpr bool kHalves = false, kMins = false;
   const std::byte* p;
   HWY_INLINE BlockQ8_0(const std::byte* panel, size_t b) : p(panel + b * 544) {}
@@ -74,15 +75,19 @@ struct BlockQ8_0 {
 };
 
 struct BlockQ4_0 {
+  static constexpr bool kUnsigned = true;
+  static constexpr int kOffset = 8;
   static constexpr bool kHalves = false, kMins = false;
   const std::byte* p;
   HWY_INLINE BlockQ4_0(const std::byte* panel, size_t b) : p(panel + b * 288) {}
-  HWY_INLINE Bytes line(size_t g) const { return subtract(nibble_line(p, g), 8); }
+  HWY_INLINE Bytes line(size_t g) const { return nibble_line(p, g); }
   HWY_INLINE F16x scale(size_t) const { return load_halves(p + 256); }
   HWY_INLINE F16x min(size_t) const { return zero(); }
 };
 
 struct BlockQ8_M {
+  static constexpr bool kUnsigned = false;
+  static constexpr int kOffset = 0;
   static constexpr bool kHalves = true, kMins = true;
   const std::byte* p;
   HWY_INLINE BlockQ8_M(const std::byte* panel, size_t b) : p(panel + b * 640) {}
@@ -92,6 +97,8 @@ struct BlockQ8_M {
 };
 
 struct BlockQ4_K {
+  static constexpr bool kUnsigned = true;
+  static constexpr int kOffset = 0;
   static constexpr bool kHalves = false, kMins = true;
   const std::byte* super;
   const std::byte* p;
@@ -102,6 +109,8 @@ struct BlockQ4_K {
 };
 
 struct BlockQ6_K {
+  static constexpr bool kUnsigned = true;
+  static constexpr int kOffset = 32;
   static constexpr bool kHalves = true, kMins = false;
   const std::byte* super;
   const std::byte* p;
@@ -114,29 +123,63 @@ struct BlockQ6_K {
       const VB bits = g < 2 ? shift_left<4>(h) : g < 4 ? shift_left<2>(h) : g < 6 ? h : shift_right<2>(h);
       y.r[i] = hn::Or(y.r[i], mask_bits(bits, 0x30));
     }
-    return subtract(y, 32);
+    return y;
   }
   HWY_INLINE F16x scale(size_t half) const { return load_halves(super) * load_small<int8_t>(p + 16 * half); }
   HWY_INLINE F16x min(size_t) const { return zero(); }
 };
 
-// How a target multiplies: prepare() makes a line ready for many activation rows, add() takes it times columns
-// 4g..4g+3 of a row into a dot. Dots are exact integers, so the ways may differ between targets.
+// How a target multiplies, kGroup lines at a time: prepare() makes a line ready for many activation rows; add() takes
+// lines g.. times their columns of one row into a dot, which starts at -kOffset times the sum of the activations. Dots
+// are exact integers, so the ways may differ between targets and formats.
+template <int kOffset>
+HWY_INLINE I16x start_dot(const QuantBlock& x, size_t first, size_t last) {
+  I16x y = zero_int();
+  if (kOffset == 0) return y;
+  const int32_t sum = (first < 4 ? x.sum[0] : 0) + (last > 4 ? x.sum[1] : 0);
+  SHOAL_LANES(i) y.r[i] = hn::Set(kDI, -kOffset * sum);
+  return y;
+}
+
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 
 using D16 = hn::Repartition<int16_t, DF>;
 using V16 = hn::Vec<D16>;
-HWY_INLINE VI multiply_add_pairs(V16 a, V16 b) {
 #if HWY_TARGET == HWY_AVX3
-  return VI{_mm512_madd_epi16(a.raw, b.raw)};
+HWY_INLINE VI add_pairs(V16 a, V16 b) { return VI{_mm512_madd_epi16(a.raw, b.raw)}; }
+HWY_INLINE V16 add_byte_pairs(VB a, VB b) { return V16{_mm512_maddubs_epi16(a.raw, b.raw)}; }
 #else
-  return VI{_mm256_madd_epi16(a.raw, b.raw)};
+HWY_INLINE VI add_pairs(V16 a, V16 b) { return VI{_mm256_madd_epi16(a.raw, b.raw)}; }
+HWY_INLINE V16 add_byte_pairs(VB a, VB b) { return V16{_mm256_maddubs_epi16(a.raw, b.raw)}; }
 #endif
+HWY_INLINE VI broadcast4(const void* p) {
+  int32_t four;
+  std::memcpy(&four, p, 4);
+  return hn::Set(kDI, four);
 }
 
+// Codes up to 63: products of two lines fit 16 bits (4 * 63 * 127 = 32004), so one widening serves both.
+template <int kOffset>
+struct UnsignedMultiply {
+  static constexpr size_t kGroup = 2;
+  using Line = Bytes;
+  static HWY_INLINE Line prepare(const Bytes& line) { return line; }
+  static HWY_INLINE I16x start(const QuantBlock& x, size_t first, size_t last) { return start_dot<kOffset>(x, first, last); }
+  static HWY_INLINE void add(const Line* lines, const QuantBlock& x, size_t g, I16x& dot) {
+    const VB x0 = hn::BitCast(kDB, broadcast4(x.q + 4 * g)), x1 = hn::BitCast(kDB, broadcast4(x.q + 4 * g + 4));
+    const V16 ones = hn::Set(D16(), 1);
+    SHOAL_LANES(i) {
+      const V16 both = hn::Add(add_byte_pairs(lines[0].r[i], x0), add_byte_pairs(lines[1].r[i], x1));
+      dot.r[i] = hn::Add(dot.r[i], add_pairs(both, ones));
+    }
+  }
+};
+
+// Codes of eight bits, widened to sixteen first.
 struct WideMultiply {
+  static constexpr size_t kGroup = 1;
   struct Line {
-    V16 even[kRegs], odd[kRegs];  // columns (0, 2) and (1, 3) of each row, widened
+    V16 even[kRegs], odd[kRegs];  // columns (0, 2) and (1, 3) of each row
   };
   static HWY_INLINE Line prepare(const Bytes& line) {
     Line y;
@@ -148,22 +191,25 @@ struct WideMultiply {
     return y;
   }
   static HWY_INLINE I16x start(const QuantBlock&, size_t, size_t) { return zero_int(); }
-  static HWY_INLINE void add(const Line& line, const QuantBlock& x, size_t g, I16x& dot) {
-    int32_t even, odd;
-    std::memcpy(&even, x.pairs + 4 * g, 4);
-    std::memcpy(&odd, x.pairs + 4 * g + 2, 4);
-    const V16 x_even = hn::BitCast(D16(), hn::Set(kDI, even)), x_odd = hn::BitCast(D16(), hn::Set(kDI, odd));
+  static HWY_INLINE void add(const Line* line, const QuantBlock& x, size_t g, I16x& dot) {
+    const V16 x_even = hn::BitCast(D16(), broadcast4(x.pairs + 4 * g)), x_odd = hn::BitCast(D16(), broadcast4(x.pairs + 4 * g + 2));
     SHOAL_LANES(i) {
-      const VI pairs = hn::Add(multiply_add_pairs(line.even[i], x_even), multiply_add_pairs(line.odd[i], x_odd));
+      const VI pairs = hn::Add(add_pairs(line->even[i], x_even), add_pairs(line->odd[i], x_odd));
       dot.r[i] = hn::Add(dot.r[i], pairs);
     }
   }
 };
-using AnyMultiply = WideMultiply;
+
+struct AnyTarget {
+  template <typename Block>
+  using Multiply = std::conditional_t<Block::kUnsigned, UnsignedMultiply<Block::kOffset>, WideMultiply>;
+};
 
 #else
 
+template <int kOffset>
 struct AnyMultiply {
+  static constexpr size_t kGroup = 1;
   struct Line {
     VI column[4][kRegs];
   };
@@ -178,31 +224,46 @@ struct AnyMultiply {
     }
     return y;
   }
-  static HWY_INLINE I16x start(const QuantBlock&, size_t, size_t) { return zero_int(); }
-  static HWY_INLINE void add(const Line& line, const QuantBlock& x, size_t g, I16x& dot) {
+  static HWY_INLINE I16x start(const QuantBlock& x, size_t first, size_t last) { return start_dot<kOffset>(x, first, last); }
+  static HWY_INLINE void add(const Line* line, const QuantBlock& x, size_t g, I16x& dot) {
     for (size_t j = 0; j < 4; ++j) {
       const VI xj = hn::Set(kDI, x.q[4 * g + j]);
-      SHOAL_LANES(i) dot.r[i] = hn::Add(dot.r[i], hn::Mul(line.column[j][i], xj));
+      SHOAL_LANES(i) dot.r[i] = hn::Add(dot.r[i], hn::Mul(line->column[j][i], xj));
     }
   }
+};
+
+struct AnyTarget {
+  template <typename Block>
+  using Multiply = AnyMultiply<Block::kOffset>;
 };
 
 #endif
 
 #if HWY_TARGET == HWY_AVX3
-// VPDPBUSD takes unsigned times signed: the codes are raised by 128, and the dot starts at -128 times the activations' sum.
+// VPDPBUSD takes unsigned times signed: int8 codes are raised by 128 first.
+template <bool kUnsigned, int kOffset>
 struct VnniMultiply {
+  static constexpr size_t kGroup = 1;
   struct Line {
     __m512i codes;
   };
-  static HWY_INLINE Line prepare(const Bytes& line) { return {_mm512_xor_si512(line.r[0].raw, _mm512_set1_epi8(-128))}; }
+  static HWY_INLINE Line prepare(const Bytes& line) {
+    if (kUnsigned) return {line.r[0].raw};
+    return {_mm512_xor_si512(line.r[0].raw, _mm512_set1_epi8(-128))};
+  }
   static HWY_INLINE I16x start(const QuantBlock& x, size_t first, size_t last) {
-    return {{hn::Set(kDI, -128 * ((first < 4 ? x.sum[0] : 0) + (last > 4 ? x.sum[1] : 0)))}};
+    return start_dot<kUnsigned ? kOffset : 128>(x, first, last);
   }
-  static HWY_INLINE void add(const Line& line, const QuantBlock& x, size_t g, I16x& dot) {
+  static HWY_INLINE void add(const Line* line, const QuantBlock& x, size_t g, I16x& dot) {
     const auto& four = *reinterpret_cast<const int8_t(*)[4]>(x.q + 4 * g);
-    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(dot.r[0].raw) : "v"(line.codes), "m"(four));
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(dot.r[0].raw) : "v"(line->codes), "m"(four));
   }
+};
+
+struct VnniTarget {
+  template <typename Block>
+  using Multiply = VnniMultiply<Block::kUnsigned, Block::kOffset>;
 };
 #endif
 
