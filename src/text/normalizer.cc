@@ -300,4 +300,22 @@ std::unique_ptr<Normalizer> make_replace_normalizer(std::string from, std::strin
   return std::make_unique<ReplaceLiteral>(std::move(from), std::move(to));
 }
 
+std::unique_ptr<Normalizer> make_normalizer_sequence(std::vector<std::unique_ptr<Normalizer>> steps) {
+  return std::make_unique<Sequence>(std::move(steps));
+}
+
+StatusOr<std::unique_ptr<Normalizer>> make_charsmap_normalizer(std::string_view blob) {
+  ASSIGN_OR_RETURN(Charsmap map, Charsmap::parse(blob));
+  return std::make_unique<CharsmapNormalizer>(std::move(map));
+}
+
+StatusOr<std::unique_ptr<Normalizer>> make_space_collapsing_normalizer() {
+  ASSIGN_OR_RETURN(Regex ends, Regex::compile("\\A +| +\\z"));
+  ASSIGN_OR_RETURN(Regex runs, Regex::compile(" {2,}"));
+  std::vector<std::unique_ptr<Normalizer>> steps;
+  steps.push_back(std::make_unique<ReplaceRegex>(std::move(ends), ""));
+  steps.push_back(std::make_unique<ReplaceRegex>(std::move(runs), " "));
+  return make_normalizer_sequence(std::move(steps));
+}
+
 }  // namespace shoal

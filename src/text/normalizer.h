@@ -2,6 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "base/status.h"
@@ -23,5 +26,9 @@ StatusOr<std::unique_ptr<Normalizer>> make_normalizer(const Json& config, int de
 // The normalizers that GGUF vocabularies imply.
 std::unique_ptr<Normalizer> make_prepend_normalizer(std::string prefix);
 std::unique_ptr<Normalizer> make_replace_normalizer(std::string from, std::string to);
+std::unique_ptr<Normalizer> make_normalizer_sequence(std::vector<std::unique_ptr<Normalizer>> steps);
+StatusOr<std::unique_ptr<Normalizer>> make_charsmap_normalizer(std::string_view blob);
+// No space at the ends, one where there were several.
+StatusOr<std::unique_ptr<Normalizer>> make_space_collapsing_normalizer();
 
 }  // namespace shoal

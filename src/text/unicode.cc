@@ -276,6 +276,14 @@ void append_title(std::string& out, char32_t c) {
   append(out, simple_upper(c));
 }
 
+void append_folded(std::string& out, char32_t c) {
+  utf8proc_int32_t folded[16];
+  int boundary = 0;
+  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), folded, std::size(folded), UTF8PROC_CASEFOLD, &boundary);
+  if (count < 1 || count > static_cast<utf8proc_ssize_t>(std::size(folded))) return append(out, c);
+  for (utf8proc_ssize_t i = 0; i < count; ++i) append(out, static_cast<char32_t>(folded[i]));
+}
+
 bool grapheme_break(char32_t before, char32_t after, int32_t* state) {
   return utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(before), static_cast<utf8proc_int32_t>(after), state);
 }

@@ -62,6 +62,7 @@ char32_t simple_upper(char32_t c);
 void append_lower(std::string& out, char32_t c);
 void append_upper(std::string& out, char32_t c);
 void append_title(std::string& out, char32_t c);
+void append_folded(std::string& out, char32_t c);  // full case folding
 
 enum class Form { kNfc, kNfd, kNfkc, kNfkd };
 // Time is n log n in the length whatever the text. REQUIRES: s is well-formed.

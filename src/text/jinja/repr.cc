@@ -126,7 +126,11 @@ void append_repr(MarkedText& out, const Value& v) {
     case Kind::kBool: return append(out, v.as_bool() ? "True" : "False", false);
     case Kind::kInt: return append(out, absl::StrCat(v.as_int()), v.untrusted());
     case Kind::kFloat: return append(out, float_repr(v.as_double()), v.untrusted());
-    case Kind::kString: return append_string_repr(out, v.text());
+    case Kind::kString:
+      if (v.markup()) append(out, "Markup(", false);
+      append_string_repr(out, v.text());
+      if (v.markup()) append(out, ")", false);
+      return;
     case Kind::kList: return append_items(out, v, "[", "]");
     case Kind::kTuple: return append_items(out, v, "(", ")");
     case Kind::kDict: return append_dict(out, v.entries());

@@ -277,7 +277,7 @@ bool is_python_alnum(char32_t c) { return unicode::is_letter(c) || unicode::is_n
 MethodFn find_string_method(std::string_view name) {
   static const StringMap<MethodFn> methods = {
       {"capitalize", capitalize_method},
-      {"casefold", mapped<unicode::append_lower>},
+      {"casefold", mapped<unicode::append_folded>},
       {"center", pad_method<Align::kCenter>},
       {"count", count_method},
       {"endswith", affix<false>},

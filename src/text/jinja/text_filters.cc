@@ -113,8 +113,8 @@ Value wordcount(Interpreter& in, const Value& v, Args&) {
   return Value::integer(count);
 }
 
-// Percent-encoding of all but letters, digits and "_.-~/".
-MarkedText quote(const MarkedText& s, std::string_view safe_chars) {
+// Percent-encoding of all but letters, digits, "_.-~" and `safe_chars`.
+MarkedText quote(const MarkedText& s, std::string_view safe_chars, std::string_view space) {
   Rewriter out(s);
   for (size_t at = 0; at < s.text.size(); ++at) {
     const auto b = static_cast<uint8_t>(s.text[at]);
@@ -123,20 +123,20 @@ MarkedText quote(const MarkedText& s, std::string_view safe_chars) {
     if (keep) {
       out.keep(at, at + 1);
     } else {
-      out.put(absl::StrFormat("%%%02X", b), at, at + 1);
+      out.put(b == ' ' ? std::string(space) : absl::StrFormat("%%%02X", b), at, at + 1);
     }
   }
   return out.take();
 }
 
 Value urlencode(Interpreter& in, const Value& v, Args&) {
-  if (!v.is(Kind::kDict)) return in.make_string(quote(in.text_of(v), "/"));
+  if (!v.is(Kind::kDict)) return in.make_string(quote(in.text_of(v), "/", "%20"));
   MarkedText out;
   for (const auto& entry : v.entries().entries) {
     if (!out.text.empty()) append(out, "&", false);
-    append(out, quote(in.text_of(entry.key), ""));
+    append(out, quote(in.text_of(entry.key), "", "+"));
     append(out, "=", false);
-    append(out, quote(in.text_of(entry.value), ""));
+    append(out, quote(in.text_of(entry.value), "", "+"));
   }
   return in.make_string(std::move(out));
 }
