@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/queue.h"
 #include "base/rng.h"
 #include "nlohmann/json.hpp"
@@ -71,6 +72,11 @@ TEST(Json, WrongTypesAndRangesNameTheKey) {
 
 TEST(Json, InvalidBytesAreReplacedWhenWritten) {
   EXPECT_EQ(dump_json(Json(std::string("a\xff"))), "\"a\xEF\xBF\xBD\"");
+}
+
+TEST(Log, NamesFromFilesCannotSteerATerminal) {
+  EXPECT_EQ(one_line("a\x1b[2Jb\nc"), "a\\x1b[2Jb\\x0ac");
+  EXPECT_EQ(one_line("größe"), "größe");
 }
 
 TEST(Queue, RefusesWhenFullAndDrainsAfterClose) {

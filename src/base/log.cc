@@ -52,11 +52,24 @@ Status configure_log(std::string_view level, bool json) {
 void log(LogLevel level, std::string_view text) {
   if (!logger().should_log(to_spdlog(level))) return;
   if (!json_lines) {
-    logger().log(to_spdlog(level), "{}", text);
+    logger().log(to_spdlog(level), "{}", one_line(text));
     return;
   }
   const nlohmann::json quoted = std::string(text);
   logger().log(to_spdlog(level), "\"msg\":{}", quoted.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+std::string one_line(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      out.push_back(c);
+    } else {
+      absl::StrAppend(&out, "\\x", absl::Hex(byte, absl::kZeroPad2));
+    }
+  }
+  return out;
 }
 
 }  // namespace shoal

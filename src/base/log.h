@@ -15,6 +15,10 @@ Status configure_log(std::string_view level, bool json);
 
 void log(LogLevel level, std::string_view text);
 
+// The text on one line, control characters written as \xNN: names from files may hold anything, and a terminal or a log
+// must not be steered by them.
+std::string one_line(std::string_view text);
+
 template <typename... Args>
 void log_debug(const Args&... args) { log(LogLevel::kDebug, absl::StrCat(args...)); }
 template <typename... Args>
