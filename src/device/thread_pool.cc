@@ -8,7 +8,7 @@
 namespace shoal {
 namespace {
 
-constexpr int kSpins = 20000;  // some 20-50 us: longer than the gaps inside a step, shorter than those between steps
+constexpr int kSpins = 2000;  // some 40-100 us: longer than the gaps inside a step, shorter than those between steps
 
 constexpr uint32_t kOpen = 1u << 31;
 

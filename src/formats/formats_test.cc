@@ -149,6 +149,16 @@ TEST(HfConfigTest, BothPublishedFormsMeanTheSame) {
   }
 }
 
+TEST(HfConfigTest, YarnReachesItsFactorTimesTheTrainedLength) {
+  Json json = llama_config();
+  json["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 512}};
+  EXPECT_EQ(parse_hf_config(json)->context_length, 2048u);
+  json["max_position_embeddings"] = 2048;
+  EXPECT_EQ(parse_hf_config(json)->context_length, 2048u);
+  json["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 4.0}, {"original_max_position_embeddings", 512}};
+  EXPECT_EQ(parse_hf_config(json)->context_length, 2048u);
+}
+
 TEST(HfConfigTest, MissingFieldsAreNamed) {
   for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"}) {
     Json json = llama_config();

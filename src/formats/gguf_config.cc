@@ -73,6 +73,8 @@ Status parse_sizes(const Fields& fields, const GgufTensorNames& names, ModelConf
   ASSIGN_OR_RETURN(c.norm_eps, fields.number("attention.layer_norm_rms_epsilon", 1e-6));
   c.tied_embeddings = !names.output;
   c.qkv_bias = names.qkv_bias;
+  c.output_bias = names.output_bias;
+  c.mlp_bias = names.mlp_bias;
   return OkStatus();
 }
 

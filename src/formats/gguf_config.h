@@ -31,7 +31,8 @@ StatusOr<GgufTokenizer> read_gguf_tokenizer(const GgufMetadata& metadata);
 
 // `has_tensor` tells which optional tensors there are (names as stored).
 struct GgufTensorNames {
-  bool output = false, rope_freqs = false, qkv_bias = false, rope_factors = false;
+  bool output = false, rope_freqs = false, rope_factors = false;
+  bool qkv_bias = false, output_bias = false, mlp_bias = false;
   uint64_t vocab_rows = 0;  // of token_embd
 };
 // Long and short factors of longrope are tensors; the caller fills them in.

@@ -50,6 +50,8 @@ GgufTensorNames tensor_names(const std::vector<Part>& parts) {
       names.rope_freqs |= tensor.name == "rope_freqs.weight";
       names.rope_factors |= tensor.name == "rope_factors_long.weight";
       names.qkv_bias |= tensor.name == "blk.0.attn_q.bias";
+      names.output_bias |= tensor.name == "blk.0.attn_output.bias";
+      names.mlp_bias |= tensor.name == "blk.0.ffn_down.bias";
       if (tensor.name == "token_embd.weight" && tensor.view.shape.rank() == 2) names.vocab_rows = tensor.view.shape[0];
     }
   }

@@ -64,13 +64,15 @@ StatusOr<RopeConfig> parse_rope(const Json& json, const Json& top, const ModelCo
   return rope;
 }
 
-// max_position_embeddings is the trained length for linear and dynamic scaling, and already the scaled one for the others.
+// max_position_embeddings is the trained length for linear and dynamic scaling. For YaRN publishers write either the
+// trained or the scaled one; the trained one is named apart, so the longer reading is right. The others state the scaled one.
 void lengthen_context(ModelConfig& config) {
   const RopeConfig& rope = config.rope;
-  const bool lengthens = rope.scaling == RopeScaling::kLinear || rope.scaling == RopeScaling::kDynamic;
-  if (!lengthens || config.architecture == Architecture::kGemma3 || !(rope.factor > 1)) return;
-  const double longer = std::floor(config.context_length * rope.factor);
-  config.context_length = static_cast<uint32_t>(std::min<double>(longer, kContextMax));
+  if (config.architecture == Architecture::kGemma3 || !(rope.factor > 1)) return;
+  double longer = config.context_length;
+  if (rope.scaling == RopeScaling::kLinear || rope.scaling == RopeScaling::kDynamic) longer *= rope.factor;
+  if (rope.scaling == RopeScaling::kYarn) longer = std::max(longer, rope.original_context * rope.factor);
+  config.context_length = static_cast<uint32_t>(std::min<double>(std::floor(longer), kContextMax));
 }
 
 const Json* object_at(const Json& json, const char* key) {
