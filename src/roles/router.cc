@@ -84,8 +84,7 @@ Router::Entry Router::take(RequestId id) {
   Entry entry = std::move(found->second);
   journal_.erase(found);
   if (--live_on_node_[entry.node] == 0) live_on_node_.erase(entry.node);
-  const auto [begin, end] = deadlines_.equal_range(entry.deadline);
-  deadlines_.erase(std::find_if(begin, end, [&](const auto& d) { return d.second == id; }));
+  deadlines_.erase({entry.deadline, id});
   return entry;
 }
 

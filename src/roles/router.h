@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -58,7 +59,7 @@ class Router {
   std::map<NodeId, NodeStatus> status_;
   std::map<NodeId, uint32_t> live_on_node_;
   std::unordered_map<RequestId, Entry> journal_;
-  std::multimap<TimePoint, RequestId> deadlines_;
+  std::set<std::pair<TimePoint, RequestId>> deadlines_;
   bool draining_ = false;
 };
 
