@@ -4,6 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "apps/conversation.h"
+#include "apps/signals.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "nlohmann/json.hpp"
@@ -62,6 +63,7 @@ void exchange(Conversation& conversation, const std::string& question, Json& mes
 }
 
 int chat(const TalkFlags& flags) {
+  block_stop_signals();
   const auto started = Conversation::start(flags);
   if (!started.ok()) return fail(std::string(started.status().message()));
   Conversation& conversation = **started;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "apps/gguf_text.h"
 #include "base/json.h"
 #include "nlohmann/json.hpp"
 
@@ -11,6 +12,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr size_t kConfigBytesMax = 64u << 20;
 constexpr size_t kTemplateBytesMax = 4u << 20;
+
+bool is_gguf(const std::string& path) { return fs::path(path).extension() == ".gguf"; }
 
 // tokenizer_config.json, or an empty object if there is none.
 StatusOr<Json> tokenizer_config(const std::string& folder) {
@@ -63,11 +66,23 @@ void attach_template(const StatusOr<std::string>& source, ModelText& text) {
   }
 }
 
+// bos_token and its like, by the names that templates use.
+StatusOr<std::map<std::string, std::string>> template_variables(const std::string& path) {
+  if (is_gguf(path)) return load_gguf_template_variables(path);
+  ASSIGN_OR_RETURN(const Json config, tokenizer_config(path));
+  std::map<std::string, std::string> variables;
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) add_token_variable(config, name, variables);
+  return variables;
+}
+
 }  // namespace
 
-StatusOr<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path) { return load_hf_tokenizer(path); }
+StatusOr<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path) {
+  return is_gguf(path) ? load_gguf_tokenizer(path) : load_hf_tokenizer(path);
+}
 
 StatusOr<std::string> load_chat_template_source(const std::string& path) {
+  if (is_gguf(path)) return load_gguf_template_source(path);
   const std::string own_file = (fs::path(path) / "chat_template.jinja").string();
   if (fs::exists(own_file)) return read_file(own_file, kTemplateBytesMax);
   ASSIGN_OR_RETURN(const Json config, tokenizer_config(path));
@@ -77,10 +92,7 @@ StatusOr<std::string> load_chat_template_source(const std::string& path) {
 StatusOr<std::shared_ptr<const ModelText>> load_model_text(const std::string& path) {
   auto text = std::make_shared<ModelText>();
   ASSIGN_OR_RETURN(text->tokenizer, load_tokenizer(path));
-  ASSIGN_OR_RETURN(const Json config, tokenizer_config(path));
-  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
-    add_token_variable(config, name, text->template_variables);
-  }
+  ASSIGN_OR_RETURN(text->template_variables, template_variables(path));
   if (const auto eos = text->template_variables.find("eos_token"); eos != text->template_variables.end()) {
     text->eos_id = text->tokenizer->token_id(eos->second);
   }

@@ -4,6 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "apps/conversation.h"
+#include "apps/signals.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "nlohmann/json.hpp"
@@ -35,6 +36,7 @@ int run(const TalkFlags& flags, std::string prompt) {
     fail("the prompt is empty");
     return kExitUsage;
   }
+  block_stop_signals();
   const auto conversation = Conversation::start(flags);
   if (!conversation.ok()) return fail(std::string(conversation.status().message()));
   catch_interrupts();

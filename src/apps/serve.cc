@@ -56,8 +56,8 @@ void announce(const HttpServer& server, const ServeFlags& flags, const std::vect
   std::fflush(stdout);
 }
 
-bool finished(const LocalCluster& cluster, const HttpServer& server) {
-  return const_cast<LocalCluster&>(cluster).router().live_requests() == 0 && server.active_requests() == 0;
+bool finished(LocalCluster& cluster, const HttpServer& server) {
+  return cluster.router().live_requests() == 0 && server.active_requests() == 0;
 }
 
 // First signal: not ready, nothing new, running requests get their time. Second signal, or time up: error events, end.
@@ -115,7 +115,7 @@ RunVerb add_serve(CLI::App& app) {
 }
 
 int fail(const std::string& what) {
-  std::fprintf(stderr, "error: %s\n", what.c_str());
+  std::fprintf(stderr, "error: %s\n", one_line(what).c_str());
   return kExitFailed;
 }
 

@@ -34,6 +34,11 @@ void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = on_interrupt;  // without SA_RESTART: a waiting read() returns
   sigaction(SIGINT, &action, nullptr);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 bool interrupted() { return interrupt_seen != 0; }

@@ -16,7 +16,8 @@ std::string emphasised(std::string_view text);
 // Writes and flushes; false once nobody reads any more.
 bool show_text(std::string_view text);
 
-// From now on Ctrl-C only sets a flag.
+// From now on Ctrl-C only sets a flag. REQUIRES: block_stop_signals() before the first thread was started, so that the
+// signal reaches this one.
 void catch_interrupts();
 bool interrupted();         // has Ctrl-C been pressed since the last clear_interrupt()?
 void clear_interrupt();

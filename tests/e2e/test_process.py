@@ -25,7 +25,7 @@ def test_drain_lets_running_answers_finish_and_exits_with_0(own_server):
     threads = [threading.Thread(target=lambda: answers.append(http(server.url + '/v1/completions', LONG)[2])) for _ in range(4)]
     for thread in threads:
         thread.start()
-    assert wait_until(lambda: server.metric('vllm:num_requests_running') >= 1)
+    assert wait_until(lambda: server.metric('shoal_routed_requests') == 4)
     server.process.send_signal(signal.SIGTERM)
     assert wait_until(lambda: server.process.poll() is not None or http(server.url + '/readyz')[0] == 503, 2)
     for thread in threads:

@@ -1,0 +1,56 @@
+#include "apps/gguf_text.h"
+
+#include "formats/gguf_file.h"
+#include "text/gguf_vocab.h"
+
+namespace shoal {
+namespace {
+
+// The file's own field names to those of the text layer; the token lists move.
+GgufVocab vocab_of(GgufTokenizer&& file) {
+  GgufVocab vocab;
+  vocab.model = std::move(file.model);
+  vocab.pre = std::move(file.pre);
+  vocab.tokens = std::move(file.tokens);
+  vocab.scores = std::move(file.scores);
+  vocab.token_types = std::move(file.token_types);
+  vocab.merges = std::move(file.merges);
+  vocab.bos_token_id = file.bos;
+  vocab.eos_token_id = file.eos;
+  vocab.unknown_token_id = file.unknown;
+  vocab.add_bos_token = file.add_bos;
+  vocab.add_eos_token = file.add_eos;
+  vocab.add_space_prefix = file.add_space_prefix;
+  return vocab;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Tokenizer>> load_gguf_tokenizer(const std::string& path) {
+  ASSIGN_OR_RETURN(GgufTokenizer file, open_gguf_tokenizer(path));
+  if (file.tokens.empty()) return not_found(path, ": has no tokenizer.ggml.tokens, so its text cannot be read");
+  auto tokenizer = make_gguf_tokenizer(vocab_of(std::move(file)));
+  if (!tokenizer.ok()) return annotate(tokenizer.status(), path);
+  return tokenizer;
+}
+
+StatusOr<std::string> load_gguf_template_source(const std::string& path) {
+  ASSIGN_OR_RETURN(const GgufTokenizer file, open_gguf_tokenizer(path));
+  if (file.chat_template.empty()) return not_found(path, ": the model has no chat template");
+  return file.chat_template;
+}
+
+StatusOr<std::map<std::string, std::string>> load_gguf_template_variables(const std::string& path) {
+  ASSIGN_OR_RETURN(const GgufTokenizer file, open_gguf_tokenizer(path));
+  std::map<std::string, std::string> variables;
+  const auto add = [&](const char* name, std::optional<TokenId> id) {
+    if (id && *id >= 0 && static_cast<size_t>(*id) < file.tokens.size()) variables[name] = file.tokens[static_cast<size_t>(*id)];
+  };
+  add("bos_token", file.bos);
+  add("eos_token", file.eos);
+  add("unk_token", file.unknown);
+  add("pad_token", file.padding);
+  return variables;
+}
+
+}  // namespace shoal
