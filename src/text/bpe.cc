@@ -1,14 +1,15 @@
 #include "text/bpe.h"
 
 #include <algorithm>
-#include <queue>
 
+#include "text/merge_queue.h"
 #include "text/unicode.h"
 
 namespace shoal {
 namespace {
 
-constexpr size_t kShortSymbolsMax = 40;  // up to here scanning for the lowest rank beats a heap
+constexpr size_t kShortSymbolsMax = 40;   // up to here scanning for the lowest rank beats a heap
+constexpr size_t kHeapSymbolsMax = 4096;  // up to here a heap stays in the cache
 
 uint64_t pair_key(TokenId left, TokenId right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -138,8 +139,10 @@ void Bpe::encode_uncached(std::string_view word, std::vector<TokenId>& out) cons
   to_symbols(word, ids);
   if (ids.size() <= kShortSymbolsMax) {
     merge_short(ids);
+  } else if (ids.size() <= kHeapSymbolsMax) {
+    merge_queued<MergeHeap>(ids);
   } else {
-    merge_long(ids);
+    merge_queued<MergeBuckets>(ids);
   }
   emit(ids, out);
 }
@@ -204,32 +207,25 @@ void Bpe::merge_short(std::vector<TokenId>& ids) const {
   }
 }
 
-// The same outcome in n log n: a heap of candidate pairs over a linked list of symbols. A candidate is stale when its
+// The same outcome in n log n: a queue of candidate pairs over a linked list of symbols. A candidate is stale when its
 // left symbol was merged away or its pair has changed since.
-void Bpe::merge_long(std::vector<TokenId>& ids) const {
-  struct Candidate {
-    uint32_t rank, at;
-    TokenId result;
-    bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
-  };
+template <typename Queue>
+void Bpe::merge_queued(std::vector<TokenId>& ids) const {
   constexpr uint32_t kEnd = UINT32_MAX;
   const auto count = static_cast<uint32_t>(ids.size());
   std::vector<uint32_t> next(count), previous(count);
-  std::vector<Candidate> first;
-  for (uint32_t i = 0; i < count; ++i) {
-    next[i] = i + 1 < count ? i + 1 : kEnd;
-    previous[i] = i > 0 ? i - 1 : kEnd;
-    if (i + 1 == count) continue;
-    if (const MergeTo* merge = find_merge(ids[i], ids[i + 1])) first.push_back({merge->rank, i, merge->result});
-  }
-  std::priority_queue<Candidate> candidates(std::less<Candidate>(), std::move(first));
+  Queue candidates;
   const auto consider = [&](uint32_t left) {
     const MergeTo* merge = find_merge(ids[left], ids[next[left]]);
     if (merge != nullptr) candidates.push({merge->rank, left, merge->result});
   };
+  for (uint32_t i = 0; i < count; ++i) {
+    next[i] = i + 1 < count ? i + 1 : kEnd;
+    previous[i] = i > 0 ? i - 1 : kEnd;
+    if (i + 1 < count) consider(i);
+  }
   while (!candidates.empty()) {
-    const Candidate top = candidates.top();
-    candidates.pop();
+    const MergeCandidate top = candidates.pop();
     if (ids[top.at] == kNone || next[top.at] == kEnd) continue;
     const uint32_t right = next[top.at];
     const MergeTo* merge = find_merge(ids[top.at], ids[right]);

@@ -62,7 +62,8 @@ class Bpe : public TokenModel {
   void to_symbols(std::string_view word, std::vector<TokenId>& ids) const;
   bool fall_back(std::string_view symbol, std::vector<TokenId>& ids) const;
   void merge_short(std::vector<TokenId>& ids) const;
-  void merge_long(std::vector<TokenId>& ids) const;
+  template <typename Queue>
+  void merge_queued(std::vector<TokenId>& ids) const;
   void emit(const std::vector<TokenId>& ids, std::vector<TokenId>& out) const;
 
   const BpeConfig config_;

@@ -36,9 +36,9 @@ class ChatTemplate {
   virtual ~ChatTemplate() = default;
 
   // `variables`: messages, tools, add_generation_prompt, bos_token ... Text that comes from `messages`, `tools` or
-  // `documents` gives untrusted parts, the template's own text and other variables trusted ones. (The role of a message counts as the
-  // template's own if it is one of the usual words: templates build control tokens around it.) InvalidArgument with
-  // the template's own words for raise_exception(), ResourceExhausted when a budget is spent.
+  // `documents` gives untrusted parts, the template's own text and other variables trusted ones. (The role of a message
+  // counts as the template's own if it is one of the usual words: templates build control tokens around it.)
+  // InvalidArgument with the template's own words for raise_exception(), ResourceExhausted when a budget is spent.
   virtual StatusOr<std::vector<TextPart>> render(const Json& variables, const RenderOptions& options) const = 0;
   // The same with the keys of objects in the client's order, which is what tojson and loops over mappings print (Json
   // sorts them, and a model was trained on tools as their authors write them). Prefer this one.

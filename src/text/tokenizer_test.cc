@@ -189,11 +189,23 @@ TEST(TokenizerTest, LongLinesWithoutSpacesTakeLinearTime) {
 // The chopping of long pieces, the heap and the scan are three ways to one outcome.
 TEST(TokenizerTest, LongPiecesMergeAsShortOnesDo) {
   const auto t = load(small_bpe());
-  for (int n : {10, 39, 40, 41, 47, 48, 49, 100}) {
+  for (int n : {10, 39, 40, 41, 47, 48, 49, 100, 1023, 1024, 1025, 5000}) {
     std::string text;
     Ids want;
     for (int i = 0; i < n; ++i) text += "abcb", want.insert(want.end(), {14, 1});
     EXPECT_EQ(t->encode(text, kBare), want) << n;
+  }
+}
+
+// Nothing can be chopped where every pair may merge, so these pieces go through the queues whole.
+TEST(TokenizerTest, RunsOfOneCharacterMergeFromTheLeft) {
+  const Json file = Json::parse(R"({"model": {"type": "BPE", "vocab": {"a": 0, "aa": 1, "aaaa": 2}, "merges": ["a a", "aa aa"]}})");
+  const auto t = load(file);
+  for (size_t n : {1, 2, 3, 7, 41, 50, 1000, 4097, 10001}) {
+    Ids want(n / 4, 2);
+    if (n % 4 >= 2) want.push_back(1);
+    if (n % 2 == 1) want.push_back(0);
+    EXPECT_EQ(t->encode(std::string(n, 'a'), kBare), want) << n;
   }
 }
 
