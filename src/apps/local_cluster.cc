@@ -4,6 +4,7 @@
 
 #include "apps/model_text.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace shoal {
 namespace {
@@ -12,6 +13,26 @@ constexpr NodeId kGatewayId{1};
 constexpr NodeId kNodeId{2};
 constexpr size_t kRouterQueueMax = 8192;
 constexpr size_t kTextsMax = 32;  // tokenizers kept; a large one takes some 50 MB
+
+// The models that fit the device, with the context that fits it; the others are reported. An error if none is left.
+StatusOr<std::vector<ModelEntry>> admitted(const NodePlan& plan, const std::vector<FoundModel>& models) {
+  std::vector<ModelEntry> entries;
+  Status first_refusal;
+  for (const FoundModel& model : models) {
+    if (const auto refused = plan.refused.find(model.entry.id); refused != plan.refused.end()) {
+      const Status why = annotate(refused->second, absl::StrCat("'", model.entry.name, "' is not served"));
+      log_error(why.message());
+      if (first_refusal.ok()) first_refusal = why;
+      continue;
+    }
+    entries.push_back(model.entry);
+    for (const NodeModel& facts : plan.node.models) {
+      if (facts.model == model.entry.id) entries.back().max_model_len = facts.max_model_len;
+    }
+  }
+  if (entries.empty() && !first_refusal.ok()) return first_refusal;
+  return entries;
+}
 
 }  // namespace
 
@@ -22,17 +43,17 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
                              .threads = flags.threads, .sequences_max = flags.max_num_seqs,
                              .waiting_max = flags.max_num_queued_reqs, .tokens_per_step = flags.max_num_batched_tokens,
                              .prefix_cache = !flags.no_prefix_cache};
-  std::vector<ServedModel> served;
-  std::vector<ModelEntry> entries;
+  std::vector<ServedModel> wanted;
   std::vector<std::string> paths;
-  Member member{.id = kNodeId, .role = Role::kNode};
-  for (FoundModel& model : models) {
-    served.push_back({.id = model.entry.id, .name = model.entry.name, .path = model.path, .load = load,
+  for (const FoundModel& model : models) {
+    wanted.push_back({.id = model.entry.id, .name = model.entry.name, .path = model.path, .load = load,
                       .max_model_len = flags.max_model_len});
-    member.models.push_back(model.entry.id);
-    paths.push_back(std::move(model.path));
-    entries.push_back(std::move(model.entry));
+    paths.push_back(model.path);
   }
+  ASSIGN_OR_RETURN(NodePlan plan, plan_node(node_config, wanted));
+  ASSIGN_OR_RETURN(std::vector<ModelEntry> entries, admitted(plan, models));
+  Member member{.id = kNodeId, .role = Role::kNode};
+  for (const ModelEntry& entry : entries) member.models.push_back(entry.id);
 
   std::unique_ptr<LocalCluster> cluster(new LocalCluster());
   LocalCluster* self = cluster.get();
@@ -42,7 +63,7 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
   cluster->router_ = std::make_unique<RouterLoop>(
       RouterConfig{.self = kGatewayId}, kRouterQueueMax,
       [self](Transport::OnMessage on_message) { return self->network_.connect(kGatewayId, std::move(on_message)); });
-  ASSIGN_OR_RETURN(cluster->node_, NodeHost::start(node_config, std::move(served), cluster->network_));
+  ASSIGN_OR_RETURN(cluster->node_, NodeHost::start(std::move(plan), cluster->network_));
   RETURN_IF_ERROR(cluster->membership_.join(std::move(member)).status());
   cluster->membership_.watch([self](const ClusterState& state) { self->router_->set_cluster(state); });
   return cluster;

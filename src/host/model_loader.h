@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "device/device.h"
 #include "device/thread_pool.h"
-#include "host/node_host.h"
+#include "host/node_plan.h"
 #include "models/model.h"
 
 namespace shoal {

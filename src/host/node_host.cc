@@ -15,7 +15,6 @@
 #include "base/queue.h"
 #include "device/device.h"
 #include "device/thread_pool.h"
-#include "formats/checkpoint.h"
 #include "host/model_loader.h"
 #include "roles/node.h"
 #include "runner/kv_store.h"
@@ -36,11 +35,6 @@ struct StepJob {
   Model* model;
   uint32_t vocab_size;
   ResolvedStep step;
-};
-
-struct Budget {
-  uint64_t workspace_bytes = 0;
-  uint32_t pages = 0;
 };
 
 class NodeHostImpl : public NodeHost {
@@ -220,86 +214,13 @@ class NodeHostImpl : public NodeHost {
   std::thread loop_thread_;
 };
 
-// The workspace is made once, for the largest step of any model; the rest of the budget is pages.
-StatusOr<Budget> split_budget(const NodeHostConfig& config, const std::vector<std::unique_ptr<ModelPlan>>& plans) {
-  uint64_t budget = config.device_memory_bytes;
-  if (budget == 0) budget = available_memory_bytes() / 10 * 8;
-  Budget result;
-  for (const auto& plan : plans) {
-    if (plan == nullptr) continue;
-    const uint64_t logits = uint64_t{config.sequences_max} * plan->vocab_size() * sizeof(float);
-    result.workspace_bytes = std::max(result.workspace_bytes, plan->workspace_bytes(config.tokens_per_step, config.sequences_max) + logits);
-  }
-  if (budget < result.workspace_bytes + kPageBytes) {
-    return resource_exhausted("device memory of ", format_bytes(budget), " is less than the workspace of one step (",
-                              format_bytes(result.workspace_bytes), "); raise --device-memory or lower --max-num-batched-tokens");
-  }
-  result.pages = static_cast<uint32_t>(std::min<uint64_t>((budget - result.workspace_bytes) / kPageBytes, UINT32_MAX / 2));
-  return result;
-}
-
-StatusOr<NodeModel> node_model(const ServedModel& served, const ModelPlan& plan, uint32_t pages) {
-  NodeModel model;
-  model.model = served.id;
-  model.name = served.name;
-  model.weight_bytes = plan.weight_bytes();
-  model.kv_block_bytes = plan.kv_block_bytes();
-  model.vocab_size = plan.vocab_size();
-  model.kv_salt_above = plan.kv_salt_above();
-  const uint32_t wanted = served.max_model_len == 0 ? plan.context_length() : std::min(served.max_model_len, plan.context_length());
-  model.max_model_len = fitting_model_len(model, pages, wanted);
-  if (model.max_model_len < std::min<uint32_t>(wanted, 256)) {
-    return resource_exhausted("its weights of ", format_bytes(model.weight_bytes), " and KV for ", std::min<uint32_t>(wanted, 256),
-                              " tokens do not fit the device memory of ", format_bytes(pages * kPageBytes), "; raise --device-memory");
-  }
-  if (model.max_model_len < wanted) {
-    log_warning("'", served.name, "': the context is limited to ", model.max_model_len, " of ", wanted,
-                " tokens, because KV for more does not fit the device memory");
-  }
-  return model;
-}
-
 }  // namespace
 
-StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(const NodeHostConfig& config, std::vector<ServedModel> models,
-                                                    LoopbackNetwork& network) {
-  std::vector<std::unique_ptr<ModelPlan>> plans;
-  for (const ServedModel& served : models) {
-    const auto plan = [&]() -> StatusOr<std::unique_ptr<ModelPlan>> {
-      ASSIGN_OR_RETURN(const std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(served.path));
-      return plan_model(checkpoint, served.load);
-    };
-    StatusOr<std::unique_ptr<ModelPlan>> made = plan();
-    if (!made.ok()) log_error("'", served.name, "' is not served: ", made.status().message());
-    plans.push_back(made.ok() ? *std::move(made) : nullptr);
-  }
-  ASSIGN_OR_RETURN(const Budget budget, split_budget(config, plans));
-
-  NodeConfig node;
-  node.self = config.self;
-  node.pages = budget.pages;
-  node.gateways = config.gateways;
-  node.limits.tokens_per_step = config.tokens_per_step;
-  node.limits.sequences_max = config.sequences_max;
-  node.limits.logit_rows_max = config.sequences_max;
-  node.waiting_max = config.waiting_max;
-  node.prefix_cache = config.prefix_cache;
-  std::map<ModelId, ServedModel> served;
-  for (size_t i = 0; i < models.size(); ++i) {
-    if (plans[i] == nullptr) continue;
-    StatusOr<NodeModel> facts = node_model(models[i], *plans[i], budget.pages);
-    if (!facts.ok()) {
-      log_error("'", models[i].name, "' is not served: ", facts.status().message());
-      continue;
-    }
-    node.models.push_back(*std::move(facts));
-    served.emplace(models[i].id, models[i]);
-  }
-  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_cpu_device(budget.pages));
-  const int threads = config.threads == 0 ? static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))
-                                          : static_cast<int>(config.threads);
-  ASSIGN_OR_RETURN(Buffer workspace, Buffer::allocate(budget.workspace_bytes));
-  return std::make_unique<NodeHostImpl>(node, std::move(served), std::move(device), std::move(workspace), threads, network);
+StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwork& network) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_cpu_device(plan.node.pages));
+  ASSIGN_OR_RETURN(Buffer workspace, Buffer::allocate(plan.workspace_bytes));
+  return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(workspace),
+                                        plan.threads, network);
 }
 
 }  // namespace shoal

@@ -87,6 +87,13 @@ class Client {
   std::unique_ptr<Transport> transport_;
 };
 
+StatusOr<std::unique_ptr<NodeHost>> start(const NodeHostConfig& config, const std::vector<ServedModel>& models,
+                                          LoopbackNetwork& network) {
+  ASSIGN_OR_RETURN(NodePlan plan, plan_node(config, models));
+  for (const auto& [id, why] : plan.refused) return why;
+  return NodeHost::start(std::move(plan), network);
+}
+
 NodeHostConfig small_config(uint64_t memory = 256 * kMiB) {
   NodeHostConfig config;
   config.self = kNode;
@@ -117,7 +124,7 @@ TEST(NodeHost, TheBundledModelsAnswerAsTheReferenceDoes) {
   const std::vector<std::string> names = {"tiny-llama", "tiny-qwen3"};
   std::vector<ServedModel> models;
   for (uint32_t i = 0; i < names.size(); ++i) models.push_back({ModelId(i), names[i], model_path(names[i]), {}, 0});
-  const auto host = NodeHost::start(small_config(), models, network);
+  const auto host = start(small_config(), models, network);
   ASSERT_TRUE(host.ok()) << host.status();
   for (uint32_t i = 0; i < names.size(); ++i) {
     const auto text = read_file(model_path(names[i]) + "/reference_answers.json", 16 << 20);
@@ -151,7 +158,7 @@ TEST(NodeHost, AnAnswerIsTheSameAloneInACrowdAndUnderMemoryPressure) {
       config.tokens_per_step = 48;
       config.prefix_cache = false;
     }
-    const auto host = NodeHost::start(config, {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 512}}, network);
+    const auto host = start(config, {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 512}}, network);
     ASSERT_TRUE(host.ok()) << host.status();
     std::vector<RequestId> ids;
     for (uint32_t i = 0; i < 24; ++i) {
@@ -183,7 +190,7 @@ TEST(NodeHost, AnAnswerIsTheSameAloneInACrowdAndUnderMemoryPressure) {
 TEST(NodeHost, APrefixHitChangesNothingButTheWork) {
   LoopbackNetwork network;
   Client client(network);
-  const auto host = NodeHost::start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
+  const auto host = start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
   ASSERT_TRUE(host.ok()) << host.status();
   Request request = greedy(ModelId(0), long_prompt(5, 200));
   request.sampling.logprobs = 3;
@@ -198,7 +205,7 @@ TEST(NodeHost, APrefixHitChangesNothingButTheWork) {
 TEST(NodeHost, AReplayedRequestContinuesWithTheSameTokens) {
   LoopbackNetwork network;
   Client client(network);
-  const auto host = NodeHost::start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
+  const auto host = start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
   ASSERT_TRUE(host.ok()) << host.status();
   Request request = greedy(ModelId(0), long_prompt(9, 40), 40);
   request.sampling.temperature = 1.0f;
@@ -226,7 +233,7 @@ TEST(NodeHost, AReplayedRequestContinuesWithTheSameTokens) {
       ended = tokens->finish.has_value();
       done.notify_all();
     });
-    const auto second = NodeHost::start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, other);
+    const auto second = start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, other);
     ASSERT_TRUE(second.ok());
     replay.id = RequestId(1);
     ASSERT_TRUE(transport->send(kNode, encode(Submit{replay})).ok());
@@ -241,7 +248,7 @@ TEST(NodeHost, ScoringAPromptGivesALogprobOfEveryTokenButTheFirst) {
   Client client(network);
   NodeHostConfig config = small_config();
   config.tokens_per_step = 32;
-  const auto host = NodeHost::start(config, {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
+  const auto host = start(config, {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
   ASSERT_TRUE(host.ok()) << host.status();
   Request request = greedy(ModelId(0), long_prompt(3, 100), 1);
   request.prompt_logprobs = 2;
@@ -262,7 +269,7 @@ TEST(NodeHost, ModelsThatDoNotFitTogetherTakeTurnsAndAllAnswer) {
   config.tokens_per_step = 64;
   std::vector<ServedModel> models;
   for (uint32_t i = 0; i < 4; ++i) models.push_back({ModelId(i), "m" + std::to_string(i), model_path(i % 2 ? "tiny-qwen3" : "tiny-llama"), {}, 256});
-  const auto host = NodeHost::start(config, models, network);
+  const auto host = start(config, models, network);
   ASSERT_TRUE(host.ok()) << host.status();
   std::map<uint32_t, std::vector<std::vector<TokenId>>> answers;
   for (uint32_t round = 0; round < 3; ++round) {
@@ -293,7 +300,7 @@ TEST(NodeHost, AModelThatVanishedFailsItsOwnRequestsWithTheReason) {
   std::filesystem::copy(model_path("tiny-llama"), copy);
   LoopbackNetwork network;
   Client client(network);
-  const auto host = NodeHost::start(
+  const auto host = start(
       small_config(), {{ModelId(0), "gone", copy, {}, 0}, {ModelId(1), "stays", model_path("tiny-llama"), {}, 0}}, network);
   ASSERT_TRUE(host.ok()) << host.status();
   std::filesystem::remove_all(copy);
@@ -308,7 +315,7 @@ TEST(NodeHost, AModelThatVanishedFailsItsOwnRequestsWithTheReason) {
 TEST(NodeHost, ACancelledRequestFreesItsMemory) {
   LoopbackNetwork network;
   Client client(network);
-  const auto host = NodeHost::start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
+  const auto host = start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
   ASSERT_TRUE(host.ok()) << host.status();
   const RequestId id = client.submit(greedy(ModelId(0), long_prompt(1, 50), 1900));
   while (client.received(id) < 5) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -322,9 +329,28 @@ TEST(NodeHost, ACancelledRequestFreesItsMemory) {
 
 TEST(NodeHost, WhatCannotFitIsRefusedAtStart) {
   LoopbackNetwork network;
-  const auto host = NodeHost::start(small_config(1 * kMiB), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
+  const auto host = start(small_config(1 * kMiB), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
   ASSERT_FALSE(host.ok());
   EXPECT_NE(host.status().message().find("--device-memory"), std::string_view::npos);
+}
+
+TEST(NodePlan, AContextThatDoesNotFitIsCappedAndAModelThatDoesNotFitIsRefused) {
+  NodeHostConfig config = small_config(12 * kMiB);
+  config.sequences_max = 8;
+  config.tokens_per_step = 64;
+  const auto plan = plan_node(config, {{ModelId(0), "fits", model_path("tiny-qwen3"), {}, 256}, {ModelId(1), "none", "/nonexistent", {}, 0}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->node.models.at(0).max_model_len, 256u);
+  EXPECT_TRUE(plan->refused.contains(ModelId(1)));
+  config.device_memory_bytes = plan->workspace_bytes + 3 * kPageBytes;  // weights take two pages, KV gets one
+  const auto capped = plan_node(config, {{ModelId(0), "capped", model_path("tiny-qwen3"), {}, 0}});
+  ASSERT_TRUE(capped.ok());
+  ASSERT_EQ(capped->node.models.size(), 1u);
+  EXPECT_LT(capped->node.models[0].max_model_len, 2048u);
+  config.device_memory_bytes = plan->workspace_bytes + 2 * kPageBytes;
+  const auto refused = plan_node(config, {{ModelId(0), "large", model_path("tiny-qwen3"), {}, 0}});
+  ASSERT_TRUE(refused.ok());
+  EXPECT_NE(refused->refused.at(ModelId(0)).message().find("--device-memory"), std::string_view::npos);
 }
 
 }  // namespace

@@ -1,0 +1,96 @@
+#include "host/node_plan.h"
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "device/device.h"
+#include "formats/checkpoint.h"
+
+namespace shoal {
+namespace {
+
+using ModelPlans = std::map<ModelId, std::unique_ptr<ModelPlan>>;
+
+StatusOr<std::unique_ptr<ModelPlan>> open_plan(const ServedModel& served) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(served.path));
+  return plan_model(checkpoint, served.load);
+}
+
+// The workspace is made once, for the largest step of any model; the rest of the budget is pages.
+Status split_budget(const NodeHostConfig& config, const ModelPlans& plans, NodePlan& result) {
+  uint64_t budget = config.device_memory_bytes;
+  if (budget == 0) budget = available_memory_bytes() / 10 * 8;
+  for (const auto& [id, plan] : plans) {
+    const uint64_t logits = uint64_t{config.sequences_max} * plan->vocab_size() * sizeof(float);
+    result.workspace_bytes = std::max(result.workspace_bytes, plan->workspace_bytes(config.tokens_per_step, config.sequences_max) + logits);
+  }
+  if (budget < result.workspace_bytes + kPageBytes) {
+    return resource_exhausted("device memory of ", format_bytes(budget), " is less than the workspace of one step (",
+                              format_bytes(result.workspace_bytes), "); raise --device-memory or lower --max-num-batched-tokens");
+  }
+  result.node.pages = static_cast<uint32_t>(std::min<uint64_t>((budget - result.workspace_bytes) / kPageBytes, UINT32_MAX / 2));
+  return OkStatus();
+}
+
+StatusOr<NodeModel> node_model(const ServedModel& served, const ModelPlan& plan, uint32_t pages) {
+  NodeModel model;
+  model.model = served.id;
+  model.name = served.name;
+  model.weight_bytes = plan.weight_bytes();
+  model.kv_block_bytes = plan.kv_block_bytes();
+  model.vocab_size = plan.vocab_size();
+  model.kv_salt_above = plan.kv_salt_above();
+  const uint32_t wanted = served.max_model_len == 0 ? plan.context_length() : std::min(served.max_model_len, plan.context_length());
+  model.max_model_len = fitting_model_len(model, pages, wanted);
+  if (model.max_model_len < std::min<uint32_t>(wanted, 256)) {
+    return resource_exhausted("its weights of ", format_bytes(model.weight_bytes), " and KV for ", std::min<uint32_t>(wanted, 256),
+                              " tokens do not fit the device memory of ", format_bytes(pages * kPageBytes), "; raise --device-memory");
+  }
+  if (model.max_model_len < wanted) {
+    log_warning("'", served.name, "': the context is limited to ", model.max_model_len, " of ", wanted,
+                " tokens, because KV for more does not fit the device memory");
+  }
+  return model;
+}
+
+}  // namespace
+
+StatusOr<NodePlan> plan_node(const NodeHostConfig& config, const std::vector<ServedModel>& models) {
+  NodePlan result;
+  ModelPlans plans;
+  for (const ServedModel& served : models) {
+    StatusOr<std::unique_ptr<ModelPlan>> plan = open_plan(served);
+    if (plan.ok()) {
+      plans[served.id] = *std::move(plan);
+    } else {
+      result.refused[served.id] = plan.status();
+    }
+  }
+  result.node.self = config.self;
+  result.node.gateways = config.gateways;
+  result.node.limits.tokens_per_step = config.tokens_per_step;
+  result.node.limits.sequences_max = config.sequences_max;
+  result.node.limits.logit_rows_max = config.sequences_max;
+  result.node.waiting_max = config.waiting_max;
+  result.node.prefix_cache = config.prefix_cache;
+  RETURN_IF_ERROR(split_budget(config, plans, result));
+  for (const ServedModel& served : models) {
+    if (!plans.contains(served.id)) continue;
+    StatusOr<NodeModel> facts = node_model(served, *plans[served.id], result.node.pages);
+    if (facts.ok()) {
+      result.node.models.push_back(*std::move(facts));
+      result.served.emplace(served.id, served);
+    } else {
+      result.refused[served.id] = facts.status();
+    }
+  }
+  result.threads = config.threads == 0 ? static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))
+                                       : static_cast<int>(config.threads);
+  return result;
+}
+
+}  // namespace shoal

@@ -1,0 +1,47 @@
+// What a node will serve, and in how much memory: decided from headers, before a thread is started or a byte is loaded.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "models/model.h"
+#include "roles/node.h"
+
+namespace shoal {
+
+struct ServedModel {
+  ModelId id;                  // its index in the list
+  std::string name;            // for logs and errors
+  std::string path;            // HF folder or GGUF file
+  LoadOptions load;
+  uint32_t max_model_len = 0;  // 0: what the model allows; capped to what the device can hold
+};
+
+struct NodeHostConfig {
+  NodeId self;
+  std::vector<NodeId> gateways;        // get NodeStatus reports
+  uint64_t device_memory_bytes = 0;    // weights, KV and workspace together; 0: most of what is free
+  uint32_t threads = 0;                // 0: all cores
+  uint32_t sequences_max = 256;        // running at once, per model
+  uint32_t waiting_max = 1024;         // queued, per model
+  uint32_t tokens_per_step = 512;      // budget of one step: prefill chunks and decodes together
+  bool prefix_cache = true;
+};
+
+struct NodePlan {
+  NodeConfig node;                        // its models' max_model_len is what fits the device, not what was wished for
+  std::map<ModelId, ServedModel> served;
+  std::map<ModelId, Status> refused;      // and why
+  uint64_t workspace_bytes = 0;           // of the largest step; the rest of the budget is pages
+  int threads = 1;
+};
+
+// ResourceExhausted if not even the workspace fits the budget. Models that cannot be read or do not fit are refused one
+// by one, in the plan.
+StatusOr<NodePlan> plan_node(const NodeHostConfig& config, const std::vector<ServedModel>& models);
+
+}  // namespace shoal
