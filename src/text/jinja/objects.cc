@@ -98,7 +98,7 @@ SliceBounds resolve(int64_t length, const Value& start, const Value& stop, const
 
 Value Interpreter::make_list(std::vector<Value> items, Kind kind, bool untrusted, const char* view) {
   auto* list = make<ListObject>();
-  charge(items.size() / 8);
+  charge(items.size());  // they bound memory too: a budget of steps is a budget of items
   for (const Value& item : items) list->depth = std::max(list->depth, depth_of(item) + 1);
   if (list->depth > kValueDepthMax) fail("containers are nested deeper than ", kValueDepthMax);
   list->items = std::move(items);
@@ -133,7 +133,7 @@ std::vector<Value> Interpreter::iterate(const Value& v) {
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kView:
-      charge(v.items().items.size() / 8);
+      charge(v.items().items.size() / 4);
       return v.items().items;
     case Kind::kGenerator: {
       ListObject& rest = v.items();
@@ -142,7 +142,7 @@ std::vector<Value> Interpreter::iterate(const Value& v) {
       break;
     }
     case Kind::kDict:
-      charge(v.entries().entries.size() / 8);
+      charge(v.entries().entries.size() / 4);
       for (const auto& entry : v.entries().entries) out.push_back(entry.key);
       break;
     case Kind::kString: {

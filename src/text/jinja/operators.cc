@@ -169,6 +169,7 @@ Value Interpreter::arithmetic(Op op, const Value& a, const Value& b) {
       const Value sum = make_string(std::move(out));
       return a.markup() ? sum.as_markup() : sum;
     }
+    charge(a.items().items.size() + b.items().items.size());
     std::vector<Value> items = a.items().items;
     items.insert(items.end(), b.items().items.begin(), b.items().items.end());
     return make_list(std::move(items), a.kind(), a.untrusted() || b.untrusted());
