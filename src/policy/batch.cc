@@ -14,94 +14,113 @@ uint32_t blocks_for(uint32_t tokens, uint32_t tokens_per_block) {
   return (tokens + tokens_per_block - 1) / tokens_per_block;
 }
 
-// What is left of the step's budgets while the plan grows.
-struct Budget {
-  uint32_t tokens;
-  uint32_t logit_rows;
-  int64_t blocks;
-};
-
-// The end of the slice of `sequence` that fits the budget; == computed if none does.
-uint32_t slice_end(const SequenceView& sequence, const Budget& budget) {
-  uint32_t rows = std::min(sequence.known - sequence.computed, budget.tokens);
-  if (sequence.scores_prompt) rows = std::min(rows, budget.logit_rows);
-  const bool samples = sequence.computed + rows == sequence.known;
-  if (samples && budget.logit_rows == 0) return sequence.known - sequence.computed > 1 ? sequence.known - 1 : sequence.computed;
-  return sequence.computed + rows;
-}
-
-void spend(const SequenceView& sequence, uint32_t end, uint32_t tokens_per_block, Budget& budget) {
-  const uint32_t rows = end - sequence.computed;
+// Blocks that must be had for tokens [0, end) beyond those held.
+int64_t growth(const SequenceView& s, uint32_t end, uint32_t tokens_per_block) {
   const uint32_t needed = blocks_for(end, tokens_per_block);
-  budget.tokens -= rows;
-  budget.logit_rows -= std::min(budget.logit_rows, sequence.scores_prompt ? rows : uint32_t{end == sequence.known});
-  budget.blocks -= needed > sequence.blocks_held ? needed - sequence.blocks_held : 0;
+  return needed > s.blocks_held ? needed - s.blocks_held : 0;
 }
+
+uint32_t logit_rows_of(const SequenceView& s, uint32_t end) {
+  return s.scores_prompt ? end - s.computed : uint32_t{end == s.known};
+}
+
+class Planner {
+ public:
+  Planner(const EngineView& view, const BatchLimits& limits)
+      : view_(view),
+        limits_(limits),
+        tokens_(limits.tokens_per_step),
+        logit_rows_(limits.logit_rows_max),
+        blocks_(view.blocks_available),
+        alive_(view.running.size()),
+        ends_(view.running.size(), 0) {}
+
+  BatchPlan run() {
+    // Decodes keep their token gap; prefill chunks share what is left.
+    for (const bool decodes : {true, false}) {
+      for (size_t i = 0; i < alive_; ++i) {
+        const SequenceView& s = view_.running[i];
+        if ((s.known - s.computed == 1) == decodes) place_running(i);
+      }
+    }
+    for (size_t i = 0; i < alive_; ++i) {
+      const SequenceView& s = view_.running[i];
+      if (ends_[i] > s.computed) plan_.slices.push_back({s.request, s.computed, ends_[i]});
+    }
+    if (plan_.preempt.empty() && !starved_ && limits_.admit) admit_waiting();
+    return std::move(plan_);
+  }
+
+ private:
+  // The end of the slice that fits the budgets of tokens and logit rows; == computed if none does.
+  uint32_t slice_end(const SequenceView& s) const {
+    uint32_t rows = std::min(s.known - s.computed, tokens_);
+    if (s.scores_prompt) rows = std::min(rows, logit_rows_);
+    const bool samples = s.computed + rows == s.known;
+    return s.computed + rows - (samples && rows > 0 && logit_rows_ == 0 ? 1 : 0);
+  }
+
+  void spend(const SequenceView& s, uint32_t end) {
+    tokens_ -= end - s.computed;
+    logit_rows_ -= logit_rows_of(s, end);
+    blocks_ -= growth(s, end, view_.tokens_per_block);
+  }
+
+  void preempt_youngest() {
+    const SequenceView& victim = view_.running[--alive_];
+    blocks_ += victim.blocks_freed;
+    plan_.preempt.push_back(victim.request);
+    if (ends_[alive_] == 0) return;
+    tokens_ += ends_[alive_] - victim.computed;  // it was planned already
+    logit_rows_ += logit_rows_of(victim, ends_[alive_]);
+    blocks_ += growth(victim, ends_[alive_], view_.tokens_per_block);
+  }
+
+  void place_running(size_t i) {
+    const SequenceView& s = view_.running[i];
+    uint32_t end = slice_end(s);
+    if (end == s.computed) return;
+    // A prefill takes what room there is before it asks for that of others.
+    const int64_t room = (int64_t{s.blocks_held} + blocks_) * view_.tokens_per_block;
+    if (room > s.computed && room < end) end = static_cast<uint32_t>(room);
+    const int64_t grow = growth(s, end, view_.tokens_per_block);
+    while (grow > blocks_ && alive_ > i + 1) preempt_youngest();
+    if (grow > blocks_) {  // even alone it does not fit now
+      starved_ = true;
+      return;
+    }
+    spend(s, end);
+    ends_[i] = end;
+  }
+
+  void admit_waiting() {
+    for (const SequenceView& s : view_.waiting) {
+      if (alive_ + plan_.admit.size() >= limits_.sequences_max) break;
+      const uint32_t end = slice_end(s);
+      const int64_t whole = growth(s, s.known + 1, view_.tokens_per_block);
+      if (end == s.computed || whole + s.prefix_evictable > blocks_) break;  // first come, first served
+      tokens_ -= end - s.computed;
+      logit_rows_ -= logit_rows_of(s, end);
+      // Blocks for the rest of the prompt are spoken for, or the next admission would take them.
+      blocks_ -= whole + s.prefix_evictable;
+      plan_.admit.push_back(s.request);
+      plan_.slices.push_back({s.request, s.computed, end});
+    }
+  }
+
+  const EngineView& view_;
+  const BatchLimits& limits_;
+  uint32_t tokens_, logit_rows_;  // what is left of the step's budgets
+  int64_t blocks_;
+  size_t alive_;                  // running[alive_..) are preempted
+  std::vector<uint32_t> ends_;    // [running] end of its slice; 0: none
+  bool starved_ = false;
+  BatchPlan plan_;
+};
 
 }  // namespace
 
-BatchPlan plan_batch(const EngineView& view, const BatchLimits& limits) {
-  BatchPlan plan;
-  Budget budget{limits.tokens_per_step, limits.logit_rows_max, view.blocks_available};
-  size_t alive = view.running.size();  // running[alive..) are preempted
-  std::vector<Slice> slices(view.running.size());
-  bool starved = false;
-
-  // Two passes over the running: decodes keep their token gap, prefill chunks share what is left.
-  for (const bool decodes : {true, false}) {
-    for (size_t i = 0; i < alive; ++i) {
-      const SequenceView& s = view.running[i];
-      if ((s.known - s.computed == 1) != decodes) continue;
-      uint32_t end = slice_end(s, budget);
-      if (end == s.computed) continue;
-      // A prefill takes what room there is before it asks for that of others.
-      const int64_t room = (int64_t{s.blocks_held} + budget.blocks) * view.tokens_per_block;
-      if (room > s.computed && room < end) end = static_cast<uint32_t>(room);
-      const uint32_t needed = blocks_for(end, view.tokens_per_block);
-      const int64_t grow = needed > s.blocks_held ? needed - s.blocks_held : 0;
-      while (grow > budget.blocks && alive > i + 1) {  // the youngest gives way
-        const SequenceView& victim = view.running[--alive];
-        budget.blocks += victim.blocks_freed;
-        plan.preempt.push_back(victim.request);
-        if (slices[alive].end > slices[alive].begin) {  // planned already: give its budget back
-          Budget undo{0, 0, 0};
-          const uint32_t victim_end = slices[alive].end;
-          const uint32_t victim_needed = blocks_for(victim_end, view.tokens_per_block);
-          undo.blocks = victim_needed > victim.blocks_held ? victim_needed - victim.blocks_held : 0;
-          budget.tokens += victim_end - victim.computed;
-          budget.logit_rows += victim.scores_prompt ? victim_end - victim.computed : uint32_t{victim_end == victim.known};
-          budget.blocks += undo.blocks;
-          slices[alive] = {};
-        }
-      }
-      if (grow > budget.blocks) {  // even alone it does not fit now
-        starved = true;
-        continue;
-      }
-      spend(s, end, view.tokens_per_block, budget);
-      slices[i] = {s.request, s.computed, end};
-    }
-  }
-  for (size_t i = 0; i < alive; ++i) {
-    if (slices[i].end > slices[i].begin) plan.slices.push_back(slices[i]);
-  }
-  if (!plan.preempt.empty() || starved || !limits.admit) return plan;
-
-  for (const SequenceView& s : view.waiting) {
-    if (alive + plan.admit.size() >= limits.sequences_max) break;
-    const uint32_t end = slice_end(s, budget);
-    const uint32_t whole = blocks_for(s.known + 1, view.tokens_per_block);
-    const int64_t grow = int64_t{whole} - s.blocks_held + s.prefix_evictable;
-    if (end == s.computed || grow > budget.blocks) break;  // first come, first served: nobody overtakes
-    budget.blocks -= s.prefix_evictable;
-    spend(s, end, view.tokens_per_block, budget);
-    // Blocks for the rest of the prompt are spoken for, or the next admission would take them.
-    budget.blocks -= int64_t{whole} - std::max(blocks_for(end, view.tokens_per_block), s.blocks_held);
-    plan.admit.push_back(s.request);
-    plan.slices.push_back({s.request, s.computed, end});
-  }
-  return plan;
-}
+BatchPlan plan_batch(const EngineView& view, const BatchLimits& limits) { return Planner(view, limits).run(); }
 
 void check_plan(const BatchPlan& plan, const EngineView& view, const BatchLimits& limits) {
   std::unordered_map<uint64_t, const SequenceView*> sequences;
