@@ -89,6 +89,12 @@ TEST(ChatTemplateTest, BudgetsEndRunawayTemplates) {
       "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
       "{{ 'x' * 1000000000 }}",
       "{{ [1] * 1000000000 }}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
+      "{% set ns = namespace(l=[1], m=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}"
+      "{% endfor %}{{ ns.l == ns.m }}",
+      "{% set ns = namespace(l=(1,)) %}{% for i in range(60) %}{% set ns.l = (ns.l, ns.l) %}{% endfor %}{{ {ns.l: 1} }}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l|tojson|length }}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ '%r' % (ns.l,) }}",
       "{{ 'a'.center(1000000000) }}",
       "{{ '%1000000000d' % 1 }}",
       "{{ 'a'|indent(1000000000, true) }}",

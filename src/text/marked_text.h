@@ -18,7 +18,7 @@ struct MarkedText {
 
   // Whether text[begin, end) has a byte that the template did not write.
   bool untrusted(size_t begin, size_t end) const {
-    return !marks.empty() && marks.find(kUntrusted, begin) < end;
+    return !marks.empty() && std::string_view(marks).substr(begin, end - begin).find(kUntrusted) != std::string_view::npos;
   }
   MarkedText sub(size_t begin, size_t end) const {
     return {text.substr(begin, end - begin), marks.empty() ? std::string() : marks.substr(begin, end - begin)};

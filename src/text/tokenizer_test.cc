@@ -186,6 +186,17 @@ TEST(TokenizerTest, LongLinesWithoutSpacesTakeLinearTime) {
   for (const char* unit : {"a", "abc", "ab"}) EXPECT_LT(seconds(1 << 20, unit), 20.0) << unit;
 }
 
+TEST(TokenizerTest, ManyTrustedTokensBeforeUntrustedTextTakeLinearTime) {
+  const auto t = load(small_bpe());
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += "<|im_end|>a";
+  const TextPart parts[] = {{text, true}, {text, false}};
+  const auto begin = std::chrono::steady_clock::now();
+  const Ids ids = t->encode(parts, kBare);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 21), 100'000);
+}
+
 // The chopping of long pieces, the heap and the scan are three ways to one outcome.
 TEST(TokenizerTest, LongPiecesMergeAsShortOnesDo) {
   const auto t = load(small_bpe());

@@ -6,8 +6,9 @@
 namespace shoal::jinja {
 namespace {
 
-Value get(Interpreter&, const Value& self, Args& args) {
+Value get(Interpreter& in, const Value& self, Args& args) {
   const Bound bound("get", args, {"key", "default"}, 1);
+  in.charge(weight_of(*bound.get(0)));
   const Value* value = self.entries().find(*bound.get(0));
   if (value != nullptr) return *value;
   return bound.has(1) ? *bound.get(1) : Value::none();
@@ -46,20 +47,20 @@ Value copy(Interpreter& in, const Value& self, Args& args) {
 Value count(Interpreter& in, const Value& self, Args& args) {
   const Bound bound("count", args, {"value"}, 1);
   const auto& all = self.items().items;
-  in.charge(all.size());
+  in.charge(self.items().weight);
   return Value::integer(std::count_if(all.begin(), all.end(), [&](const Value& v) { return equal(v, *bound.get(0)); }));
 }
 
 Value index(Interpreter& in, const Value& self, Args& args) {
   const Bound bound("index", args, {"value", "start", "stop"}, 1);
   const auto& all = self.items().items;
-  in.charge(all.size());
+  in.charge(self.items().weight);
   const auto length = static_cast<int64_t>(all.size());
   const auto clamp = [&](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + length : i, 0, length); };
   for (int64_t i = clamp(bound.integer(1, 0)), end = clamp(bound.integer(2, length)); i < end; ++i) {
     if (equal(all[static_cast<size_t>(i)], *bound.get(0))) return Value::integer(i);
   }
-  fail(to_text(*bound.get(0)).text, " is not in list");
+  fail(in.text_of(*bound.get(0)).text, " is not in list");
 }
 
 }  // namespace

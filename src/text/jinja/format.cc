@@ -167,7 +167,12 @@ class PercentFormatter {
   void convert(const Value& v, Spec& spec) {
     if (spec.type == 's' || spec.type == 'r' || spec.type == 'a') {
       MarkedText text;
-      spec.type == 's' ? text = in_.text_of(v) : (append_repr(text, v), text);
+      if (spec.type == 's') {
+        text = in_.text_of(v);
+      } else {
+        in_.charge(weight_of(v));
+        append_repr(text, v);
+      }
       spec.fill = {" ", {}};
       if (spec.align == '=') spec.align = '>';
       return append(out_, format_text(in_, std::move(text), spec));
@@ -244,6 +249,7 @@ class BraceFormatter {
     const MarkedText spec = end < s.size() ? run(field.sub(end + 1, s.size()), depth + 1) : MarkedText();
     if (conversion == 'r' || conversion == 'a') {
       MarkedText text;
+      in_.charge(weight_of(v));
       append_repr(text, v);
       return format_value(Value::string(std::move(text)), spec);
     }

@@ -427,6 +427,7 @@ Value Interpreter::eval_dict(const Expr& e, Scope& scope) {
   DictObject* dict = make_dict();
   for (size_t i = 0; i + 1 < e.children.size(); i += 2) {
     Value key = eval(*e.children[i], scope);
+    charge(weight_of(key));
     dict->set(std::move(key), eval(*e.children[i + 1], scope));
   }
   return Value::dict(dict);

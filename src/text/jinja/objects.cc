@@ -36,7 +36,7 @@ Value unsafe_attribute(const Value& object, std::string_view name) {
 Value loop_changed(Interpreter& in, const Value& self, Args& args) {
   LoopObject& loop = self.loop_state();
   const Value now = in.make_list(args.positional, Kind::kTuple);
-  const bool changed = !loop.changed_any || !equal(loop.changed_last, now);
+  const bool changed = !loop.changed_any || in.compare(Op::kNe, loop.changed_last, now);
   loop.changed_any = true;
   loop.changed_last = now;
   return Value::boolean(changed);
@@ -99,7 +99,10 @@ SliceBounds resolve(int64_t length, const Value& start, const Value& stop, const
 Value Interpreter::make_list(std::vector<Value> items, Kind kind, bool untrusted, const char* view) {
   auto* list = make<ListObject>();
   charge(items.size());  // they bound memory too: a budget of steps is a budget of items
-  for (const Value& item : items) list->depth = std::max(list->depth, depth_of(item) + 1);
+  for (const Value& item : items) {
+    list->depth = std::max(list->depth, depth_of(item) + 1);
+    list->weight = add_weights(list->weight, weight_of(item));
+  }
   if (list->depth > kValueDepthMax) fail("containers are nested deeper than ", kValueDepthMax);
   list->items = std::move(items);
   list->untrusted = untrusted;
@@ -120,9 +123,9 @@ Value Interpreter::make_string(std::string_view text, bool untrusted) {
 }
 
 MarkedText Interpreter::text_of(const Value& v) {
+  charge(weight_of(v));
   MarkedText text = to_text(v);
   check_size(text.text.size());
-  charge_bytes(text.text.size());
   return text;
 }
 
@@ -196,6 +199,7 @@ Value Interpreter::call_method(const Value& object, std::string_view name, Args&
 
 Value Interpreter::item(const Value& object, const Value& key) {
   if (object.is(Kind::kUndefined)) fail_undefined(object);
+  charge(weight_of(key));
   if (object.is(Kind::kDict)) {
     if (key.is(Kind::kList) || key.is(Kind::kDict)) return Value::undefined("unhashable key");
     if (const Value* value = object.entries().find(key)) return *value;
@@ -215,7 +219,7 @@ Value Interpreter::item(const Value& object, const Value& key) {
     return object.markup() ? character.as_markup() : character;
   }
   if (!key.is(Kind::kString)) {
-    return Value::undefined(absl::StrCat("'", type_name(object), " object' has no element ", to_text(key).text));
+    return Value::undefined(absl::StrCat("'", type_name(object), " object' has no element ", text_of(key).text));
   }
   return attribute(object, key.str());
 }

@@ -117,7 +117,7 @@ int order(Interpreter& in, Op op, const Value& a, const Value& b) {
   if (a.is(Kind::kString) && b.is(Kind::kString)) return a.str().compare(b.str()) < 0 ? -1 : a.str() != b.str();
   if (a.kind() == b.kind() && (a.is(Kind::kList) || a.is(Kind::kTuple))) {
     const auto &x = a.items().items, &y = b.items().items;
-    in.charge(std::min(x.size(), y.size()));
+    in.charge(std::min(weight_of(a), weight_of(b)));
     for (size_t i = 0; i < x.size() && i < y.size(); ++i) {
       if (!equal(x[i], y[i])) return order(in, op, x[i], y[i]);
     }
@@ -136,14 +136,16 @@ bool contains(Interpreter& in, const Value& container, const Value& item) {
       in.charge_bytes(container.str().size());
       return container.str().find(item.str()) != std::string::npos;
     }
-    case Kind::kDict: return container.entries().find(item) != nullptr;
+    case Kind::kDict:
+      in.charge(weight_of(item));
+      return container.entries().find(item) != nullptr;
     case Kind::kUndefined: return false;
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kView:
     case Kind::kGenerator: {
       ListObject& list = container.items();
-      in.charge(list.items.size());
+      in.charge(std::min(list.weight, add_weights(list.items.size(), list.items.size() * weight_of(item))));
       while (container.is(Kind::kGenerator) && list.next < list.items.size()) {
         if (equal(list.items[list.next++], item)) return true;
       }
@@ -187,8 +189,7 @@ Value Interpreter::arithmetic(Op op, const Value& a, const Value& b) {
 }
 
 bool Interpreter::compare(Op op, const Value& a, const Value& b) {
-  charge(1);
-  if (a.is(Kind::kString) && b.is(Kind::kString)) charge_bytes(std::min(a.str().size(), b.str().size()));
+  charge(std::min(weight_of(a), weight_of(b)));
   switch (op) {
     case Op::kEq: return equal(a, b);
     case Op::kNe: return !equal(a, b);

@@ -153,7 +153,9 @@ Value unique(Interpreter& in, const Value& v, Args& args) {
   DictObject* seen = in.make_dict();
   std::vector<Value> out;
   for (Value& item : in.iterate(v)) {
-    if (seen->set(key_of(in, item, bound.get(1), bound.boolean(0, false)), Value::none())) out.push_back(std::move(item));
+    Value key = key_of(in, item, bound.get(1), bound.boolean(0, false));
+    in.charge(weight_of(key));
+    if (seen->set(std::move(key), Value::none())) out.push_back(std::move(item));
   }
   return in.make_list(std::move(out), Kind::kGenerator);
 }
@@ -195,7 +197,7 @@ Value groupby(Interpreter& in, const Value& v, Args& args) {
   for (size_t i = 0; i < keyed.size();) {
     std::vector<Value> members;
     const size_t begin = i;
-    for (; i < keyed.size() && equal(keyed[i].first, keyed[begin].first); ++i) members.push_back(keyed[i].second);
+    for (; i < keyed.size() && in.compare(Op::kEq, keyed[i].first, keyed[begin].first); ++i) members.push_back(keyed[i].second);
     const Value grouper = resolve_path(in, members[0], *bound.get(0), bound.get(1));
     groups.push_back(in.make_list({grouper, in.make_list(std::move(members))}, Kind::kTuple, false, kGroupTuple));
   }

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "absl/hash/hash.h"
+
 namespace shoal::jinja {
 
 Value Value::string(std::string_view text, bool untrusted) {
@@ -67,6 +69,7 @@ bool DictObject::set(Value key, Value value) {
   const size_t key_hash = hash(key);
   depth = std::max({depth, depth_of(key) + 1, depth_of(value) + 1});
   if (depth > kValueDepthMax) fail("containers are nested deeper than ", kValueDepthMax);
+  weight = add_weights(weight, add_weights(weight_of(key), weight_of(value)));
   const size_t at = position(key);
   if (at < entries.size()) {
     entries[at].value = std::move(value);
@@ -145,7 +148,7 @@ size_t hash(const Value& v) {
     case Kind::kBool:
     case Kind::kInt: return std::hash<double>()(static_cast<double>(v.as_int()));  // 1 == 1.0 must hash alike
     case Kind::kFloat: return std::hash<double>()(v.as_double());
-    case Kind::kString: return std::hash<std::string_view>()(v.str());
+    case Kind::kString: return absl::Hash<std::string>()(v.str());  // seeded: clients choose keys
     case Kind::kTuple: {
       size_t h = 17;
       for (const Value& item : v.items().items) h = h * 1000003u + hash(item);
@@ -175,6 +178,24 @@ const char* type_name(const Value& v) {
     case Kind::kCallable: return "function";
   }
   return "object";
+}
+
+uint64_t add_weights(uint64_t a, uint64_t b) {
+  constexpr uint64_t kEnough = UINT64_MAX / 4;  // beyond any budget
+  return a > kEnough - std::min(b, kEnough) ? kEnough : a + b;
+}
+
+uint64_t weight_of(const Value& v) {
+  constexpr size_t kBytesPerUnit = 16;
+  switch (v.kind()) {
+    case Kind::kString: return 1 + v.str().size() / kBytesPerUnit;
+    case Kind::kList:
+    case Kind::kTuple:
+    case Kind::kView:
+    case Kind::kGenerator: return v.items().weight;
+    case Kind::kDict: return v.entries().weight;
+    default: return 1;
+  }
 }
 
 uint32_t depth_of(const Value& v) {

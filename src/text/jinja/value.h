@@ -121,12 +121,14 @@ class Value {
   Str text_;
 };
 
-// `depth` is one more than that of the deepest container inside: it bounds every recursion over values.
+// `depth` is one more than that of the deepest container inside: it bounds every recursion over values. `weight` counts
+// all that is inside, shared parts as often as they are reached: printing, comparing and hashing cost so much.
 struct ListObject : Object {
   std::vector<Value> items;
   size_t next = 0;         // of a generator: the first item that has not been taken
   const char* view = "";   // of a view: its Python type
   uint32_t depth = 1;
+  uint64_t weight = 1;
   bool untrusted = false;
 };
 
@@ -137,6 +139,7 @@ struct DictObject : Object {
   };
   std::vector<Entry> entries;
   uint32_t depth = 1;
+  uint64_t weight = 1;
   bool untrusted = false;
 
   const Value* find(const Value& key) const;
@@ -185,6 +188,8 @@ bool equal(const Value& a, const Value& b);
 size_t hash(const Value& v);             // fails for unhashable kinds
 const char* type_name(const Value& v);   // Python's
 uint32_t depth_of(const Value& v);       // 0 for scalars
+uint64_t weight_of(const Value& v);      // 1 for numbers; saturates
+uint64_t add_weights(uint64_t a, uint64_t b);
 
 // Text -----------------------------------------------------------------------------------------------------------
 
