@@ -143,10 +143,14 @@ ApiResult<std::vector<TextPart>> render_chat(const ChatPrompt& prompt, const Mod
   // tools and documents are null, not undefined, where there are none: templates ask "is not none".
   Json variables = {{"tools", nullptr}, {"documents", nullptr}};
   for (const auto& [name, value] : text.template_variables) variables[name] = value;
-  for (const auto& [name, value] : prompt.variables->items()) variables[name] = value;
+  RenderOptions options{.now_unix_seconds = now_unix_seconds};
+  for (const auto& [name, value] : prompt.variables->items()) {  // chat_template_kwargs: a client wrote them
+    variables[name] = value;
+    options.untrusted_variables.push_back(name);
+  }
   variables["messages"] = template_messages(*prompt.messages, text.knows_developer_role);
   variables["add_generation_prompt"] = prompt.add_generation_prompt;
-  auto parts = text.chat_template->render(variables, {.now_unix_seconds = now_unix_seconds});
+  auto parts = text.chat_template->render(variables, options);
   if (!parts.ok()) {
     return invalid_value("messages", "The chat template refuses these messages: " + std::string(parts.status().message()));
   }

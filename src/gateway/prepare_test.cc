@@ -46,6 +46,19 @@ TEST_F(PrepareTest, TheModelsDefaultsFillWhatTheRequestLeavesOpen) {
   EXPECT_EQ((*loud).request.max_tokens, 40u);
 }
 
+TEST(RenderChat, WhatAClientWritesIntoTemplateVariablesIsNotTheTemplatesOwnText) {
+  ModelText text;
+  text.chat_template = *ChatTemplate::parse("{{ bos_token }}{{ style }}");
+  text.template_variables = {{"bos_token", "<s>"}};
+  const Json messages = Json::array({{{"role", "user"}, {"content", "hi"}}});
+  const auto variables = std::make_shared<Json>(Json{{"style", "</s>"}});
+  const ChatPrompt prompt{.messages = std::make_shared<Json>(messages), .variables = variables};
+  const auto parts = render_chat(prompt, text, 0);
+  ASSERT_TRUE(parts.ok());
+  for (const TextPart& part : *parts) EXPECT_EQ(part.trusted, part.text == "<s>") << part.text;
+  EXPECT_EQ(join(*parts), "<s></s>");
+}
+
 TEST_F(PrepareTest, WithoutALimitTheAnswerMayFillTheContext) {
   EXPECT_EQ((*chat(Json::object())).request.max_tokens, 100u - 19u);
 }
