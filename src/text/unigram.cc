@@ -21,12 +21,8 @@ Unigram::Unigram(UnigramConfig config) : config_(std::move(config)) {
   trie_ = ByteTrie(std::move(entries));
 }
 
-void Unigram::encode(std::string_view piece, std::vector<TokenId>& out) const {
-  struct Best {
-    double score = 0;
-    uint32_t begin = UINT32_MAX;
-    int32_t piece = -1;  // -1: unknown symbol
-  };
+// The best way to reach each byte of the piece.
+std::vector<Unigram::Best> Unigram::search(std::string_view piece) const {
   std::vector<Best> best(piece.size() + 1);
   const double unknown_score = config_.score_min - kUnknownPenalty;
   for (size_t at = 0; at < piece.size();) {
@@ -48,6 +44,11 @@ void Unigram::encode(std::string_view piece, std::vector<TokenId>& out) const {
     if (!symbol_is_token) offer(symbol_end, here + unknown_score, -1);
     at = symbol_end;
   }
+  return best;
+}
+
+void Unigram::encode(std::string_view piece, std::vector<TokenId>& out) const {
+  const std::vector<Best> best = search(piece);
   // Backwards along the best path; adjacent unknown symbols are one.
   struct Cut {
     size_t begin, end;

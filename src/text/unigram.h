@@ -34,6 +34,12 @@ class Unigram : public TokenModel {
   void encode(std::string_view piece, std::vector<TokenId>& out) const override;
 
  private:
+  struct Best {
+    double score = 0;
+    uint32_t begin = UINT32_MAX;
+    int32_t piece = -1;  // -1: unknown symbol
+  };
+  std::vector<Best> search(std::string_view piece) const;
   void emit_unknown(std::string_view text, std::vector<TokenId>& out) const;
 
   const UnigramConfig config_;

@@ -3,42 +3,6 @@
 #include <algorithm>
 
 namespace shoal::jinja {
-namespace {
-
-struct Macro : CallableObject {
-  Macro(const Stmt& s, Scope& scope) : stmt(s), defined_in(scope) { scope.captured = true; }
-  Value call(Interpreter& interpreter, Args& args) override { return interpreter.call_macro(stmt, defined_in, args); }
-  std::string_view name() const override { return stmt.text; }
-  Value attribute(Interpreter& interpreter, std::string_view name) override {
-    if (name == "name") return Value::string(stmt.text);
-    if (name == "catch_kwargs") return Value::boolean(stmt.uses_kwargs);
-    if (name == "catch_varargs") return Value::boolean(stmt.uses_varargs);
-    if (name == "caller") return Value::boolean(stmt.uses_caller);
-    if (name != "arguments") return {};
-    std::vector<Value> names;
-    for (const Param& param : stmt.params) names.push_back(Value::string(param.name));
-    return interpreter.make_list(std::move(names), Kind::kTuple);
-  }
-  const Stmt& stmt;
-  Scope& defined_in;
-};
-
-struct RecursiveLoop : CallableObject {
-  RecursiveLoop(const Stmt& s, Scope& scope, uint32_t loop_depth) : stmt(s), defined_in(scope), depth(loop_depth) {
-    scope.captured = true;
-  }
-  Value call(Interpreter& interpreter, Args& args) override {
-    const Bound bound("loop", args, {"iterable"}, 1);
-    return interpreter.call_loop(stmt, defined_in, *bound.get(0), depth + 1);
-  }
-  std::string_view name() const override { return "loop"; }
-  const Stmt& stmt;
-  Scope& defined_in;
-  const uint32_t depth;
-};
-
-}  // namespace
-
 void Scope::set(std::string_view name, Value value) {
   for (auto& variable : variables) {
     if (variable.first == name) {
@@ -135,7 +99,7 @@ Flow Interpreter::run(const Stmt& s, Scope& scope, MarkedText& out) {
     case StmtKind::kFor: return run_for(s, scope, out, nullptr, 0);
     case StmtKind::kSet: assign(*s.target, eval(*s.expr, scope), scope); break;
     case StmtKind::kSetBlock: run_set_block(s, scope); break;
-    case StmtKind::kMacro: scope.set(s.text, Value::callable(make<Macro>(s, scope))); break;
+    case StmtKind::kMacro: scope.set(s.text, make_macro(s, scope)); break;
     case StmtKind::kCall: run_call(s, scope, out); break;
     case StmtKind::kFilter: {
       const Value body = make_string(capture(s.body, scope));
@@ -179,7 +143,7 @@ Flow Interpreter::run_for(const Stmt& s, Scope& scope, MarkedText& out, const Va
   auto* loop = make<LoopObject>();
   loop->items = std::move(items);
   loop->depth = depth;
-  if (s.recursive) loop->recurse = make<RecursiveLoop>(s, scope, depth);
+  if (s.recursive) loop->recurse = make_recursive_loop(s, scope, depth);
   for (; loop->index < loop->items.size(); ++loop->index) {
     charge(1);
     fresh();
@@ -203,7 +167,7 @@ void Interpreter::run_set_block(const Stmt& s, Scope& scope) {
 }
 
 void Interpreter::run_call(const Stmt& s, Scope& scope, MarkedText& out) {
-  const Value caller = Value::callable(make<Macro>(s, scope));
+  const Value caller = make_macro(s, scope);
   write(out, eval_call(*s.expr, scope, &caller));
 }
 
@@ -226,64 +190,6 @@ void Interpreter::assign(const Expr& target, const Value& value, Scope& scope) {
   if (items.size() < wanted) fail("not enough values to unpack (expected ", wanted, ", got ", items.size(), ")");
   if (items.size() > wanted) fail("too many values to unpack (expected ", wanted, ")");
   for (size_t i = 0; i < wanted; ++i) assign(*target.children[i], items[i], scope);
-}
-
-Value Interpreter::call_macro(const Stmt& macro, Scope& defined_in, Args& args) {
-  if (++macro_depth_ > options_.limits.depth_max) {
-    exhausted(absl::StrCat("the limit of ", options_.limits.depth_max, " nested macro calls"));
-  }
-  Scope* scope = new_scope(&defined_in);
-  const uint32_t line = line_;
-  std::vector<bool> given(args.named.size(), false);
-  const auto named = [&](std::string_view name) -> const Value* {
-    for (size_t i = 0; i < args.named.size(); ++i) {
-      if (args.named[i].first == name) return given[i] = true, &args.named[i].second;
-    }
-    return nullptr;
-  };
-  for (size_t i = 0; i < macro.params.size(); ++i) {
-    const Param& param = macro.params[i];
-    const Value* by_name = named(param.name);
-    if (i < args.positional.size()) {
-      if (by_name != nullptr) fail("macro '", macro.text, "' got multiple values for argument '", param.name, "'");
-      scope->set(param.name, args.positional[i]);
-    } else if (by_name != nullptr) {
-      scope->set(param.name, *by_name);
-    } else {
-      scope->set(param.name, param.fallback != nullptr
-                                 ? eval(*param.fallback, *scope)
-                                 : Value::undefined(absl::StrCat("parameter '", param.name, "' was not provided")));
-    }
-  }
-  if (macro.uses_caller) {
-    const Value* caller = named("caller");
-    scope->set("caller", caller != nullptr ? *caller : Value::undefined("No caller defined"));
-  }
-  const size_t surplus = args.positional.size() - std::min(args.positional.size(), macro.params.size());
-  if (surplus > 0 && !macro.uses_varargs) fail("macro '", macro.text, "' takes not more than ", macro.params.size(), " argument(s)");
-  if (macro.uses_varargs) {
-    scope->set("varargs", make_list({args.positional.end() - static_cast<ptrdiff_t>(surplus), args.positional.end()}, Kind::kTuple));
-  }
-  DictObject* kwargs = macro.uses_kwargs ? make_dict() : nullptr;
-  for (size_t i = 0; i < args.named.size(); ++i) {
-    if (given[i]) continue;
-    if (kwargs == nullptr) fail("macro '", macro.text, "' takes no keyword argument '", args.named[i].first, "'");
-    kwargs->set(Value::string(args.named[i].first), args.named[i].second);
-  }
-  if (kwargs != nullptr) scope->set("kwargs", Value::dict(kwargs));
-  MarkedText out;
-  run(macro.body, *scope, out);
-  --macro_depth_;
-  line_ = line;
-  return make_string(std::move(out));
-}
-
-Value Interpreter::call_loop(const Stmt& loop, Scope& defined_in, const Value& iterable, uint32_t depth) {
-  if (depth > options_.limits.depth_max) exhausted(absl::StrCat("the limit of ", options_.limits.depth_max, " nested loops"));
-  const Deeper deeper(*this);
-  MarkedText out;
-  run_for(loop, defined_in, out, &iterable, depth);
-  return make_string(std::move(out));
 }
 
 // ---- expressions ----

@@ -93,6 +93,10 @@ class Interpreter {
   void run_call(const Stmt& s, Scope& scope, MarkedText& out);
   void run_with(const Stmt& s, Scope& scope, MarkedText& out);
   MarkedText capture(const Body& body, Scope& parent);
+  Value make_macro(const Stmt& s, Scope& scope);
+  CallableObject* make_recursive_loop(const Stmt& s, Scope& scope, uint32_t depth);
+  void bind_parameters(const Stmt& macro, Args& args, Scope& scope);
+  void bind_surplus(const Stmt& macro, Args& args, const std::vector<bool>& given, Scope& scope);
   void write(MarkedText& out, const Value& v);
   void assign(const Expr& target, const Value& value, Scope& scope);
   Scope* new_scope(Scope* parent);
