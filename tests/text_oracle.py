@@ -111,6 +111,9 @@ def pipelines(rng):
     t.add_tokens([AddedToken("word", single_word=True), AddedToken("HELLO", normalized=True), AddedToken("World", normalized=False), "  ", "   "])
     t.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
     yield name, t
+    name, t = chars('llama2-added', None, rng, N.Sequence([N.Prepend("▁"), N.Replace(" ", "▁")]), spm, byte_fallback=True, fuse_unk=True)
+    t.add_tokens([AddedToken("the", normalized=True), AddedToken("word tokens", normalized=True)])
+    yield name, t
     name, t = byte_level('roberta', P.ByteLevel(add_prefix_space=True), rng)
     t.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 1))
     yield name, t

@@ -32,6 +32,7 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(pa
     }
     MarkedText content{token.content, {}};
     if (parts_.normalizer) parts_.normalizer->apply(content);
+    if (!content.text.empty()) parts_.spellings[static_cast<size_t>(token.id)] = content.text;  // it decodes to that, too
     normalized.push_back(token);
     normalized_contents.push_back(std::move(content.text));
   }

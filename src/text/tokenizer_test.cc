@@ -84,6 +84,15 @@ TEST(TokenizerTest, MarksFollowTextThroughNormalizers) {
   }
 }
 
+TEST(TokenizerTest, NormalizedTokensAreFoundAndDecodedInTheirNormalForm) {
+  Json file = small_bpe();
+  file["normalizer"] = {{"type", "Lowercase"}};
+  file["added_tokens"].push_back({{"id", 23}, {"content", "ABC"}, {"normalized", true}});
+  const auto t = load(file);
+  EXPECT_THAT(t->encode("a abC", kBare), ElementsAre(0, 3, 23));
+  EXPECT_EQ(t->decode(Ids{23}, false), "abc");
+}
+
 TEST(TokenizerTest, LstripAndRstripTakeWhiteSpaceAlong) {
   Json file = small_bpe();
   file["added_tokens"][2]["lstrip"] = true;
