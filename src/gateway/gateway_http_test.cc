@@ -1,6 +1,8 @@
 // The whole edge over real sockets, with a node that answers at once.
 #include <gtest/gtest.h>
 
+#include "base/clock.h"
+
 #include "gateway/test_support.h"
 
 namespace shoal {
@@ -388,7 +390,12 @@ TEST(Drain, EndsWithErrorEventsWhenItsTimeIsUp) {
 TEST(Metrics, CarryOwnAndCompatibleNames) {
   World world(says("hello"));
   ASSERT_EQ(post(world, "/v1/chat/completions", chat_body()).status, 200);
-  const Reply reply = ask(world, http_get("/metrics"));
+  // A request is counted once its answer is written, which may be a moment after the client has read it.
+  Reply reply = ask(world, http_get("/metrics"));
+  const TimePoint until = steady_now() + std::chrono::seconds(20);
+  while (reply.body.find("shoal_inflight_requests{model_name=\"tiny\"} 0") == std::string::npos && steady_now() < until) {
+    reply = ask(world, http_get("/metrics"));
+  }
   EXPECT_EQ(reply.headers.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
   for (const char* line : {"vllm:num_requests_running{model_name=\"tiny\"} 3", "vllm:kv_cache_usage_perc{model_name=\"tiny\"} 0.1",
                            "vllm:request_success_total{finished_reason=\"stop\",model_name=\"tiny\"} 1",
