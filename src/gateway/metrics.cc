@@ -143,8 +143,12 @@ Metrics::~Metrics() = default;
 void Metrics::request_started(const ModelEntry& model) { state_->series(model).inflight->Increment(); }
 
 void Metrics::request_ended(const ModelEntry& model, const RequestRecord& record) {
+  count(model, record);
+  state_->series(model).inflight->Decrement();  // last: who sees 0 in flight sees every request counted
+}
+
+void Metrics::count(const ModelEntry& model, const RequestRecord& record) {
   ModelSeries& series = state_->series(model);
-  series.inflight->Decrement();
   state_->requests.Add({{"model", model.name}, {"code", std::to_string(record.http_status)}}).Increment();
   if (record.http_status == 499) state_->disconnects.Increment();
   if (record.finish_reason.empty()) return;

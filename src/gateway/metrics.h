@@ -43,6 +43,8 @@ class Metrics {
   std::string text(const RouterSnapshot& nodes, size_t live_requests) const;
 
  private:
+  void count(const ModelEntry& model, const RequestRecord& record);
+
   struct State;
   std::unique_ptr<State> state_;
 };
