@@ -19,8 +19,7 @@ KvFormat kv_format(KvType type, bool quantized) {
 
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_layers(const ModelConfig& config, WeightLayout& layout) {
   switch (config.architecture) {
-    case Architecture::kLlama: case Architecture::kMistral: return plan_llama_layers(config, layout);
-    case Architecture::kQwen2: return plan_qwen2_layers(config, layout);
+    case Architecture::kLlama: case Architecture::kMistral: case Architecture::kQwen2: return plan_llama_layers(config, layout);
     case Architecture::kQwen3: return plan_qwen3_layers(config, layout);
     case Architecture::kGemma2: return plan_gemma2_layers(config, layout);
     case Architecture::kGemma3: return plan_gemma3_layers(config, layout);

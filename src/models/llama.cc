@@ -1,4 +1,5 @@
-// Llama (arXiv 2302.13971, 2307.09288) and Mistral (arXiv 2310.06825), which adds a sliding window.
+// Llama (arXiv 2302.13971, 2307.09288), Mistral (arXiv 2310.06825), which adds a sliding window, and Qwen2 and Qwen2.5
+// (arXiv 2407.10671), which add biases on q, k and v: window and biases are facts of the config.
 #include "models/blocks.h"
 #include "models/decoder.h"
 
