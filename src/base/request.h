@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,30 @@
 #include "base/time.h"
 
 namespace shoal {
+
+// What an answer must look like, as GBNF text (text/grammar). With triggers the grammar holds right after the first
+// occurrence of one of them in the answer, and what comes before is free; without, it holds from the first token.
+struct Grammar {
+  std::string gbnf;  // not empty
+  std::vector<std::string> triggers;
+  friend bool operator==(const Grammar&, const Grammar&) = default;
+};
+
+// A shared, immutable Grammar or none: parameters are copied for every choice. Equal if the contents are.
+class GrammarRef {
+ public:
+  GrammarRef() = default;
+  GrammarRef(Grammar grammar) : grammar_(std::make_shared<const Grammar>(std::move(grammar))) {}  // NOLINT
+  explicit operator bool() const { return grammar_ != nullptr; }
+  const Grammar& operator*() const { return *grammar_; }
+  const Grammar* operator->() const { return grammar_.get(); }
+  friend bool operator==(const GrammarRef& a, const GrammarRef& b) {
+    return a.grammar_ == b.grammar_ || (a.grammar_ && b.grammar_ && *a.grammar_ == *b.grammar_);
+  }
+
+ private:
+  std::shared_ptr<const Grammar> grammar_;
+};
 
 // Everything that decides which token follows. Ranges are checked at the edge; here they are facts.
 struct SamplingParams {
@@ -25,6 +50,7 @@ struct SamplingParams {
   std::vector<std::pair<TokenId, float>> logit_bias;
   uint64_t seed = 0;               // draw of output index i is a function of (seed, i)
   std::optional<uint32_t> logprobs;  // how many alternatives to report beside the sampled token; of the raw logits
+  GrammarRef grammar;
 
   bool uses_history() const {
     return presence_penalty != 0.0f || frequency_penalty != 0.0f || repetition_penalty != 1.0f;

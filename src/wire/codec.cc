@@ -23,6 +23,10 @@ void to_pb(const SamplingParams& from, pb::Sampling* to) {
   }
   to->set_seed(from.seed);
   if (from.logprobs) to->set_logprobs(*from.logprobs);
+  if (from.grammar) {
+    to->mutable_grammar()->set_gbnf(from.grammar->gbnf);
+    for (const std::string& trigger : from.grammar->triggers) to->mutable_grammar()->add_triggers(trigger);
+  }
 }
 
 void to_pb(const Request& from, pb::Request* to) {
@@ -109,6 +113,16 @@ Status finite(float value, const char* field) {
   return std::isfinite(value) ? OkStatus() : invalid_argument("message: ", field, " is not a finite number");
 }
 
+StatusOr<GrammarRef> from_pb(const pb::Grammar& from) {
+  if (from.gbnf().empty()) return invalid_argument("message: a grammar without text");
+  Grammar to{from.gbnf(), {}};
+  for (const std::string& trigger : from.triggers()) {
+    if (trigger.empty()) return invalid_argument("message: a grammar with an empty trigger");
+    to.triggers.push_back(trigger);
+  }
+  return GrammarRef(std::move(to));
+}
+
 StatusOr<SamplingParams> from_pb(const pb::Sampling& from) {
   RETURN_IF_ERROR(finite(from.temperature(), "temperature"));
   RETURN_IF_ERROR(finite(from.top_p(), "top_p"));
@@ -133,6 +147,9 @@ StatusOr<SamplingParams> from_pb(const pb::Sampling& from) {
   }
   to.seed = from.seed();
   if (from.has_logprobs()) to.logprobs = from.logprobs();
+  if (from.has_grammar()) {
+    ASSIGN_OR_RETURN(to.grammar, from_pb(from.grammar()));
+  }
   return to;
 }
 

@@ -25,6 +25,7 @@ Request full_request() {
   r.sampling.logit_bias = {{5, -100.0f}, {6, 2.5f}};
   r.sampling.seed = 42;
   r.sampling.logprobs = 0;
+  r.sampling.grammar = Grammar{"root ::= \"a\"", {"</think>", "<tool>"}};
   r.max_tokens = 100;
   r.min_tokens = 4;
   r.stop_ids = {2, 7};

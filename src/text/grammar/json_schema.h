@@ -1,0 +1,31 @@
+// JSON Schema -> GBNF rules. What the rules match is valid under the schema; of what is valid they match a canonical
+// part:
+//   - properties come in the order in which the schema declares them; an object that declares properties and does not
+//     say additionalProperties gets no others;
+//   - between parts at most one space, or one line break with an indentation, is allowed; none inside numbers and
+//     strings that a length, pattern or format rules;
+//   - numbers have up to 16 digits before and after the point and an exponent of up to 2 digits.
+//
+// Supported: type (also lists), nullable, enum, const, properties, required, additionalProperties, patternProperties
+// (a single one, alone), minProperties and maxProperties of plain maps, items, prefixItems, additionalItems, minItems,
+// maxItems, minLength, maxLength, pattern, format, minimum, maximum, exclusiveMinimum, exclusiveMaximum, anyOf, oneOf
+// (of alternatives that cannot overlap), allOf (merged), $ref within the schema, recursion. Annotations and words that
+// no draft defines are ignored, as JSON Schema has it. Every other keyword that restricts is refused by name.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "text/ordered_json.h"
+
+namespace shoal {
+class GbnfBuilder;
+}
+
+namespace shoal::grammar {
+
+// As GbnfBuilder::add_schema().
+StatusOr<std::string> add_json_schema(GbnfBuilder& builder, std::string_view rule_name, const OrderedJson& schema);
+
+}  // namespace shoal::grammar
