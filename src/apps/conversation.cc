@@ -81,8 +81,8 @@ StatusOr<Answer> Conversation::chat(const Json& messages, const std::function<vo
                                     const std::function<bool()>& interrupted) {
   ChatRequest request;
   request.common = fields();
-  request.prompt.messages = std::make_shared<Json>(messages);
-  request.prompt.variables = std::make_shared<Json>(Json::object());
+  request.prompt.messages = std::make_shared<OrderedJson>(messages);
+  request.prompt.variables = std::make_shared<OrderedJson>(OrderedJson::object());
   return generate(prepare_chat(request, context()), show, interrupted);
 }
 

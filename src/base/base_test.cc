@@ -60,6 +60,14 @@ TEST(Json, BoundsAreEnforcedBeforeMemoryIsSpent) {
   EXPECT_FALSE(parse_json("1e999").ok());
 }
 
+TEST(Json, OrderedObjectsKeepTheOrderOfTheirKeysWithinTheSameBounds) {
+  EXPECT_EQ(dump_ordered_json(*parse_ordered_json(R"({"z":{"b":[1],"a":{}},"y":"x"})")), R"({"z":{"b":[1],"a":{}},"y":"x"})");
+  EXPECT_FALSE(parse_ordered_json(R"({"b":1,"a":2,"b":3})").ok());
+  EXPECT_EQ(parse_ordered_json(R"({"b":1,"a":2,"b":3})", {.refuse_duplicate_keys = false})->dump(), R"({"b":3,"a":2})");
+  EXPECT_FALSE(parse_ordered_json(std::string(100, '[')).ok());
+  EXPECT_FALSE(parse_ordered_json("[1,2,3]", {.values_max = 3}).ok());
+}
+
 TEST(Json, WrongTypesAndRangesNameTheKey) {
   const Json object = *parse_json(R"({"n": 3, "s": "x", "f": 2.0, "big": 18446744073709551615})");
   EXPECT_EQ(*json_int(object, "n", 0, 0, 10), 3);

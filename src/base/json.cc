@@ -3,7 +3,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <unordered_set>
+#include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "base/bytes.h"
@@ -12,8 +13,25 @@
 namespace shoal {
 namespace {
 
+// The value of `key`, new or there already, and whether it is new. `places` are those of the object's keys so far: an
+// ordered object would find one by scanning.
+using Places = std::unordered_map<std::string, size_t>;
+
+std::pair<Json*, bool> slot_of(Json& object, const std::string& key, Places&) {
+  auto [it, is_new] = object.get_ref<Json::object_t&>().try_emplace(key);
+  return {&it->second, is_new};
+}
+
+std::pair<OrderedJson*, bool> slot_of(OrderedJson& object, const std::string& key, Places& places) {
+  OrderedJson::object_t::Container& members = object.get_ref<OrderedJson::object_t&>();
+  const auto [it, is_new] = places.emplace(key, members.size());
+  if (is_new) members.emplace_back(key, nullptr);
+  return {&members[it->second].second, is_new};
+}
+
 // Builds the DOM through SAX so that depth and counts are bounded before memory is spent on them.
-class BoundedDom : public nlohmann::json_sax<Json> {
+template <typename J>
+class BoundedDom : public nlohmann::json_sax<J> {
  public:
   explicit BoundedDom(const JsonLimits& limits) : limits_(limits) {}
 
@@ -23,29 +41,34 @@ class BoundedDom : public nlohmann::json_sax<Json> {
   bool number_unsigned(uint64_t v) override { return put(v); }
   bool number_float(double v, const std::string&) override { return put(v); }
   bool string(std::string& v) override { return put(std::move(v)); }
-  bool binary(Json::binary_t&) override { return fail("binary value"); }
-  bool start_object(size_t) override { return open(Json::object()); }
-  bool start_array(size_t) override { return open(Json::array()); }
+  bool binary(typename J::binary_t&) override { return fail("binary value"); }
+  bool start_object(size_t) override { return open(J::object()); }
+  bool start_array(size_t) override { return open(J::array()); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(std::string& k) override {
     if (!count()) return false;
-    Json& object = *stack_.back();
-    if (limits_.refuse_duplicate_keys && object.contains(k)) return fail(absl::StrCat("duplicate key '", k, "'"));
-    slot_ = &object[k];
-    return true;
+    Open& object = stack_.back();
+    bool is_new = false;
+    std::tie(object.slot, is_new) = slot_of(*object.value, k, object.places);
+    return is_new || !limits_.refuse_duplicate_keys || fail(absl::StrCat("duplicate key '", k, "'"));
   }
-  bool parse_error(size_t position, const std::string&, const Json::exception& e) override {
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) override {
     std::string cause = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: <cause>"
     if (const size_t at = cause.find("] "); at != std::string::npos) cause = cause.substr(at + 2);
     error_ = absl::StrCat(cause, " (byte ", position, ")");
     return false;
   }
 
-  Json root;
-  std::string error() const { return error_; }
+  J root;
+  const std::string& error() const { return error_; }
 
  private:
+  struct Open {
+    J* value;
+    J* slot;  // in an object: where the next value goes
+    Places places;
+  };
   bool fail(std::string cause) {
     error_ = std::move(cause);
     return false;
@@ -55,25 +78,19 @@ class BoundedDom : public nlohmann::json_sax<Json> {
   }
   template <typename T>
   bool put(T&& value) {
-    return count() && (place(Json(std::forward<T>(value))), true);
+    return count() && (place(J(std::forward<T>(value))), true);
   }
-  Json* place(Json value) {
-    if (stack_.empty()) {
-      root = std::move(value);
-      return &root;
-    }
-    Json& parent = *stack_.back();
-    if (parent.is_array()) {
-      parent.push_back(std::move(value));
-      return &parent.back();
-    }
-    *slot_ = std::move(value);
-    return slot_;
+  J* place(J value) {
+    if (stack_.empty()) return &(root = std::move(value));
+    Open& parent = stack_.back();
+    if (!parent.value->is_array()) return &(*parent.slot = std::move(value));
+    parent.value->push_back(std::move(value));
+    return &parent.value->back();
   }
-  bool open(Json container) {
+  bool open(J container) {
     if (!count()) return false;
     if (stack_.size() >= limits_.depth_max) return fail(absl::StrCat("nested deeper than ", limits_.depth_max));
-    stack_.push_back(place(std::move(container)));
+    stack_.push_back({place(std::move(container)), nullptr, {}});
     return true;
   }
   bool close() {
@@ -82,11 +99,20 @@ class BoundedDom : public nlohmann::json_sax<Json> {
   }
 
   const JsonLimits limits_;
-  std::vector<Json*> stack_;  // stays valid: a container grows only while it is the innermost open one
-  Json* slot_ = nullptr;
+  std::vector<Open> stack_;  // pointers stay valid: a container grows only while it is the innermost open one
   size_t values_ = 0;
   std::string error_;
 };
+
+template <typename J>
+StatusOr<J> parse_bounded(std::string_view text, const JsonLimits& limits) {
+  if (text.size() > limits.bytes_max) {
+    return invalid_argument("JSON of ", format_bytes(text.size()), "; the limit is ", format_bytes(limits.bytes_max));
+  }
+  BoundedDom<J> dom(limits);
+  if (!J::sax_parse(text.begin(), text.end(), &dom)) return invalid_argument("invalid JSON: ", dom.error());
+  return std::move(dom.root);
+}
 
 const Json* find(const Json& object, std::string_view key) {
   if (!object.is_object()) return nullptr;
@@ -100,17 +126,18 @@ Status wrong_type(std::string_view key, const char* wanted, const Json& value) {
 
 }  // namespace
 
-StatusOr<Json> parse_json(std::string_view text, const JsonLimits& limits) {
-  if (text.size() > limits.bytes_max) {
-    return invalid_argument("JSON of ", format_bytes(text.size()), "; the limit is ", format_bytes(limits.bytes_max));
-  }
-  BoundedDom dom(limits);
-  if (!Json::sax_parse(text.begin(), text.end(), &dom)) return invalid_argument("invalid JSON: ", dom.error());
-  return std::move(dom.root);
+StatusOr<Json> parse_json(std::string_view text, const JsonLimits& limits) { return parse_bounded<Json>(text, limits); }
+
+StatusOr<OrderedJson> parse_ordered_json(std::string_view text, const JsonLimits& limits) {
+  return parse_bounded<OrderedJson>(text, limits);
 }
 
 std::string dump_json(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string dump_ordered_json(const OrderedJson& value, int indent) {
+  return value.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 StatusOr<int64_t> json_int(const Json& object, std::string_view key, int64_t fallback, int64_t min, int64_t max) {

@@ -10,7 +10,8 @@
 
 namespace shoal {
 
-using Json = nlohmann::json;
+using Json = nlohmann::json;                 // objects sort their keys
+using OrderedJson = nlohmann::ordered_json;  // objects keep the order in which the keys were written
 
 struct JsonLimits {
   size_t bytes_max = 64u << 20;
@@ -21,9 +22,12 @@ struct JsonLimits {
 
 // InvalidArgument with byte offset and cause: syntax, invalid UTF-8, depth, size, number out of range, duplicate key.
 StatusOr<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
+// The same with the order of keys kept. Time is linear in the size, also for objects of many keys.
+StatusOr<OrderedJson> parse_ordered_json(std::string_view text, const JsonLimits& limits = {});
 
 // Serialises; bytes that are not UTF-8 become U+FFFD instead of an exception.
 std::string dump_json(const Json& value, int indent = -1);
+std::string dump_ordered_json(const OrderedJson& value, int indent = -1);
 
 // Typed look-ups in an object. Absent or null gives the default; a wrong type or range is InvalidArgument naming the
 // key ("config.json" etc. is added by the caller through annotate()).

@@ -12,10 +12,10 @@ namespace {
 constexpr std::array<std::string_view, 6> kRoles = {"system", "developer", "user", "assistant", "tool", "function"};
 
 // A list of parts becomes their texts, one per line; parts that are not text are refused.
-void flatten_parts(Fields& message, const Json& parts, std::string& out) {
+void flatten_parts(Fields& message, const OrderedJson& parts, std::string& out) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string where = absl::StrCat("content[", i, "]");
-    const Json& part = parts[i];
+    const OrderedJson& part = parts[i];
     const auto type = part.is_object() ? part.find("type") : part.end();
     if (!part.is_object() || type == part.end() || !type->is_string()) {
       return message.refuse(where, "'" + message.name(where) + "' must be an object with a 'type'.");
@@ -34,8 +34,8 @@ void flatten_parts(Fields& message, const Json& parts, std::string& out) {
   }
 }
 
-void check_content(Fields& fields, Json& message) {
-  const Json* content = fields.find("content");
+void check_content(Fields& fields, OrderedJson& message) {
+  const OrderedJson* content = fields.find("content");
   const std::string& role = message["role"].get_ref<const std::string&>();
   if (content == nullptr) {
     if (role != "assistant") return fields.refuse("content", "'" + fields.name("content") + "' is missing.");
@@ -51,23 +51,23 @@ void check_content(Fields& fields, Json& message) {
 }
 
 // Clients send a call's arguments as JSON text, templates print them as an object.
-void open_tool_arguments(Fields& fields, Json& message) {
-  const Json* calls = fields.find("tool_calls");
+void open_tool_arguments(Fields& fields, OrderedJson& message) {
+  const OrderedJson* calls = fields.find("tool_calls");
   if (calls == nullptr || !fields.ok()) return;
   if (!calls->is_array()) return fields.refuse("tool_calls", "'" + fields.name("tool_calls") + "' must be a list.");
-  for (Json& call : message["tool_calls"]) {
+  for (OrderedJson& call : message["tool_calls"]) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) {
       return fields.refuse("tool_calls", "'" + fields.name("tool_calls") + "' must hold objects with a 'function'.");
     }
-    Json& function = call["function"];
+    OrderedJson& function = call["function"];
     const auto arguments = function.find("arguments");
     if (arguments == function.end() || !arguments->is_string()) continue;
-    auto parsed = parse_json(arguments->get_ref<const std::string&>());
+    auto parsed = parse_ordered_json(arguments->get_ref<const std::string&>());
     if (parsed.ok() && parsed->is_object()) *arguments = *std::move(parsed);
   }
 }
 
-void check_message(Fields& fields, Json& message) {
+void check_message(Fields& fields, OrderedJson& message) {
   std::string role;
   fields.text("role", 64, role);
   if (!fields.ok()) return;
@@ -95,7 +95,7 @@ void check_prompt_flags(Fields& fields, ChatPrompt& out) {
 }  // namespace
 
 void read_chat_prompt(Fields& fields, const RequestLimits& limits, ChatPrompt& out) {
-  const Json* messages = fields.find("messages");
+  const OrderedJson* messages = fields.find("messages");
   if (messages == nullptr) return fields.refuse("messages", "'messages' is missing.");
   if (!messages->is_array() || messages->empty()) {
     return fields.refuse("messages", "'messages' must be a list of at least one message.");
@@ -104,9 +104,9 @@ void read_chat_prompt(Fields& fields, const RequestLimits& limits, ChatPrompt& o
     return fields.refuse("messages", absl::StrCat("'messages' has ", messages->size(), " entries; the limit is ",
                                                   limits.messages_max, "."));
   }
-  auto checked = std::make_shared<Json>(Json::array());
+  auto checked = std::make_shared<OrderedJson>(OrderedJson::array());
   for (size_t i = 0; i < messages->size() && fields.ok(); ++i) {
-    Json message = (*messages)[i];
+    OrderedJson message = (*messages)[i];
     const std::string where = absl::StrCat("messages[", i, "]");
     if (!message.is_object()) return fields.refuse(where, "'" + where + "' must be an object.");
     Fields inner((*messages)[i], where + ".");
@@ -116,8 +116,8 @@ void read_chat_prompt(Fields& fields, const RequestLimits& limits, ChatPrompt& o
   }
   out.messages = std::move(checked);
   check_prompt_flags(fields, out);
-  auto variables = std::make_shared<Json>(Json::object());
-  if (const Json* given = fields.find("chat_template_kwargs")) {
+  auto variables = std::make_shared<OrderedJson>(OrderedJson::object());
+  if (const OrderedJson* given = fields.find("chat_template_kwargs")) {
     if (!given->is_object()) return fields.refuse("chat_template_kwargs", "'chat_template_kwargs' must be an object.");
     *variables = *given;
   }
@@ -139,8 +139,8 @@ ApiResult<ChatRequest> parse_chat_request(std::string_view body, const RequestLi
     fields.refuse("top_logprobs", "'top_logprobs' needs 'logprobs' to be true.");
   }
   if (logprobs) request.common.logprobs = top;
-  if (const Json* modalities = fields.find("modalities"); modalities != nullptr && modalities->is_array()) {
-    for (const Json& kind : *modalities) {
+  if (const OrderedJson* modalities = fields.find("modalities"); modalities != nullptr && modalities->is_array()) {
+    for (const OrderedJson& kind : *modalities) {
       if (kind != "text") fields.refuse(unsupported_value("modalities", "'modalities' other than text are not supported."));
     }
   }

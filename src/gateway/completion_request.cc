@@ -12,11 +12,11 @@ constexpr size_t kTextBytesMax = 64u << 20;  // the body's own limit is tighter;
 constexpr size_t kIdsMax = 16u << 20;
 
 // A list of ids; false and a fault in `fields` if it is not.
-bool read_ids(Fields& fields, const Json& list, std::string_view where, std::vector<TokenId>& out) {
-  for (const Json& item : list) {
+bool read_ids(Fields& fields, const OrderedJson& list, std::string_view where, std::vector<TokenId>& out) {
+  for (const OrderedJson& item : list) {
     const auto id = as_integer(item, 0, INT32_MAX);
     if (!id) {
-      fields.refuse(where, absl::StrCat("'", str(where), "' holds ", dump_json(item), "; token ids are integers from 0."));
+      fields.refuse(where, absl::StrCat("'", str(where), "' holds ", dump_ordered_json(item), "; token ids are integers from 0."));
       return false;
     }
     out.push_back(static_cast<TokenId>(*id));
@@ -26,7 +26,7 @@ bool read_ids(Fields& fields, const Json& list, std::string_view where, std::vec
 
 // prompt: text | list of texts | list of ids | list of lists of ids.
 void read_prompts(Fields& fields, const RequestLimits& limits, std::vector<TextOrIds>& out) {
-  const Json* prompt = fields.find("prompt");
+  const OrderedJson* prompt = fields.find("prompt");
   if (prompt == nullptr) return fields.refuse("prompt", "'prompt' is missing.");
   if (prompt->is_string()) {
     out.emplace_back(prompt->get<std::string>());
@@ -45,7 +45,7 @@ void read_prompts(Fields& fields, const RequestLimits& limits, std::vector<TextO
                                                 limits.prompts_max, "."));
   }
   for (size_t i = 0; i < prompt->size(); ++i) {
-    const Json& item = (*prompt)[i];
+    const OrderedJson& item = (*prompt)[i];
     const std::string where = absl::StrCat("prompt[", i, "]");
     if (item.is_string()) {
       out.emplace_back(item.get<std::string>());

@@ -8,7 +8,7 @@
 
 namespace shoal {
 
-const Json* Fields::find(std::string_view key) const {
+const OrderedJson* Fields::find(std::string_view key) const {
   const auto it = object_.find(key);
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }
@@ -19,19 +19,19 @@ void Fields::refuse(ApiError error) {
 
 void Fields::refuse(std::string_view key, std::string message) { refuse(invalid_value(name(key), std::move(message))); }
 
-void Fields::wrong_type(std::string_view key, std::string_view wanted, const Json& value) {
+void Fields::wrong_type(std::string_view key, std::string_view wanted, const OrderedJson& value) {
   refuse(key, absl::StrCat("'", name(key), "' must be ", str(wanted), ", not ", value.type_name(), "."));
 }
 
 void Fields::boolean(std::string_view key, bool& out) {
-  const Json* value = find(key);
+  const OrderedJson* value = find(key);
   if (!ok() || value == nullptr) return;
   if (!value->is_boolean()) return wrong_type(key, "true or false", *value);
   out = value->get<bool>();
 }
 
 void Fields::number(std::string_view key, double min, double max, float& out) {
-  const Json* value = find(key);
+  const OrderedJson* value = find(key);
   if (!ok() || value == nullptr) return;
   if (!value->is_number()) return wrong_type(key, "a number", *value);
   const double number = value->get<double>();
@@ -42,7 +42,7 @@ void Fields::number(std::string_view key, double min, double max, float& out) {
 }
 
 void Fields::text(std::string_view key, size_t bytes_max, std::string& out) {
-  const Json* value = find(key);
+  const OrderedJson* value = find(key);
   if (!ok() || value == nullptr) return;
   if (!value->is_string()) return wrong_type(key, "a string", *value);
   const std::string& text = value->get_ref<const std::string&>();
@@ -53,7 +53,7 @@ void Fields::text(std::string_view key, size_t bytes_max, std::string& out) {
 }
 
 std::optional<int64_t> Fields::whole(std::string_view key, int64_t min, int64_t max) {
-  const Json* value = find(key);
+  const OrderedJson* value = find(key);
   if (!ok() || value == nullptr) return std::nullopt;
   if (!value->is_number()) {
     wrong_type(key, "an integer", *value);
@@ -61,16 +61,16 @@ std::optional<int64_t> Fields::whole(std::string_view key, int64_t min, int64_t 
   }
   const auto number = as_integer(*value, min, max);
   if (!number) {
-    refuse(key, absl::StrCat("'", name(key), "' is ", dump_json(*value), "; it must be an integer from ", min, " to ",
+    refuse(key, absl::StrCat("'", name(key), "' is ", dump_ordered_json(*value), "; it must be an integer from ", min, " to ",
                              max, "."));
   }
   return number;
 }
 
 void Fields::texts(std::string_view key, size_t count_max, size_t bytes_max, std::vector<std::string>& out) {
-  const Json* value = find(key);
+  const OrderedJson* value = find(key);
   if (!ok() || value == nullptr) return;
-  const auto take = [&](const Json& item) {
+  const auto take = [&](const OrderedJson& item) {
     if (!item.is_string()) return wrong_type(key, "a string or a list of strings", item);
     const std::string& text = item.get_ref<const std::string&>();
     if (text.size() > bytes_max) {
@@ -83,29 +83,29 @@ void Fields::texts(std::string_view key, size_t count_max, size_t bytes_max, std
   if (value->size() > count_max) {
     return refuse(key, absl::StrCat("'", name(key), "' has ", value->size(), " strings; the limit is ", count_max, "."));
   }
-  for (const Json& item : *value) {
+  for (const OrderedJson& item : *value) {
     if (ok()) take(item);
   }
 }
 
 void Fields::ids(std::string_view key, size_t count_max, int64_t max, std::vector<int32_t>& out) {
-  const Json* value = find(key);
+  const OrderedJson* value = find(key);
   if (!ok() || value == nullptr) return;
   if (!value->is_array()) return wrong_type(key, "a list of integers", *value);
   if (value->size() > count_max) {
     return refuse(key, absl::StrCat("'", name(key), "' has ", value->size(), " ids; the limit is ", count_max, "."));
   }
-  for (const Json& item : *value) {
+  for (const OrderedJson& item : *value) {
     const auto id = as_integer(item, 0, max);
     if (!id) {
-      return refuse(key, absl::StrCat("'", name(key), "' holds ", dump_json(item), "; ids are integers from 0 to ", max,
+      return refuse(key, absl::StrCat("'", name(key), "' holds ", dump_ordered_json(item), "; ids are integers from 0 to ", max,
                                       "."));
     }
     out.push_back(static_cast<int32_t>(*id));
   }
 }
 
-std::optional<int64_t> as_integer(const Json& value, int64_t min, int64_t max) {
+std::optional<int64_t> as_integer(const OrderedJson& value, int64_t min, int64_t max) {
   int64_t number = 0;
   if (value.is_number_unsigned()) {
     const uint64_t wide = value.get<uint64_t>();
@@ -124,8 +124,8 @@ std::optional<int64_t> as_integer(const Json& value, int64_t min, int64_t max) {
   return number;
 }
 
-ApiResult<Json> parse_body(std::string_view body) {
-  auto parsed = parse_json(body);
+ApiResult<OrderedJson> parse_body(std::string_view body) {
+  auto parsed = parse_ordered_json(body);
   if (!parsed.ok()) {
     ApiError error = invalid_value("", "The request body is not usable: " + std::string(parsed.status().message()) + ".");
     error.param.reset();

@@ -17,7 +17,7 @@ namespace shoal {
 class Fields {
  public:
   // `prefix` goes before the names in errors ("messages[2]."). `object` is a JSON object and outlives this.
-  explicit Fields(const Json& object, std::string prefix = "") : object_(object), prefix_(std::move(prefix)) {}
+  explicit Fields(const OrderedJson& object, std::string prefix = "") : object_(object), prefix_(std::move(prefix)) {}
 
   // Each leaves `out` alone when the field is absent or null.
   void boolean(std::string_view key, bool& out);
@@ -39,7 +39,7 @@ class Fields {
   void ids(std::string_view key, size_t count_max, int64_t max, std::vector<int32_t>& out);
 
   // The value, or nullptr when absent or null.
-  const Json* find(std::string_view key) const;
+  const OrderedJson* find(std::string_view key) const;
   void refuse(std::string_view key, std::string message);  // invalid_value
   void refuse(ApiError error);
   std::string name(std::string_view key) const { return prefix_ + std::string(key); }
@@ -48,17 +48,17 @@ class Fields {
 
  private:
   std::optional<int64_t> whole(std::string_view key, int64_t min, int64_t max);
-  void wrong_type(std::string_view key, std::string_view wanted, const Json& value);
+  void wrong_type(std::string_view key, std::string_view wanted, const OrderedJson& value);
 
-  const Json& object_;
+  const OrderedJson& object_;
   const std::string prefix_;
   std::optional<ApiError> error_;
 };
 
 // A JSON number that is an integer in [min, max] (2.0 counts, 2.5 does not).
-std::optional<int64_t> as_integer(const Json& value, int64_t min, int64_t max);
+std::optional<int64_t> as_integer(const OrderedJson& value, int64_t min, int64_t max);
 
 // The body of a request: an object, within the limits of base/json.h.
-ApiResult<Json> parse_body(std::string_view body);
+ApiResult<OrderedJson> parse_body(std::string_view body);
 
 }  // namespace shoal

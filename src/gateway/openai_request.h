@@ -58,8 +58,8 @@ struct GenerationFields {
 
 // How messages become one text.
 struct ChatPrompt {
-  std::shared_ptr<const Json> messages;   // a non-empty array of checked messages, content as text
-  std::shared_ptr<const Json> variables;  // chat_template_kwargs: further variables of the template
+  std::shared_ptr<const OrderedJson> messages;   // a non-empty array of checked messages, content as text
+  std::shared_ptr<const OrderedJson> variables;  // chat_template_kwargs: further variables of the template
   bool add_generation_prompt = true;
   bool continue_final_message = false;    // the answer goes on where the last message ends
 };

@@ -108,7 +108,7 @@ TEST(ChatRequest, TextPartsBecomeOneTextAndToolArgumentsAnObject) {
       {"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]},
       {"role":"tool","content":"3","tool_call_id":"1"}])")}});
   ASSERT_TRUE(result.ok()) << result.error().message;
-  const Json& messages = *(*result).prompt.messages;
+  const OrderedJson& messages = *(*result).prompt.messages;
   EXPECT_EQ(messages[0]["content"], "a\nb");
   EXPECT_EQ(messages[1]["content"], "");
   EXPECT_EQ(messages[1]["tool_calls"][0]["function"]["arguments"]["x"], 1);

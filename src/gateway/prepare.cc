@@ -11,16 +11,16 @@ namespace {
 // top_p = 0 is allowed by OpenAI's schema; the sampler's range is open at 0, and the least value means the same.
 constexpr float kTopPLeast = 1e-6f;
 
-Json template_messages(const Json& messages, bool knows_developer_role) {
-  Json copy = messages;
-  for (Json& message : copy) {
+OrderedJson template_messages(const OrderedJson& messages, bool knows_developer_role) {
+  OrderedJson copy = messages;
+  for (OrderedJson& message : copy) {
     if (!knows_developer_role && message["role"] == "developer") message["role"] = "system";
   }
   return copy;
 }
 
 // Cuts the rendered prompt right after the last message's own text, so that the model continues it.
-ApiResult<std::vector<TextPart>> cut_after_last_message(std::vector<TextPart> parts, const Json& messages) {
+ApiResult<std::vector<TextPart>> cut_after_last_message(std::vector<TextPart> parts, const OrderedJson& messages) {
   const std::string& content = messages.back()["content"].get_ref<const std::string&>();
   const std::string text = join(parts);
   const std::string_view wanted = trimmed(content);
@@ -141,7 +141,7 @@ ApiResult<std::vector<TextPart>> render_chat(const ChatPrompt& prompt, const Mod
                                          : "This model's chat template is not usable: " + text.chat_template_problem);
   }
   // tools and documents are null, not undefined, where there are none: templates ask "is not none".
-  Json variables = {{"tools", nullptr}, {"documents", nullptr}};
+  OrderedJson variables = {{"tools", nullptr}, {"documents", nullptr}};
   for (const auto& [name, value] : text.template_variables) variables[name] = value;
   RenderOptions options{.now_unix_seconds = now_unix_seconds};
   for (const auto& [name, value] : prompt.variables->items()) {  // chat_template_kwargs: a client wrote them
@@ -150,7 +150,7 @@ ApiResult<std::vector<TextPart>> render_chat(const ChatPrompt& prompt, const Mod
   }
   variables["messages"] = template_messages(*prompt.messages, text.knows_developer_role);
   variables["add_generation_prompt"] = prompt.add_generation_prompt;
-  auto parts = text.chat_template->render(variables, options);
+  auto parts = text.chat_template->render_ordered(variables, options);
   if (!parts.ok()) {
     return invalid_value("messages", "The chat template refuses these messages: " + std::string(parts.status().message()));
   }

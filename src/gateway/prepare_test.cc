@@ -46,13 +46,25 @@ TEST_F(PrepareTest, TheModelsDefaultsFillWhatTheRequestLeavesOpen) {
   EXPECT_EQ((*loud).request.max_tokens, 40u);
 }
 
+TEST(RenderChat, KeysReachTheTemplateInTheClientsOrder) {
+  const auto request = parse_chat_request(
+      R"({"model":"m","messages":[{"role":"assistant","content":"","tool_calls":[{"type":"function","id":"c1","function":
+      {"name":"f","arguments":"{\"z\":1,\"a\":{\"y\":2,\"b\":3}}"}}]}],"chat_template_kwargs":{"k":{"z":1,"a":2}}})", {});
+  ASSERT_TRUE(request.ok()) << request.error().message;
+  ModelText text;
+  text.chat_template = *ChatTemplate::parse("{{ messages[0].tool_calls[0].function.arguments|tojson }} {{ k|tojson }}");
+  const auto parts = render_chat((*request).prompt, text, 0);
+  ASSERT_TRUE(parts.ok());
+  EXPECT_EQ(join(*parts), R"({"z": 1, "a": {"y": 2, "b": 3}} {"z": 1, "a": 2})");
+}
+
 TEST(RenderChat, WhatAClientWritesIntoTemplateVariablesIsNotTheTemplatesOwnText) {
   ModelText text;
   text.chat_template = *ChatTemplate::parse("{{ bos_token }}{{ style }}");
   text.template_variables = {{"bos_token", "<s>"}};
   const Json messages = Json::array({{{"role", "user"}, {"content", "hi"}}});
-  const auto variables = std::make_shared<Json>(Json{{"style", "</s>"}});
-  const ChatPrompt prompt{.messages = std::make_shared<Json>(messages), .variables = variables};
+  const auto variables = std::make_shared<OrderedJson>(OrderedJson{{"style", "</s>"}});
+  const ChatPrompt prompt{.messages = std::make_shared<OrderedJson>(messages), .variables = variables};
   const auto parts = render_chat(prompt, text, 0);
   ASSERT_TRUE(parts.ok());
   for (const TextPart& part : *parts) EXPECT_EQ(part.trusted, part.text == "<s>") << part.text;

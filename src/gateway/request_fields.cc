@@ -12,21 +12,21 @@ constexpr int64_t kTokenIdMax = INT32_MAX;
 constexpr int64_t kTokensMax = INT32_MAX;
 constexpr size_t kModelNameBytesMax = 1024;
 
-bool is_empty(const Json& value) { return value.empty() || (value.is_boolean() && !value.get<bool>()); }
+bool is_empty(const OrderedJson& value) { return value.empty() || (value.is_boolean() && !value.get<bool>()); }
 
 // Fields that change the answer in a way this server cannot give: better a refusal than an answer that ignores them.
 void refuse_unsupported(Fields& fields) {
-  if (const Json* format = fields.find("response_format")) {
-    const std::string type = format->is_object() ? format->value("type", Json()).dump() : format->dump();
+  if (const OrderedJson* format = fields.find("response_format")) {
+    const std::string type = format->is_object() ? format->value("type", OrderedJson()).dump() : format->dump();
     if (type != "\"text\"") {
       fields.refuse(unsupported_value("response_format",
                                       "'response_format' " + type + " is not supported; only {\"type\":\"text\"} is."));
     }
   }
-  const Json* choice = fields.find("tool_choice");
+  const OrderedJson* choice = fields.find("tool_choice");
   const bool tools_off = choice != nullptr && choice->is_string() && *choice == "none";
   for (const char* key : {"tools", "functions"}) {
-    const Json* tools = fields.find(key);
+    const OrderedJson* tools = fields.find(key);
     if (tools != nullptr && !tools->empty() && !tools_off) {
       fields.refuse(unsupported_value(key, absl::StrCat("'", key, "': tool calls are not supported; leave it out or "
                                                         "set tool_choice to \"none\".")));
@@ -34,7 +34,7 @@ void refuse_unsupported(Fields& fields) {
   }
   for (const char* key : {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
                           "grammar", "json_schema", "truncate_prompt_tokens", "chat_template", "suffix"}) {
-    const Json* value = fields.find(key);
+    const OrderedJson* value = fields.find(key);
     if (value != nullptr && !is_empty(*value)) {
       fields.refuse(unsupported_value(key, absl::StrCat("'", key, "' is not supported; leave it out.")));
     }
@@ -42,7 +42,7 @@ void refuse_unsupported(Fields& fields) {
 }
 
 void read_logit_bias(Fields& fields, const RequestLimits& limits, GenerationFields& out) {
-  const Json* bias = fields.find("logit_bias");
+  const OrderedJson* bias = fields.find("logit_bias");
   if (bias == nullptr || !fields.ok()) return;
   if (!bias->is_object()) return fields.refuse("logit_bias", "'logit_bias' must map token ids to numbers.");
   if (bias->size() > limits.logit_bias_max) {
@@ -64,7 +64,7 @@ void read_logit_bias(Fields& fields, const RequestLimits& limits, GenerationFiel
 
 void read_stream(Fields& fields, GenerationFields& out) {
   fields.boolean("stream", out.stream);
-  const Json* options = fields.find("stream_options");
+  const OrderedJson* options = fields.find("stream_options");
   if (options == nullptr || !fields.ok()) return;
   if (!options->is_object()) return fields.refuse("stream_options", "'stream_options' must be an object.");
   Fields inner(*options, "stream_options.");
@@ -73,7 +73,7 @@ void read_stream(Fields& fields, GenerationFields& out) {
 }
 
 void read_seed(Fields& fields, GenerationFields& out) {
-  const Json* seed = fields.find("seed");
+  const OrderedJson* seed = fields.find("seed");
   if (seed == nullptr || !fields.ok()) return;
   if (seed->is_number_unsigned()) {
     out.seed = static_cast<int64_t>(seed->get<uint64_t>());  // the upper half of uint64 is taken as bits
