@@ -143,6 +143,8 @@ def functions_of(lines):
             elif start and re.match(indent + r'\}', line):
                 yield start[0], start[1], i + 2 - start[1]
                 start = None
+            elif line.startswith('}'):
+                start = None
 
 
 def check_lengths(files, complain, update):

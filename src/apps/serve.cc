@@ -1,9 +1,14 @@
 // shoal serve: everything on this machine behind one endpoint.
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "apps/admin_socket.h"
 #include "apps/local_cluster.h"
 #include "apps/model_scan.h"
 #include "apps/serve_flags.h"
@@ -13,6 +18,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "gateway/admin.h"
 #include "gateway/http_server.h"
 #include "gateway/service.h"
 
@@ -24,6 +30,8 @@ constexpr char kExamples[] =
     "  shoal serve models/ --port 9000 --preload\n"
     "  shoal serve model.gguf --alias gpt-4o --api-key secret\n"
     "  shoal serve models/ --device-memory 8GiB --quantization q8_0";
+constexpr uint32_t kAdminConnectionsMax = 64;
+constexpr uint64_t kAdminBodyBytesMax = 64 * 1024;
 constexpr Duration kReadyWait = std::chrono::seconds(60);
 constexpr Duration kLastWords = std::chrono::seconds(2);  // for error events after the drain's end
 constexpr Duration kLook = std::chrono::milliseconds(50);
@@ -60,6 +68,39 @@ bool finished(LocalCluster& cluster, const HttpServer& server) {
   return cluster.router().live_requests() == 0 && server.active_requests() == 0;
 }
 
+// The operator's listeners: a socket of this user, and TCP where it is asked for.
+struct AdminListeners {
+  std::unique_ptr<HttpServer> socket;
+  std::unique_ptr<HttpServer> tcp;
+};
+
+std::string admin_socket_path(const ServeFlags& flags, uint16_t port) {
+  if (flags.admin_socket == "none") return "";
+  if (!flags.admin_socket.empty()) return flags.admin_socket;
+  return flags.uds.empty() ? default_admin_socket(port) : flags.uds + ".admin";
+}
+
+StatusOr<AdminListeners> listen_admin(const ServeFlags& flags, uint16_t port, Service& service, Admin& socket_admin, Admin& tcp_admin) {
+  AdminListeners out;
+  const std::string path = admin_socket_path(flags, port);
+  HttpServerConfig config{.unix_socket = path, .io_threads = 1, .work_threads = 1, .connections_max = kAdminConnectionsMax,
+                          .body_bytes_max = kAdminBodyBytesMax};
+  if (!path.empty()) {
+    if (flags.admin_socket.empty() && flags.uds.empty()) RETURN_IF_ERROR(make_admin_socket_folder(path));
+    ASSIGN_OR_RETURN(out.socket, HttpServer::start(config, service, &socket_admin));
+  }
+  if (flags.admin_port >= 0) {
+    config.unix_socket.clear();
+    config.host = flags.admin_host;
+    config.port = static_cast<uint16_t>(flags.admin_port);
+    config.tls_certificate_file = flags.ssl_certfile;
+    config.tls_key_file = flags.ssl_keyfile;
+    ASSIGN_OR_RETURN(out.tcp, HttpServer::start(config, service, &tcp_admin));
+    log_info("operator's endpoints at ", out.tcp->address());
+  }
+  return out;
+}
+
 // First signal: not ready, nothing new, running requests get their time. Second signal, or time up: error events, end.
 void shut_down(LocalCluster& cluster, Service& service, const HttpServer& server, Duration patience) {
   log_info("draining: ", cluster.router().live_requests(), " requests are running; a second signal ends them now");
@@ -76,8 +117,9 @@ void shut_down(LocalCluster& cluster, Service& service, const HttpServer& server
 
 StatusOr<int> serve(const ServeFlags& flags) {
   RETURN_IF_ERROR(apply(flags.log));
+  RETURN_IF_ERROR(check_serve_flags(flags));
   block_stop_signals();
-  ASSIGN_OR_RETURN(std::vector<std::string> keys, api_keys(flags));
+  ASSIGN_OR_RETURN(std::vector<ApiKey> keys, api_keys(flags));
   ASSIGN_OR_RETURN(std::vector<FoundModel> models, models_to_serve(flags));
   ASSIGN_OR_RETURN(const std::vector<ModelId> preload, models_to_preload(flags.preload, models));
   ASSIGN_OR_RETURN(const auto cluster, LocalCluster::start(flags.engine, std::move(models)));
@@ -87,16 +129,26 @@ StatusOr<int> serve(const ServeFlags& flags) {
                                .stalled_seconds = [&] { return cluster->node().stalled_seconds(); }};
   Service service(std::move(service_config), cluster->catalog(), cluster->router());
   const HttpServerConfig http{.host = flags.host, .port = flags.port, .unix_socket = flags.uds,
+                              .tls_certificate_file = flags.ssl_certfile, .tls_key_file = flags.ssl_keyfile,
+                              .cors_origins = flags.cors_origins,
                               .io_threads = flags.http_threads, .work_threads = flags.http_threads,
                               .connections_max = flags.max_connections};
   ASSIGN_OR_RETURN(const auto server, HttpServer::start(http, service));
+  std::atomic<int64_t> patience_ns{from_seconds(flags.shutdown_timeout_s).count()};
+  const auto stop = [&patience_ns](std::optional<Duration> patience) {  // as SIGTERM does
+    if (patience) patience_ns.store(patience->count());
+    kill(getpid(), SIGTERM);
+  };
+  Admin socket_admin({.shutdown = stop}, service, cluster->catalog(), cluster->router());
+  Admin tcp_admin({.key = flags.admin_key, .shutdown = stop}, service, cluster->catalog(), cluster->router());
+  ASSIGN_OR_RETURN(const AdminListeners admin, listen_admin(flags, server->port(), service, socket_admin, tcp_admin));
   for (const ModelId id : preload) cluster->router().want_resident(id, true);
   if (!cluster->wait_ready(kReadyWait)) return unavailable("the node did not report within a minute; see the log");
   announce(*server, flags, cluster->catalog().models());
 
   while (!wait_stop_signal(std::chrono::hours(1))) {
   }
-  shut_down(*cluster, service, *server, from_seconds(flags.shutdown_timeout_s));
+  shut_down(*cluster, service, *server, Duration(patience_ns.load()));
   log_info("stopped");
   return kExitOk;
 }

@@ -34,7 +34,19 @@ void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_option("--port", flags.port, "Port to listen on (0: any)")->capture_default_str();
   verb.add_option("--uds", flags.uds, "Listen on this UNIX socket instead");
   verb.add_option("--api-key", flags.api_keys, "Key that clients must send; may be repeated")->delimiter(',');
-  verb.add_option("--api-key-file", flags.api_key_file, "File with one key per line");
+  verb.add_option("--api-key-file", flags.api_key_file, "File with a line per key: SECRET (or sha256:HEX) [name=N] [rpm=N] [tpm=N] "
+                  "[concurrency=N] [models=A,B]");
+  verb.add_option("--requests-per-minute", flags.key_limits.requests_per_minute, "Limit of a key that has none of its own (0: none)");
+  verb.add_option("--tokens-per-minute", flags.key_limits.tokens_per_minute, "As above, prompt and answer tokens together (0: none)");
+  verb.add_option("--requests-at-once", flags.key_limits.concurrency, "As above, requests under way (0: no limit)");
+  verb.add_option("--ssl-certfile", flags.ssl_certfile, "PEM certificate chain: serve HTTPS");
+  verb.add_option("--ssl-keyfile", flags.ssl_keyfile, "PEM private key of the certificate");
+  verb.add_option("--cors-origins", flags.cors_origins, "Origins whose pages may call this server from a browser; '*': any")->delimiter(',');
+  verb.add_option("--admin-socket", flags.admin_socket, "UNIX socket of the operator's endpoints (default: "
+                  "$XDG_RUNTIME_DIR/shoal-UID/PORT.sock; none: no socket)");
+  verb.add_option("--admin-host", flags.admin_host, "Address of the operator's endpoints, with --admin-port")->capture_default_str();
+  verb.add_option("--admin-port", flags.admin_port, "Port of the operator's endpoints (0: any free one; default: none)")->check(CLI::Range(-1, 65535));
+  verb.add_option("--admin-key", flags.admin_key, "Key of the operator's endpoints");
   verb.add_option("--alias,--served-model-name", flags.aliases, "Further name of a model: MODEL=NAME (or NAME, if there is one model)")
       ->delimiter(',');
   verb.add_flag("--preload{all}", flags.preload, "Load all models at start, or --preload=NAME,NAME; the others at first use");
@@ -83,17 +95,42 @@ StatusOr<std::vector<ModelId>> models_to_preload(const std::string& preload, con
   return ids;
 }
 
-StatusOr<std::vector<std::string>> api_keys(const ServeFlags& flags) {
-  std::vector<std::string> keys = flags.api_keys;
-  if (!flags.api_key_file.empty()) {
-    ASSIGN_OR_RETURN(const std::string text, read_file(flags.api_key_file, kKeyFileBytesMax));
-    for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
-      if (!line.empty() && line[0] != '#') keys.push_back(line.back() == '\r' ? line.substr(0, line.size() - 1) : line);
-    }
-    if (keys.empty()) return invalid_argument(flags.api_key_file, ": holds no key");
+StatusOr<std::vector<ApiKey>> api_keys(const ServeFlags& flags) {
+  std::vector<ApiKey> keys;
+  for (const std::string& text : flags.api_keys) {
+    auto key = parse_api_key(text, flags.key_limits);
+    if (!key.ok()) return annotate(key.status(), "--api-key");
+    keys.push_back(*std::move(key));
   }
-  if (std::find(keys.begin(), keys.end(), "") != keys.end()) return invalid_argument("--api-key: a key is empty");
+  if (flags.api_key_file.empty()) return keys;
+  ASSIGN_OR_RETURN(const std::string text, read_file(flags.api_key_file, kKeyFileBytesMax));
+  size_t number = 0;
+  const size_t before = keys.size();
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos || line[line.find_first_not_of(" \t")] == '#') continue;
+    auto key = parse_api_key(line, flags.key_limits);
+    if (!key.ok()) return annotate(key.status(), absl::StrCat(flags.api_key_file, ":", number));
+    keys.push_back(*std::move(key));
+  }
+  if (keys.size() == before) return invalid_argument(flags.api_key_file, ": holds no key");
   return keys;
+}
+
+Status check_serve_flags(const ServeFlags& flags) {
+  if (flags.ssl_certfile.empty() != flags.ssl_keyfile.empty()) {
+    return invalid_argument("--ssl-certfile and --ssl-keyfile go together: one of them is missing");
+  }
+  if (!flags.ssl_certfile.empty() && !flags.uds.empty()) return invalid_argument("--uds: a UNIX socket needs no TLS; leave out --ssl-certfile");
+  if (flags.admin_port >= 0 && flags.admin_key.empty()) {
+    return invalid_argument("--admin-port: needs --admin-key, or every page in a browser on this machine could stop models; "
+                            "the socket (--admin-socket) needs none");
+  }
+  for (const std::string& origin : flags.cors_origins) {
+    if (origin == "*" || origin.starts_with("http://") || origin.starts_with("https://")) continue;
+    return invalid_argument("--cors-origins ", origin, ": must be '*' or an origin such as https://chat.example.org");
+  }
+  return OkStatus();
 }
 
 }  // namespace shoal

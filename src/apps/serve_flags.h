@@ -8,6 +8,7 @@
 #include "apps/model_scan.h"
 #include "apps/settings.h"
 #include "base/status.h"
+#include "gateway/api_keys.h"
 
 namespace CLI {
 class App;
@@ -22,7 +23,15 @@ struct ServeFlags {
   uint16_t port = 8080;
   std::string uds;
   std::vector<std::string> api_keys;
-  std::string api_key_file;             // one key per line
+  std::string api_key_file;             // a line per key: SECRET [name=N] [rpm=N] [tpm=N] [concurrency=N] [models=A,B]
+  KeyLimits key_limits;                 // of keys that name none of their own
+  std::string ssl_certfile;
+  std::string ssl_keyfile;
+  std::vector<std::string> cors_origins;
+  std::string admin_socket;             // empty: the default one; "none": no socket
+  std::string admin_host = "127.0.0.1";
+  int32_t admin_port = -1;              // -1: no TCP listener
+  std::string admin_key;
   std::vector<std::string> aliases;     // "NAME=ALIAS", or "ALIAS" where one model is served
   std::string preload;                  // "", "all" or names with commas
   double shutdown_timeout_s = 45;
@@ -41,7 +50,10 @@ Status apply_aliases(const std::vector<std::string>& aliases, std::vector<FoundM
 // The models that --preload names, as indices.
 StatusOr<std::vector<ModelId>> models_to_preload(const std::string& preload, const std::vector<FoundModel>& models);
 
-// --api-key and the lines of --api-key-file.
-StatusOr<std::vector<std::string>> api_keys(const ServeFlags& flags);
+// --api-key and the lines of --api-key-file, with their limits.
+StatusOr<std::vector<ApiKey>> api_keys(const ServeFlags& flags);
+
+// Flags that only make sense together.
+Status check_serve_flags(const ServeFlags& flags);
 
 }  // namespace shoal

@@ -113,13 +113,31 @@ TEST(ServeFlags, PreloadNamesAllOrSome) {
 
 TEST(ServeFlags, KeysComeFromFlagsAndFile) {
   const std::string path = testing::TempDir() + "shoal_keys_test";
-  std::ofstream(path) << "# people\none\ntwo\r\n\n";
+  std::ofstream(path) << "# people\none name=uno rpm=1\ntwo\r\n\n";
   ServeFlags flags;
   flags.api_keys = {"zero"};
+  flags.key_limits.requests_per_minute = 7;
   flags.api_key_file = path;
-  EXPECT_EQ(*api_keys(flags), (std::vector<std::string>{"zero", "one", "two"}));
+  const auto keys = api_keys(flags);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  ASSERT_EQ(keys->size(), 3u);
+  EXPECT_EQ((*keys)[1].name, "uno");
+  EXPECT_EQ((*keys)[1].limits.requests_per_minute, 1u);
+  EXPECT_EQ((*keys)[2].digest, key_digest("two"));
+  EXPECT_EQ((*keys)[2].limits.requests_per_minute, 7u);
   flags.api_keys = {""};
   EXPECT_FALSE(api_keys(flags).ok());
+  flags.api_keys = {};
+  std::ofstream(path) << "one\ntwo speed=3\n";
+  EXPECT_NE(api_keys(flags).status().message().find(":2"), absl::string_view::npos);
+}
+
+TEST(ServeFlags, ThatOnlyMakeSenseTogetherAreAskedForTogether) {
+  EXPECT_TRUE(check_serve_flags({}).ok());
+  EXPECT_FALSE(check_serve_flags({.ssl_certfile = "a.pem"}).ok());
+  EXPECT_FALSE(check_serve_flags({.admin_port = 9000}).ok());
+  EXPECT_TRUE(check_serve_flags({.admin_port = 9000, .admin_key = "k"}).ok());
+  EXPECT_FALSE(check_serve_flags({.cors_origins = {"chat.example.org"}}).ok());
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "gateway/api_error.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "gateway/strings.h"
 #include "nlohmann/json.hpp"
@@ -18,12 +17,12 @@ ApiError bad_request(std::optional<std::string> param, std::string message, std:
           .code = std::move(code)};
 }
 
-// openai-python obeys Retry-After up to 120 s and gives up beyond: always say something between 1 and 60.
-uint32_t retry_seconds(Duration wait) {
-  return static_cast<uint32_t>(std::clamp(std::ceil(to_seconds(wait)), 1.0, 60.0));
-}
-
 }  // namespace
+
+uint32_t retry_seconds(Duration wait) {
+  constexpr Duration kSecond = std::chrono::seconds(1);
+  return static_cast<uint32_t>(std::clamp<int64_t>((wait + kSecond - Duration(1)) / kSecond, 1, 60));
+}
 
 std::string ApiError::body() const {
   Json error = {{"message", message}, {"type", type}, {"param", text_or_null(param)}, {"code", text_or_null(code)}};
@@ -44,6 +43,12 @@ ApiError model_not_found(std::string_view model) {
   return {.http_status = 404, .type = "not_found_error",
           .message = absl::StrCat("The model '", str(model), "' does not exist here; GET /v1/models lists those that do."),
           .param = "model", .code = "model_not_found"};
+}
+
+ApiError model_forbidden(std::string_view model) {
+  return {.http_status = 403, .type = "permission_error",
+          .message = absl::StrCat("This API key may not use the model '", str(model), "'."), .param = "model",
+          .code = "model_forbidden"};
 }
 
 ApiError unknown_url(std::string_view method, std::string_view path) {

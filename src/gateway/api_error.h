@@ -43,9 +43,13 @@ class ApiResult {
   std::variant<T, ApiError> held_;
 };
 
+// Whole seconds for Retry-After. openai-python obeys it up to 120 s and gives up beyond: always between 1 and 60.
+uint32_t retry_seconds(Duration wait);
+
 ApiError invalid_value(std::string param, std::string message);
 ApiError unsupported_value(std::string param, std::string message);
 ApiError model_not_found(std::string_view model);
+ApiError model_forbidden(std::string_view model);
 ApiError unknown_url(std::string_view method, std::string_view path);
 ApiError context_length_exceeded(uint32_t n_ctx, uint32_t prompt_tokens, uint32_t completion_tokens);
 ApiError draining_error();

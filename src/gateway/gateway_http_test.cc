@@ -299,7 +299,7 @@ TEST(Http, ConnectionsBeyondTheLimitAreRefused) {
 }
 
 TEST(Keys, GuardEverythingButHealth) {
-  World world(says("x"), {.api_keys = {"secret", "other"}});
+  World world(says("x"), {.api_keys = test::keys({"secret", "other"})});
   EXPECT_EQ(ask(world, http_get("/health")).status, 200);
   EXPECT_EQ(ask(world, http_get("/readyz")).status, 200);
   for (const char* path : {"/v1/models", "/metrics", "/version", "/nothing"}) {

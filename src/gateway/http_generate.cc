@@ -42,14 +42,14 @@ HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastReques
   const TimePoint arrived = steady_now();
   ApiResult<PreparedAnswer> prepared = ApiError();
   auto prepare = [&]() -> Task<void> {
-    prepared = service.prepare(kind, request.body());
+    prepared = service.prepare(kind, request.body(), caller_);
     co_return;
   };
   co_await asio::co_spawn(shared_.work, prepare(), asio::use_awaitable);
   if (prepared.ok()) co_return co_await run_answer(*prepared, arrived);
   const ApiError& error = prepared.error();
-  log_info("request id=", request_id_, " status=", error.http_status, " error=", error.code.value_or("none"), " param=",
-           error.param.value_or("none"));
+  log_info("request id=", request_id_, log_context(), " status=", error.http_status, " error=",
+           error.code.value_or("none"), " param=", error.param.value_or("none"));
   if (error.http_status == 503) service.metrics().refused(error.code.value_or("unavailable"));
   co_await send_error(error, false);
 }
@@ -59,6 +59,15 @@ HttpSession::Task<void> HttpSession::run_answer(PreparedAnswer& answer, TimePoin
   const ModelEntry& model = *answer.request.model;
   RequestRecord record{.n = answer.request.n, .max_tokens = answer.request.request.max_tokens};
   service.metrics().request_started(model);
+  auto lease = service.admit(caller_, answer.request);
+  rate_headers_ = service.rate_headers(caller_);
+  if (!lease.ok()) {
+    record.http_status = lease.error().http_status;
+    log_info("request id=", request_id_, log_context(), " model=", model.name, " status=", record.http_status, " error=",
+             lease.error().code.value_or("none"));
+    service.metrics().request_ended(model, record);
+    co_return co_await send_error(lease.error(), false);
+  }
   auto wake = std::make_shared<Wake>(stream_.get_executor());
   auto notify = [executor = stream_.get_executor(), wake] { asio::post(executor, [wake] { wake->raise(); }); };
   // An answer that is not streamed is collected whole whatever its size; only a stream can be left unread.
@@ -66,7 +75,7 @@ HttpSession::Task<void> HttpSession::run_answer(PreparedAnswer& answer, TimePoin
   auto started = service.start(std::move(answer.request), notify, unread_bytes_max);
   if (!started.ok()) {
     record.http_status = started.error().http_status;
-    co_await send_error(started.error(), false);
+    co_await send_failure(started.error());
     co_return service.metrics().request_ended(model, record);
   }
   Generation& generation = **started;
@@ -85,8 +94,18 @@ HttpSession::Task<void> HttpSession::run_answer(PreparedAnswer& answer, TimePoin
   if (record.http_status == kClientGone) last_status_ = kClientGone;
   record.total_s = to_seconds(steady_now() - arrived);
   complete(generation, record);
+  lease->charge_tokens(record.completion_tokens, steady_now());
+  service.answer_ended();
   log_answer(answer, generation, record);
   service.metrics().request_ended(model, record);
+}
+
+// What the roles below refused. They say that it is too much; when it may work again, the gateway knows better.
+HttpSession::Task<void> HttpSession::send_failure(ApiError error) {
+  if (error.code == "server_overloaded") {
+    error.retry_after_s = std::max(error.retry_after_s.value_or(1), retry_seconds(shared_.service.retry_after()));
+  }
+  co_await send_error(std::move(error), false);
 }
 
 void HttpSession::complete(const Generation& generation, RequestRecord& record) const {
@@ -136,7 +155,7 @@ HttpSession::Task<void> HttpSession::answer_whole(PreparedAnswer& answer, Genera
     const bool done = progress.done, more = progress.more;
     if (progress.failure) {
       record.http_status = progress.failure->http_status;
-      co_return co_await send_error(*progress.failure, false);
+      co_return co_await send_failure(*progress.failure);
     }
     collector.push(std::move(progress));
     if (done) break;
@@ -162,7 +181,7 @@ HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Gener
   Progress progress = co_await first_progress(generation, wake);
   if (progress.failure) {
     record.http_status = progress.failure->http_status;
-    co_return co_await send_error(*progress.failure, false);
+    co_return co_await send_failure(*progress.failure);
   }
   if (http_1_0_) keep_alive_ = false;  // the end of the stream is the end of the connection
   const AnswerStream events(answer.head, generation.choices());
@@ -191,9 +210,11 @@ HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Gener
 }
 
 std::string HttpSession::stream_head() const {
+  std::string more;
+  for (const auto& [name, value] : answer_headers()) absl::StrAppend(&more, name, ": ", value, "\r\n");
   return absl::StrCat(http_1_0_ ? "HTTP/1.0" : "HTTP/1.1",
                       " 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
-                      "X-Accel-Buffering: no\r\nX-Request-Id: ", request_id_, "\r\n",
+                      "X-Accel-Buffering: no\r\nX-Request-Id: ", request_id_, "\r\n", more,
                       http_1_0_ ? "" : "Transfer-Encoding: chunked\r\n",
                       keep_alive_ ? "" : "Connection: close\r\n", "\r\n");
 }
@@ -203,10 +224,17 @@ std::string HttpSession::stream_frame(std::string_view data) const {
   return absl::StrFormat("%x\r\n", data.size()) + std::string(data) + "\r\n";
 }
 
+// " key=NAME trace_id=HEX", of what there is.
+std::string HttpSession::log_context() const {
+  const std::string_view key = shared_.service.caller_name(caller_);
+  return absl::StrCat(key.empty() ? "" : " key=", str(key), traceparent_.empty() ? "" : " trace_id=",
+                      traceparent_.empty() ? "" : traceparent_.substr(3, 32));
+}
+
 void HttpSession::log_answer(const PreparedAnswer& answer, const Generation& generation,
                              const RequestRecord& record) const {
   const Usage usage = generation.usage();
-  log_info("request id=", request_id_, " model=", generation.request().model->name, " status=", record.http_status,
+  log_info("request id=", request_id_, log_context(), " model=", generation.request().model->name, " status=", record.http_status,
            " stream=", answer.stream ? 1 : 0, " prompt_tokens=", usage.prompt_tokens, " cached_tokens=",
            usage.cached_tokens, " completion_tokens=", usage.completion_tokens, " ttft_ms=",
            absl::StrFormat("%.1f", record.first_token_s < 0 ? 0 : record.first_token_s * 1e3), " total_ms=",

@@ -1,5 +1,6 @@
 #include "gateway/http_server.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -15,7 +16,9 @@
 #include "boost/asio/local/stream_protocol.hpp"
 #include "boost/asio/strand.hpp"
 #include "boost/asio/use_awaitable.hpp"
+#include "boost/asio/this_coro.hpp"
 #include "gateway/http_session.h"
+#include "gateway/http_tls.h"
 
 namespace shoal {
 namespace {
@@ -30,8 +33,8 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(100);  // after runn
 
 class Server final : public HttpServer {
  public:
-  Server(const HttpServerConfig& config, Service& service)
-      : shared_{config, service, asio::thread_pool(config.work_threads)}, tcp_(io_), local_(io_) {}
+  Server(const HttpServerConfig& config, Service& service, Admin* admin)
+      : shared_{config, service, admin, asio::thread_pool(config.work_threads)}, tcp_(io_), local_(io_) {}
 
   ~Server() override {
     io_.stop();
@@ -41,6 +44,9 @@ class Server final : public HttpServer {
   }
 
   Status listen() {
+    if (!shared_.config.tls_certificate_file.empty()) {
+      ASSIGN_OR_RETURN(tls_, make_tls_context(shared_.config.tls_certificate_file, shared_.config.tls_key_file));
+    }
     RETURN_IF_ERROR(shared_.config.unix_socket.empty() ? listen_tcp() : listen_local());
     for (uint32_t i = 0; i < shared_.config.io_threads; ++i) threads_.emplace_back([this] { io_.run(); });
     return OkStatus();
@@ -49,7 +55,7 @@ class Server final : public HttpServer {
   std::string address() const override {
     if (!shared_.config.unix_socket.empty()) return "unix:" + shared_.config.unix_socket;
     const auto& host = shared_.config.host;
-    return absl::StrCat("http://", host.find(':') == std::string::npos ? host : "[" + host + "]", ":", port_);
+    return absl::StrCat(tls_ ? "https://" : "http://", host.find(':') == std::string::npos ? host : "[" + host + "]", ":", port_);
   }
   uint16_t port() const override { return port_; }
   uint32_t active_requests() const override { return shared_.active_requests.load(); }
@@ -83,7 +89,10 @@ class Server final : public HttpServer {
     if (std::filesystem::is_socket(path, ignored)) unlink(path.c_str());  // left behind by a process that was killed
     error_code error;
     local_.open(stream_protocol(), error);
+    const mode_t before = umask(0);
+    umask(shared_.admin == nullptr ? before : 0077);  // the operator's socket is the owner's alone
     if (!error) local_.bind(stream_protocol::endpoint(path), error);
+    umask(before);
     if (!error) local_.listen(asio::socket_base::max_listen_connections, error);
     if (error) return unavailable("cannot listen on ", path, ": ", error.message());
     asio::co_spawn(io_, accept(local_), asio::detached);
@@ -105,6 +114,12 @@ class Server final : public HttpServer {
       }
       error_code ignored;
       if constexpr (std::is_same_v<Acceptor, tcp::acceptor>) socket.set_option(tcp::no_delay(true), ignored);
+      if constexpr (std::is_same_v<Acceptor, tcp::acceptor>) {
+        if (tls_) {
+          asio::co_spawn(strand, serve_tls(std::move(socket)), asio::detached);
+          continue;
+        }
+      }
       auto session = std::make_shared<HttpSession>(HttpSession::Stream::socket_type(std::move(socket)), shared_);
       asio::co_spawn(strand, run(std::move(session)), asio::detached);
     }
@@ -118,8 +133,21 @@ class Server final : public HttpServer {
     }
   }
 
+  // TLS ends in front of the session, which sees a plain socket.
+  asio::awaitable<void> serve_tls(tcp::socket socket) {
+    if (shared_.connections.load() > shared_.config.connections_max) co_return;
+    const auto strand = co_await asio::this_coro::executor;
+    auto pump = std::make_shared<TlsPump>(std::move(socket), tls_);
+    if (!co_await pump->handshake(shared_.config.header_time_max)) co_return;
+    stream_protocol::socket inner(strand);
+    if (!pump->connect(inner)) co_return;
+    asio::co_spawn(strand, pump->run(), asio::detached);
+    co_await run(std::make_shared<HttpSession>(HttpSession::Stream::socket_type(std::move(inner)), shared_));
+  }
+
   // The connections go (with the io_context's queue) before what they refer to: io_ is declared after shared_.
   HttpShared shared_;
+  std::shared_ptr<asio::ssl::context> tls_;  // null: plain
   asio::io_context io_;
   tcp::acceptor tcp_;
   stream_protocol::acceptor local_;
@@ -129,8 +157,9 @@ class Server final : public HttpServer {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerConfig& config, Service& service) {
-  auto server = std::make_unique<Server>(config, service);
+StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(const HttpServerConfig& config, Service& service,
+                                                        Admin* admin) {
+  auto server = std::make_unique<Server>(config, service, admin);
   RETURN_IF_ERROR(server->listen());
   return server;
 }

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/co_spawn.hpp"
+#include "boost/asio/steady_timer.hpp"
 #include "boost/asio/this_coro.hpp"
 #include "boost/asio/use_awaitable.hpp"
 #include "boost/asio/write.hpp"
@@ -13,6 +14,7 @@
 #include "boost/beast/http/parser.hpp"
 #include "boost/beast/http/read.hpp"
 #include "boost/beast/http/write.hpp"
+#include "gateway/http_headers.h"
 #include "gateway/strings.h"
 
 namespace shoal {
@@ -27,6 +29,7 @@ using Parser = http::request_parser<http::string_body>;
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 // Arguments of a co_await below are named values, never braced temporaries: GCC 12 destroys those twice.
 constexpr size_t kRequestIdBytesMax = 128;
+constexpr Duration kAdminPoll = std::chrono::milliseconds(50);
 constexpr Duration kLingerTime = std::chrono::seconds(2);
 constexpr size_t kLingerBytesMax = 64u << 20;
 
@@ -73,6 +76,7 @@ HttpSession::HttpSession(Stream::socket_type socket, HttpShared& shared) : strea
 }
 
 HttpSession::~HttpSession() {
+  release_body();
   shared_.connections.fetch_sub(1);
   shared_.service.metrics().connections(-1);
 }
@@ -90,6 +94,7 @@ HttpSession::Task<void> HttpSession::run() {
     BeastRequest request;
     const Read read = co_await read_request(request);
     if (read == Read::kRequest) co_await answer(request);
+    release_body();
     shared_.active_requests.fetch_sub(1);
     if (read != Read::kRequest || write_failed_) break;
   }
@@ -123,6 +128,11 @@ HttpSession::Task<HttpSession::Read> HttpSession::read_request(BeastRequest& req
     co_await refuse(std::move(refusal));
     co_return Read::kRefused;
   }
+  if (const auto length = parser.content_length(); length && !hold_body(*length)) {
+    ApiError full = overloaded_error("The server holds as many request bodies as it can.", shared_.service.retry_after());
+    co_await refuse(std::move(full));
+    co_return Read::kRefused;
+  }
   const auto& head = parser.get();
   request_id_ = request_id_of(view(head["X-Request-Id"]));
   http_1_0_ = head.version() < 11;
@@ -149,8 +159,10 @@ HttpSession::Task<HttpSession::Read> HttpSession::read_body(void* opaque) {
     if (error == beast::error::timeout || error == asio::error::connection_reset || error == http::error::partial_message) {
       co_return Read::kClosed;
     }
-    if (error) {
-      ApiError refusal = error_for(error, shared_.config);
+    const bool fits = error || hold_body(parser.get().body().size());
+    if (!fits || error) {
+      ApiError refusal = fits ? error_for(error, shared_.config)
+                              : overloaded_error("The server holds as many request bodies as it can.", shared_.service.retry_after());
       co_await refuse(std::move(refusal));
       co_return Read::kRefused;
     }
@@ -158,7 +170,43 @@ HttpSession::Task<HttpSession::Read> HttpSession::read_body(void* opaque) {
   co_return Read::kRequest;
 }
 
+// A promise of the header first, then what has come; the larger of the two counts.
+bool HttpSession::hold_body(uint64_t bytes) {
+  if (bytes <= body_held_) return true;
+  const uint64_t more = bytes - body_held_;
+  if (shared_.body_bytes.fetch_add(more) + more > shared_.config.body_bytes_total_max) {
+    shared_.body_bytes.fetch_sub(more);
+    return false;
+  }
+  body_held_ = bytes;
+  return true;
+}
+
+void HttpSession::release_body() { shared_.body_bytes.fetch_sub(std::exchange(body_held_, 0)); }
+
+void HttpSession::read_context(const BeastRequest& request) {
+  rate_headers_.clear();
+  const std::string_view trace = view(request["traceparent"]);
+  traceparent_ = is_traceparent(trace) ? std::string(trace) : "";
+  cors_headers_ = cors_headers(view(request[http::field::origin]), shared_.config.cors_origins);
+}
+
+Headers HttpSession::answer_headers() const {
+  Headers headers = cors_headers_;
+  headers.insert(headers.end(), rate_headers_.begin(), rate_headers_.end());
+  if (!traceparent_.empty()) headers.emplace_back("traceparent", traceparent_);
+  return headers;
+}
+
 HttpSession::Task<void> HttpSession::answer(const BeastRequest& request) {
+  read_context(request);
+  if (shared_.admin != nullptr) co_return co_await dispatch_admin(request);
+  if (request.method() == http::verb::options && !cors_headers_.empty() &&
+      !view(request["Access-Control-Request-Method"]).empty()) {  // a browser asks first, and without its key
+    HttpReply preflight = preflight_reply(view(request["Access-Control-Request-Headers"]));
+    co_await send_reply(std::move(preflight), false);
+    co_return;
+  }
   auto routed = shared_.service.route(view(request.method_string()), view(request.target()));
   const Route* route = std::get_if<Route>(&routed);
   last_status_ = 0;
@@ -171,10 +219,9 @@ HttpSession::Task<void> HttpSession::dispatch(const BeastRequest& request, const
   Service& service = shared_.service;
   const bool post = request.method() == http::verb::post;
   const bool head_only = request.method() == http::verb::head;
-  if ((route == nullptr || !route->open) &&
-      !service.authorized(view(request[http::field::authorization]), view(request["X-Api-Key"]))) {
-    co_return co_await send_error(no_key(), head_only);
-  }
+  const auto caller = service.authenticate(view(request[http::field::authorization]), view(request["X-Api-Key"]));
+  if (!caller && (route == nullptr || !route->open)) co_return co_await send_error(no_key(), head_only);
+  caller_ = caller.value_or(Caller());
   HttpReply reply;
   if (route == nullptr) {
     reply = std::move(*refusal);
@@ -185,12 +232,30 @@ HttpSession::Task<void> HttpSession::dispatch(const BeastRequest& request, const
   } else if (route->endpoint == Endpoint::kCompletions) {
     co_return co_await generate(AnswerKind::kCompletion, request);
   } else if (post) {  // tokenising may take a while: not on a thread that moves other clients' bytes
-    auto task = [&]() -> Task<HttpReply> { co_return service.reply(*route, request.body()); };
+    auto task = [&]() -> Task<HttpReply> { co_return service.reply(*route, request.body(), caller_); };
     reply = co_await asio::co_spawn(shared_.work, task(), asio::use_awaitable);
   } else {
-    reply = service.reply(*route, "");
+    reply = service.reply(*route, "", caller_);
   }
   co_await send_reply(std::move(reply), head_only);
+}
+
+HttpSession::Task<void> HttpSession::dispatch_admin(const BeastRequest& request) {
+  const bool head_only = request.method() == http::verb::head;
+  if (!shared_.admin->authorized(view(request[http::field::authorization]), view(request["X-Api-Key"]))) {
+    co_return co_await send_error(no_key(), head_only);
+  }
+  AdminReply reply = shared_.admin->reply(view(request.method_string()), view(request.target()), request.body());
+  if (auto* pending = std::get_if<PendingReply>(&reply)) {
+    asio::steady_timer pause(stream_.get_executor());
+    std::optional<HttpReply> done;
+    while (!(done = (*pending)())) {
+      pause.expires_after(kAdminPoll);
+      co_await pause.async_wait(kTuple);
+    }
+    reply = *std::move(done);
+  }
+  co_await send_reply(std::get<HttpReply>(std::move(reply)), head_only);
 }
 
 HttpSession::Task<void> HttpSession::refuse(ApiError error) {
@@ -223,6 +288,7 @@ HttpSession::Task<bool> HttpSession::send_reply(HttpReply reply, bool head_only)
   response.version(http_1_0_ ? 10 : 11);
   if (reply.status != 204) response.set(http::field::content_type, reply.content_type);
   response.set("X-Request-Id", request_id_);
+  for (const auto& [name, value] : answer_headers()) response.set(name, value);
   for (const auto& [name, value] : reply.headers) response.set(name, value);
   if (shared_.service.draining()) keep_alive_ = false;
   response.keep_alive(keep_alive_);

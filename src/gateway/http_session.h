@@ -23,9 +23,11 @@ namespace shoal {
 struct HttpShared {
   const HttpServerConfig config;
   Service& service;
+  Admin* const admin;                     // the listener is the operator's, if set
   boost::asio::thread_pool work;
   std::atomic<uint32_t> connections{0};
   std::atomic<uint32_t> active_requests{0};
+  std::atomic<uint64_t> body_bytes{0};    // of all requests being read or answered
 };
 
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
@@ -63,7 +65,12 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Task<bool> wait_for_first_byte();
   Task<void> answer(const BeastRequest& request);
   Task<void> dispatch(const BeastRequest& request, const Route* route, HttpReply* refusal);
+  Task<void> dispatch_admin(const BeastRequest& request);
   Task<void> generate(AnswerKind kind, const BeastRequest& request);
+  bool hold_body(uint64_t bytes);                   // false: all bodies together would be too much
+  void release_body();
+  void read_context(const BeastRequest& request);   // CORS and tracing
+  Headers answer_headers() const;
   Task<void> run_answer(PreparedAnswer& answer, TimePoint arrived);
   Task<void> answer_whole(PreparedAnswer& answer, Generation& generation, std::shared_ptr<Wake> wake, RequestRecord& record);
   Task<void> answer_stream(PreparedAnswer& answer, Generation& generation, std::shared_ptr<Wake> wake, RequestRecord& record);
@@ -74,7 +81,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Task<bool> send_bytes(const std::string& bytes);  // false: the client is gone or does not read
   Task<void> linger();
   Task<void> send_error(ApiError error, bool head_only);
+  Task<void> send_failure(ApiError error);
   Task<void> refuse(ApiError error);                // answers, then closes
+  std::string log_context() const;
   std::string stream_head() const;
   std::string stream_frame(std::string_view data) const;
   void complete(const Generation& generation, RequestRecord& record) const;
@@ -84,6 +93,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   HttpShared& shared_;
   boost::beast::flat_buffer buffer_;
   std::string request_id_;
+  std::string traceparent_;                         // of the request, if it is a valid one
+  Caller caller_;
+  Headers cors_headers_;
+  Headers rate_headers_;
+  uint64_t body_held_ = 0;
   int last_status_ = 0;                             // of the answer under way, for metrics
   bool http_1_0_ = false;
   bool keep_alive_ = true;

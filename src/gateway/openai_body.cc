@@ -108,19 +108,6 @@ Json state_json(const ModelEntry& model, const RouterSnapshot& nodes) {
   return out;
 }
 
-Json model_json(const ModelEntry& model, const RouterSnapshot& nodes) {
-  return {{"id", model.name},
-          {"object", "model"},
-          {"created", model.created_unix_seconds},
-          {"owned_by", "shoal"},
-          {"aliases", model.aliases},
-          {"max_model_len", context_limit(model, nodes)},
-          {"status", state_json(model, nodes)},
-          {"meta", {{"architecture", model.architecture}, {"n_params", model.parameter_count},
-                    {"size", model.weight_bytes}, {"n_vocab", model.vocab_size},
-                    {"n_ctx_train", model.max_model_len}}}};
-}
-
 }  // namespace
 
 std::string answer_body(const AnswerHead& head, const std::vector<CollectedChoice>& choices, bool logprobs,
@@ -170,13 +157,24 @@ std::string usage_chunk(const AnswerHead& head, const Usage& usage) {
   return dump_json(out);
 }
 
-std::string models_body(const std::vector<ModelEntry>& models, const RouterSnapshot& nodes) {
-  Json list = Json::array();
-  for (const ModelEntry& model : models) list.push_back(model_json(model, nodes));
-  return dump_json({{"object", "list"}, {"data", std::move(list)}});
+Json model_json(const ModelEntry& model, const RouterSnapshot& nodes) {
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", model.created_unix_seconds},
+          {"owned_by", "shoal"},
+          {"aliases", model.aliases},
+          {"max_model_len", context_limit(model, nodes)},
+          {"status", state_json(model, nodes)},
+          {"meta", {{"architecture", model.architecture}, {"n_params", model.parameter_count},
+                    {"size", model.weight_bytes}, {"n_vocab", model.vocab_size},
+                    {"n_ctx_train", model.max_model_len}}}};
 }
 
-std::string model_body(const ModelEntry& model, const RouterSnapshot& nodes) { return dump_json(model_json(model, nodes)); }
+std::string models_body(const std::vector<const ModelEntry*>& models, const RouterSnapshot& nodes) {
+  Json list = Json::array();
+  for (const ModelEntry* model : models) list.push_back(model_json(*model, nodes));
+  return dump_json({{"object", "list"}, {"data", std::move(list)}});
+}
 
 uint32_t context_limit(const ModelEntry& model, const RouterSnapshot& nodes) {
   uint32_t limit = model.max_model_len;

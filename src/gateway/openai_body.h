@@ -39,8 +39,8 @@ std::string finish_chunk(const AnswerHead& head, uint32_t choice, std::string_vi
 std::string usage_chunk(const AnswerHead& head, const Usage& usage);
 
 // GET /v1/models and /v1/models/{id}.
-std::string models_body(const std::vector<ModelEntry>& models, const RouterSnapshot& nodes);
-std::string model_body(const ModelEntry& model, const RouterSnapshot& nodes);
+Json model_json(const ModelEntry& model, const RouterSnapshot& nodes);
+std::string models_body(const std::vector<const ModelEntry*>& models, const RouterSnapshot& nodes);
 
 // The longest sequence: the smallest of what the model and the nodes that serve it allow.
 uint32_t context_limit(const ModelEntry& model, const RouterSnapshot& nodes);

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <random>
 
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "gateway/openapi.h"
 #include "gateway/strings.h"
 #include "nlohmann/json.hpp"
-#include "openssl/crypto.h"
-#include "openssl/sha.h"
 
 namespace shoal {
 namespace {
@@ -38,7 +38,12 @@ constexpr PathEntry kPaths[] = {
     {"/readyz", Endpoint::kReady, false, true},
     {"/version", Endpoint::kVersion, false, false},
     {"/metrics", Endpoint::kMetrics, false, false},
+    {"/openapi.json", Endpoint::kOpenApi, false, false},
+    {"/v2/health/live", Endpoint::kLive, false, true},
+    {"/v2/health/ready", Endpoint::kReady, false, true},
 };
+// Over which the rate of ended requests is averaged.
+constexpr double kRateWindowSeconds = 30;
 constexpr std::string_view kModelPrefixes[] = {"/v1/models/", "/models/"};
 
 int hex_digit(char c) {
@@ -73,12 +78,6 @@ HttpReply method_not_allowed(std::string_view method, std::string_view path, boo
   return reply;
 }
 
-std::array<unsigned char, 32> digest_of(std::string_view key) {
-  std::array<unsigned char, 32> digest;
-  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
-  return digest;
-}
-
 int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -104,6 +103,7 @@ std::string_view endpoint_name(Endpoint endpoint) {
     case Endpoint::kReady: return "ready";
     case Endpoint::kVersion: return "version";
     case Endpoint::kMetrics: return "metrics";
+    case Endpoint::kOpenApi: return "openapi";
   }
   return "other";
 }
@@ -124,9 +124,8 @@ std::string mint_id() {
 }
 
 Service::Service(ServiceConfig config, Catalog& catalog, RouterLoop& loop)
-    : config_(std::move(config)), catalog_(catalog), loop_(loop), metrics_(catalog.models()), seeds_(random_bits()) {
-  for (const std::string& key : config_.api_keys) key_digests_.push_back(digest_of(key));
-}
+    : config_(std::move(config)), keys_(config_.api_keys), catalog_(catalog), loop_(loop), metrics_(catalog.models()),
+      seeds_(random_bits()), last_used_ns_(catalog.models().size()) {}
 
 std::variant<Route, HttpReply> Service::route(std::string_view method, std::string_view target) const {
   const std::string_view path = target.substr(0, target.find_first_of("?#"));
@@ -144,28 +143,34 @@ std::variant<Route, HttpReply> Service::route(std::string_view method, std::stri
   return error_reply(unknown_url(method, path));
 }
 
-bool Service::authorized(std::string_view authorization, std::string_view x_api_key) const {
-  if (key_digests_.empty()) return true;
-  std::string_view given = x_api_key;
+std::string_view given_key(std::string_view authorization, std::string_view x_api_key) {
   constexpr std::string_view kBearer = "bearer ";
   if (authorization.size() > kBearer.size() && equal_ignoring_case(authorization.substr(0, kBearer.size()), kBearer)) {
-    given = trimmed(authorization.substr(kBearer.size()));
+    return trimmed(authorization.substr(kBearer.size()));
   }
-  const Digest digest = digest_of(given);
-  int matches = 0;
-  for (const Digest& key : key_digests_) matches += CRYPTO_memcmp(key.data(), digest.data(), digest.size()) == 0;
-  return matches > 0;
+  return x_api_key;
 }
 
-ApiResult<const ModelEntry*> Service::find_model(const std::string& name) const {
-  if (name.empty() && catalog_.models().size() == 1) return &catalog_.models().front();
-  const ModelEntry* model = catalog_.find(name);
+std::optional<Caller> Service::authenticate(std::string_view authorization, std::string_view x_api_key) const {
+  if (keys_.empty()) return Caller{};
+  const auto key = keys_.find(given_key(authorization, x_api_key));
+  return key ? std::optional<Caller>(Caller{key}) : std::nullopt;
+}
+
+bool Service::may_use(Caller caller, const ModelEntry& model) const {
+  return !caller.key || keys_.allows(*caller.key, model.name, model.aliases);
+}
+
+ApiResult<const ModelEntry*> Service::find_model(const std::string& name, Caller caller) const {
+  const ModelEntry* model =
+      name.empty() && catalog_.models().size() == 1 ? &catalog_.models().front() : catalog_.find(name);
   if (model == nullptr) return model_not_found(name);
+  if (!may_use(caller, *model)) return model_forbidden(name);
   return model;
 }
 
-ApiResult<PrepareContext> Service::context_for(const std::string& name) {
-  auto model = find_model(name);
+ApiResult<PrepareContext> Service::context_for(const std::string& name, Caller caller) {
+  auto model = find_model(name, caller);
   if (!model.ok()) return model.error();
   auto text = catalog_.text(**model);
   if (!text.ok()) {
@@ -177,11 +182,11 @@ ApiResult<PrepareContext> Service::context_for(const std::string& name) {
                         .fallback_seed = mix64(seeds_.fetch_add(1)), .now_unix_seconds = unix_seconds()};
 }
 
-ApiResult<PreparedAnswer> Service::prepare(AnswerKind kind, std::string_view body) {
+ApiResult<PreparedAnswer> Service::prepare(AnswerKind kind, std::string_view body, Caller caller) {
   if (draining()) return draining_error();
   const auto build = [&](auto request, auto prepare_request, const char* prefix) -> ApiResult<PreparedAnswer> {
     if (!request.ok()) return request.error();
-    auto context = context_for(request->common.model);
+    auto context = context_for(request->common.model, caller);
     if (!context.ok()) return context.error();
     auto prepared = prepare_request(*request, *context);
     if (!prepared.ok()) return prepared.error();
@@ -197,9 +202,48 @@ ApiResult<std::shared_ptr<Generation>> Service::start(PreparedRequest request, s
                                                       size_t unread_bytes_max) {
   const GenerationOptions options{.deadline = steady_now() + config_.request_time_max,
                                   .unread_bytes_max = unread_bytes_max, .metrics = &metrics_};
+  last_used_ns_[request.model->id.value].store(steady_now().time_since_epoch().count());
   auto started = Generation::start(std::move(request), loop_, options, std::move(wake));
   if (!started.ok()) metrics_.refused("queue_full");
   return started;
+}
+
+ApiResult<KeyRing::Lease> Service::admit(Caller caller, const PreparedRequest& request) {
+  if (!caller.key) return KeyRing::Lease();
+  uint64_t tokens = 0;
+  for (const PreparedPrompt& prompt : request.prompts) tokens += prompt.ids.size();
+  auto lease = keys_.admit(*caller.key, tokens, steady_now());
+  if (!lease.ok()) metrics_.refused("key_limit");
+  return lease;
+}
+
+Headers Service::rate_headers(Caller caller) {
+  return caller.key ? keys_.rate_headers(*caller.key, steady_now()) : Headers();
+}
+
+std::string_view Service::caller_name(Caller caller) const {
+  return caller.key ? std::string_view(keys_.key(*caller.key).name) : std::string_view();
+}
+
+std::optional<TimePoint> Service::last_used(ModelId model) const {
+  const int64_t at = last_used_ns_[model.value].load();
+  return at == 0 ? std::nullopt : std::optional<TimePoint>(TimePoint(Duration(at)));
+}
+
+void Service::answer_ended() {
+  const TimePoint now = steady_now();
+  std::lock_guard lock(rate_mutex_);
+  const double past = to_seconds(now - rate_at_);
+  ended_per_second_ = ended_per_second_ * std::exp(-past / kRateWindowSeconds) + 1.0 / kRateWindowSeconds;
+  rate_at_ = now;
+}
+
+// Half of what is queued must end before it is worth coming back.
+Duration Service::retry_after() const {
+  std::lock_guard lock(rate_mutex_);
+  const double rate = ended_per_second_ * std::exp(-to_seconds(steady_now() - rate_at_) / kRateWindowSeconds);
+  const double wait = 0.5 * static_cast<double>(loop_.live_requests()) / std::max(rate, 0.01);
+  return from_seconds(std::clamp(wait, 1.0, 60.0));
 }
 
 void Service::drain() {
@@ -207,21 +251,22 @@ void Service::drain() {
   loop_.drain();
 }
 
-HttpReply Service::reply(const Route& route, std::string_view body) {
+HttpReply Service::reply(const Route& route, std::string_view body, Caller caller) {
   const auto nodes = loop_.snapshot();
   switch (route.endpoint) {
     case Endpoint::kLive: return json_reply({{"status", "ok"}});
     case Endpoint::kReady: return ready();
     case Endpoint::kVersion: return json_reply({{"version", config_.version}});
-    case Endpoint::kModels: return {.body = models_body(catalog_.models(), *nodes)};
+    case Endpoint::kOpenApi: return {.body = std::string(openapi_json())};
+    case Endpoint::kModels: return models(caller);
     case Endpoint::kModel: {
-      const ModelEntry* model = catalog_.find(route.argument);
-      return model == nullptr ? error_reply(model_not_found(route.argument)) : HttpReply{.body = model_body(*model, *nodes)};
+      const auto model = find_model(route.argument, caller);
+      return model.ok() ? json_reply(model_json(**model, *nodes)) : error_reply(model.error());
     }
     case Endpoint::kMetrics:
       return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(*nodes, loop_.live_requests())};
-    case Endpoint::kTokenize: return tokenize(body);
-    case Endpoint::kDetokenize: return detokenize(body);
+    case Endpoint::kTokenize: return tokenize(body, caller);
+    case Endpoint::kDetokenize: return detokenize(body, caller);
     case Endpoint::kChat:
     case Endpoint::kCompletions: break;
   }
@@ -245,10 +290,18 @@ HttpReply Service::ready() const {
   return reply;
 }
 
-HttpReply Service::tokenize(std::string_view body) {
+HttpReply Service::models(Caller caller) const {
+  std::vector<const ModelEntry*> visible;
+  for (const ModelEntry& model : catalog_.models()) {
+    if (may_use(caller, model)) visible.push_back(&model);
+  }
+  return {.body = models_body(visible, *loop_.snapshot())};
+}
+
+HttpReply Service::tokenize(std::string_view body, Caller caller) {
   auto request = parse_tokenize_request(body, config_.limits);
   if (!request.ok()) return error_reply(request.error());
-  auto context = context_for(request->model);
+  auto context = context_for(request->model, caller);
   if (!context.ok()) return error_reply(context.error());
   const Tokenizer& tokenizer = *context->text->tokenizer;
   std::vector<TokenId> ids;
@@ -268,10 +321,10 @@ HttpReply Service::tokenize(std::string_view body) {
   return json_reply(std::move(out));
 }
 
-HttpReply Service::detokenize(std::string_view body) {
+HttpReply Service::detokenize(std::string_view body, Caller caller) {
   auto request = parse_detokenize_request(body);
   if (!request.ok()) return error_reply(request.error());
-  auto context = context_for(request->model);
+  auto context = context_for(request->model, caller);
   if (!context.ok()) return error_reply(context.error());
   for (const TokenId id : request->tokens) {
     if (static_cast<uint32_t>(id) < context->model.vocab_size) continue;

@@ -1,10 +1,10 @@
 // The endpoints, without HTTP's mechanics: what to answer to a request, whatever carried it here.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +13,7 @@
 
 #include "gateway/answer.h"
 #include "gateway/api_error.h"
+#include "gateway/api_keys.h"
 #include "gateway/catalog.h"
 #include "gateway/generation.h"
 #include "gateway/metrics.h"
@@ -23,7 +24,7 @@ namespace shoal {
 
 struct ServiceConfig {
   std::string version;                       // "0.1.0 (commit, compiler, features)"
-  std::vector<std::string> api_keys;         // empty: no key is asked for
+  std::vector<ApiKey> api_keys;              // empty: no key is asked for
   RequestLimits limits;
   Duration request_time_max = std::chrono::hours(1);
   double stalled_seconds_max = 30;           // without a step while work is queued: not ready
@@ -34,10 +35,10 @@ struct HttpReply {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;
+  Headers headers;
 };
 
-enum class Endpoint { kChat, kCompletions, kTokenize, kDetokenize, kModels, kModel, kLive, kReady, kVersion, kMetrics };
+enum class Endpoint { kChat, kCompletions, kTokenize, kDetokenize, kModels, kModel, kLive, kReady, kVersion, kMetrics, kOpenApi };
 
 std::string_view endpoint_name(Endpoint endpoint);  // for metrics
 
@@ -45,6 +46,11 @@ struct Route {
   Endpoint endpoint;
   std::string argument;  // the model id of /v1/models/{id}, percent-decoded
   bool open = false;     // answered without a key
+};
+
+// Who asks: the index of the API key, where keys are asked for.
+struct Caller {
+  std::optional<size_t> key;
 };
 
 // A generation request that is ready to run.
@@ -62,13 +68,18 @@ class Service {
 
   // The endpoint, or what to say instead (404, 405). HEAD is routed as GET.
   std::variant<Route, HttpReply> route(std::string_view method, std::string_view target) const;
-  // authorization: the value of that header; x_api_key likewise. Constant time in the keys' contents.
-  bool authorized(std::string_view authorization, std::string_view x_api_key) const;
+  // authorization: the value of that header; x_api_key likewise. Constant time in the keys' contents. None: a key is
+  // needed, and this is not one.
+  std::optional<Caller> authenticate(std::string_view authorization, std::string_view x_api_key) const;
 
   // Every endpoint but kChat and kCompletions.
-  HttpReply reply(const Route& route, std::string_view body);
+  HttpReply reply(const Route& route, std::string_view body, Caller caller);
 
-  ApiResult<PreparedAnswer> prepare(AnswerKind kind, std::string_view body);
+  ApiResult<PreparedAnswer> prepare(AnswerKind kind, std::string_view body, Caller caller);
+  // Takes the request out of the caller's budgets; the lease is held as long as the answer is under way.
+  ApiResult<KeyRing::Lease> admit(Caller caller, const PreparedRequest& request);
+  Headers rate_headers(Caller caller);
+  std::string_view caller_name(Caller caller) const;  // of the key, for logs; empty where no keys are asked for
   // unread_bytes_max: see GenerationOptions.
   ApiResult<std::shared_ptr<Generation>> start(PreparedRequest request, std::function<void()> wake,
                                                size_t unread_bytes_max);
@@ -76,27 +87,39 @@ class Service {
   void drain();                                  // not ready, nothing new; what runs goes on
   bool draining() const { return draining_.load(); }
   Metrics& metrics() { return metrics_; }
+  std::optional<TimePoint> last_used(ModelId model) const;
+  // When a request that found the queue full may try again: by how fast requests have ended lately.
+  Duration retry_after() const;
+  void answer_ended();                           // one more
 
  private:
-  using Digest = std::array<unsigned char, 32>;
-  ApiResult<const ModelEntry*> find_model(const std::string& name) const;
-  ApiResult<PrepareContext> context_for(const std::string& name);
-  HttpReply tokenize(std::string_view body);
-  HttpReply detokenize(std::string_view body);
+  ApiResult<const ModelEntry*> find_model(const std::string& name, Caller caller) const;
+  bool may_use(Caller caller, const ModelEntry& model) const;
+  ApiResult<PrepareContext> context_for(const std::string& name, Caller caller);
+  HttpReply models(Caller caller) const;
+  HttpReply tokenize(std::string_view body, Caller caller);
+  HttpReply detokenize(std::string_view body, Caller caller);
   HttpReply ready() const;
 
   const ServiceConfig config_;
-  std::vector<Digest> key_digests_;
+  KeyRing keys_;
   Catalog& catalog_;
   RouterLoop& loop_;
   Metrics metrics_;
   std::atomic<bool> draining_{false};
   std::atomic<uint64_t> seeds_;
+  std::vector<std::atomic<int64_t>> last_used_ns_;  // by model id; 0: never
+  mutable std::mutex rate_mutex_;
+  TimePoint rate_at_{};                             // guarded by rate_mutex_, as is the next
+  double ended_per_second_ = 0;                     // decays with kRateWindow
 };
 
 HttpReply error_reply(const ApiError& error);
 
 // 24 hexadecimal digits that no other request of any process is likely to have.
 std::string mint_id();
+
+// The key in `Authorization: Bearer KEY`, or else that of `X-Api-Key`.
+std::string_view given_key(std::string_view authorization, std::string_view x_api_key);
 
 }  // namespace shoal

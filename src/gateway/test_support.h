@@ -208,6 +208,12 @@ class FakeNode {
   std::thread thread_;
 };
 
+inline std::vector<ApiKey> keys(const std::vector<std::string>& lines) {
+  std::vector<ApiKey> out;
+  for (const std::string& line : lines) out.push_back(*parse_api_key(line, {}));
+  return out;
+}
+
 // Everything between a client and the fake node.
 struct World {
   static constexpr NodeId kGateway{1};

@@ -1,0 +1,199 @@
+#include "gateway/admin.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "gateway/fields.h"
+#include "gateway/strings.h"
+#include "nlohmann/json.hpp"
+#include "openssl/crypto.h"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kNameBytesMax = 4096;
+constexpr double kShutdownSecondsMax = 86'400;
+
+HttpReply json_reply(Json body, int status = 200) { return {.status = status, .body = dump_json(body)}; }
+
+// What all nodes together say of one model.
+struct ModelTotals {
+  ModelState state = ModelState::kUnloaded;
+  std::string error;
+  uint32_t running = 0;
+  uint32_t waiting = 0;
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  uint64_t loads = 0;
+};
+
+ModelTotals totals_of(ModelId model, const RouterSnapshot& nodes) {
+  ModelTotals totals;
+  for (const auto& [id, node] : nodes.nodes) {
+    for (const ModelStatus& status : node.models) {
+      if (status.model != model) continue;
+      const bool better = status.state == ModelState::kLoaded || totals.state != ModelState::kLoaded;
+      if (better && status.state != ModelState::kUnloaded) totals.state = status.state;
+      if (!status.error.empty()) totals.error = status.error;
+      totals.running += status.running;
+      totals.waiting += status.waiting;
+      totals.weight_bytes += status.weight_bytes;
+      totals.kv_bytes += status.kv_bytes_used;
+      totals.loads += status.loads;
+    }
+  }
+  return totals;
+}
+
+ApiResult<Json> body_of(std::string_view body) {
+  if (trimmed(body).empty()) return Json(Json::object());
+  return parse_body(body);
+}
+
+ApiError load_failed(const ModelEntry& model, const std::string& why) {
+  return {.http_status = 503, .type = "server_error", .message = absl::StrCat("The model '", model.name, "' could not be loaded: ", why),
+          .param = "model", .code = "model_load_failed"};
+}
+
+}  // namespace
+
+Admin::Admin(AdminConfig config, Service& service, Catalog& catalog, RouterLoop& loop)
+    : config_(std::move(config)), service_(service), catalog_(catalog), loop_(loop) {}
+
+bool Admin::authorized(std::string_view authorization, std::string_view x_api_key) const {
+  if (config_.key.empty()) return true;
+  const KeyDigest given = key_digest(given_key(authorization, x_api_key)), wanted = key_digest(config_.key);
+  return CRYPTO_memcmp(given.data(), wanted.data(), given.size()) == 0;
+}
+
+AdminReply Admin::reply(std::string_view method, std::string_view target, std::string_view body) {
+  const std::string_view path = target.substr(0, target.find_first_of("?#"));
+  const bool get = method == "GET" || method == "HEAD", post = method == "POST";
+  if (get && (path == "/models" || path == "/v1/models")) return models();
+  if (get && path == "/running") return running();
+  if (get && path == "/api/ps") return ollama_ps();
+  if (post && path == "/models/load") return load(body);
+  if (post && path == "/models/unload") return unload(body);
+  if (post && path == "/admin/shutdown") return shutdown(body);
+  auto routed = service_.route(method, target);
+  if (auto* refusal = std::get_if<HttpReply>(&routed)) return std::move(*refusal);
+  const Route& route = std::get<Route>(routed);
+  switch (route.endpoint) {
+    case Endpoint::kLive:
+    case Endpoint::kReady:
+    case Endpoint::kVersion:
+    case Endpoint::kModel:
+    case Endpoint::kMetrics: return service_.reply(route, body, Caller{});
+    default: return error_reply(unknown_url(method, path));
+  }
+}
+
+// As /v1/models, with what operators ask: who uses it, what it holds, when it was last wanted.
+HttpReply Admin::models() const {
+  const auto nodes = loop_.snapshot();
+  const TimePoint now = steady_now();
+  Json list = Json::array();
+  for (const ModelEntry& model : catalog_.models()) {
+    const ModelTotals totals = totals_of(model.id, *nodes);
+    Json item = model_json(model, *nodes);
+    item["requests"] = {{"running", totals.running}, {"waiting", totals.waiting}};
+    item["memory"] = {{"weights", totals.weight_bytes}, {"kv_used", totals.kv_bytes}};
+    item["loads"] = totals.loads;
+    const auto used = service_.last_used(model.id);
+    item["last_used_seconds_ago"] = used ? Json(to_seconds(now - *used)) : Json(nullptr);
+    list.push_back(std::move(item));
+  }
+  uint64_t total = 0, free = 0;
+  for (const auto& [id, node] : nodes->nodes) {
+    total += node.device_bytes;
+    free += node.device_bytes_free;
+  }
+  return json_reply({{"object", "list"}, {"data", std::move(list)}, {"device", {{"memory", total}, {"free", free}}},
+                     {"draining", service_.draining()}});
+}
+
+HttpReply Admin::running() const {
+  const auto nodes = loop_.snapshot();
+  Json list = Json::array();
+  for (const ModelEntry& model : catalog_.models()) {
+    const ModelTotals totals = totals_of(model.id, *nodes);
+    if (totals.state != ModelState::kLoaded && totals.state != ModelState::kLoading) continue;
+    list.push_back({{"model", model.name}, {"state", totals.state == ModelState::kLoaded ? "ready" : "starting"}});
+  }
+  return json_reply({{"running", std::move(list)}});
+}
+
+HttpReply Admin::ollama_ps() const {
+  const auto nodes = loop_.snapshot();
+  Json list = Json::array();
+  for (const ModelEntry& model : catalog_.models()) {
+    const ModelTotals totals = totals_of(model.id, *nodes);
+    if (totals.state != ModelState::kLoaded) continue;
+    const uint64_t bytes = totals.weight_bytes + totals.kv_bytes;
+    list.push_back({{"name", model.name}, {"model", model.name}, {"size", bytes}, {"size_vram", 0},
+                    {"expires_at", "0001-01-01T00:00:00Z"}, {"context_length", context_limit(model, *nodes)},
+                    {"details", {{"family", model.architecture}, {"parameter_size", absl::StrFormat("%.1fM", model.parameter_count / 1e6)}}}});
+  }
+  return json_reply({{"models", std::move(list)}});
+}
+
+std::optional<HttpReply> Admin::load_result(const ModelEntry& model, TimePoint until) const {
+  const ModelTotals totals = totals_of(model.id, *loop_.snapshot());
+  if (totals.state == ModelState::kLoaded) return json_reply({{"success", true}, {"model", model.name}});
+  if (totals.state == ModelState::kFailed) return error_reply(load_failed(model, totals.error));
+  if (steady_now() < until) return std::nullopt;
+  return error_reply(load_failed(model, "it is still not resident; other models may be in use"));
+}
+
+AdminReply Admin::load(std::string_view body) {
+  auto json = body_of(body);
+  if (!json.ok()) return error_reply(json.error());
+  Fields fields(*json);
+  std::string name;
+  bool wait = false;
+  fields.text("model", kNameBytesMax, name);
+  fields.boolean("wait", wait);
+  if (!fields.ok()) return error_reply(*fields.error());
+  const ModelEntry* model = catalog_.find(name);
+  if (model == nullptr) return error_reply(model_not_found(name));
+  if (service_.draining()) return error_reply(draining_error());
+  loop_.want_resident(model->id, true);
+  if (!wait) return json_reply({{"success", true}, {"model", model->name}}, 202);
+  // A failure reported before this call is no answer to it: give the new load a moment to be reported.
+  const TimePoint now = steady_now(), believe = now + std::chrono::milliseconds(300);
+  return PendingReply([this, model, believe, until = now + config_.load_time_max]() -> std::optional<HttpReply> {
+    if (steady_now() < believe && totals_of(model->id, *loop_.snapshot()).state == ModelState::kFailed) return std::nullopt;
+    return load_result(*model, until);
+  });
+}
+
+HttpReply Admin::unload(std::string_view body) {
+  auto json = body_of(body);
+  if (!json.ok()) return error_reply(json.error());
+  Fields fields(*json);
+  std::string name;
+  fields.text("model", kNameBytesMax, name);
+  if (!fields.ok()) return error_reply(*fields.error());
+  const ModelEntry* model = catalog_.find(name);
+  if (model == nullptr) return error_reply(model_not_found(name));
+  loop_.want_resident(model->id, false);
+  const ModelTotals totals = totals_of(model->id, *loop_.snapshot());
+  return json_reply({{"success", true}, {"model", model->name}, {"requests_under_way", totals.running + totals.waiting}});
+}
+
+HttpReply Admin::shutdown(std::string_view body) {
+  auto json = body_of(body);
+  if (!json.ok()) return error_reply(json.error());
+  Fields fields(*json);
+  std::optional<double> seconds;
+  fields.number("timeout_s", 0, kShutdownSecondsMax, seconds);
+  if (!fields.ok()) return error_reply(*fields.error());
+  if (!config_.shutdown) return error_reply(unknown_url("POST", "/admin/shutdown"));
+  config_.shutdown(seconds ? std::optional<Duration>(from_seconds(*seconds)) : std::nullopt);
+  return json_reply({{"success", true}, {"requests_under_way", loop_.live_requests()}}, 202);
+}
+
+}  // namespace shoal

@@ -1,0 +1,50 @@
+// The endpoints of the operator, on a listener of their own: what is resident, load and unload, drain and stop. The
+// shapes are those of the llama.cpp router (/models), llama-swap (/running) and Ollama (/api/ps).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "gateway/service.h"
+
+namespace shoal {
+
+struct AdminConfig {
+  std::string key;                                      // empty: whoever can connect may ask (a private socket)
+  std::function<void(std::optional<Duration>)> shutdown;  // drain and end; the patience, if the caller named one
+  Duration load_time_max = std::chrono::minutes(30);    // of a load that the caller waits for
+};
+
+// Asked again and again until it has the answer.
+using PendingReply = std::function<std::optional<HttpReply>()>;
+using AdminReply = std::variant<HttpReply, PendingReply>;
+
+// All methods may be called from any thread.
+class Admin {
+ public:
+  // Everything referred to outlives this.
+  Admin(AdminConfig config, Service& service, Catalog& catalog, RouterLoop& loop);
+
+  bool authorized(std::string_view authorization, std::string_view x_api_key) const;
+  // Never slow. What is not the admin's own (health, metrics, version) is answered as on the public listener.
+  AdminReply reply(std::string_view method, std::string_view target, std::string_view body);
+
+ private:
+  HttpReply models() const;
+  HttpReply running() const;
+  HttpReply ollama_ps() const;
+  AdminReply load(std::string_view body);
+  HttpReply unload(std::string_view body);
+  HttpReply shutdown(std::string_view body);
+  std::optional<HttpReply> load_result(const ModelEntry& model, TimePoint until) const;
+
+  const AdminConfig config_;
+  Service& service_;
+  Catalog& catalog_;
+  RouterLoop& loop_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,299 @@
+// What operators and browsers see of the edge: keys and their limits, cross-origin calls, tracing, TLS, the operator's
+// listener, bodies that would not fit.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/clock.h"
+#include "boost/asio/connect.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/read.hpp"
+#include "boost/asio/ssl.hpp"
+#include "boost/asio/write.hpp"
+#include "gateway/admin.h"
+#include "gateway/http_headers.h"
+#include "gateway/openapi.h"
+#include "gateway/test_support.h"
+#include "openssl/evp.h"
+#include "openssl/pem.h"
+#include "openssl/x509.h"
+
+namespace shoal {
+namespace {
+
+using test::ask;
+using test::http_get;
+using test::http_post;
+using test::keys;
+using test::RawClient;
+using test::Reply;
+using test::says;
+using test::World;
+
+const std::string kAsk = R"({"model":"tiny","prompt":"hi","max_tokens":4})";
+
+std::string bearer(const std::string& key, const std::string& more = "") { return "Authorization: Bearer " + key + "\r\n" + more; }
+
+TEST(Keys, AKeyOverItsRequestLimitGets429WithRetryAfterAndItsBudget) {
+  World world(says("ok"), {.api_keys = keys({"a rpm=1", "b"})});
+  const Reply first = ask(world, http_post("/v1/completions", kAsk, bearer("a")));
+  EXPECT_EQ(first.status, 200) << first.body;
+  EXPECT_EQ(first.headers.at("x-ratelimit-limit-requests"), "1");
+  EXPECT_EQ(first.headers.at("x-ratelimit-remaining-requests"), "0");
+  const Reply second = ask(world, http_post("/v1/completions", kAsk, bearer("a")));
+  EXPECT_EQ(second.status, 429) << second.body;
+  EXPECT_EQ(second.json()["error"]["code"], "rate_limit_exceeded");
+  EXPECT_EQ(second.json()["error"]["type"], "rate_limit_error");
+  EXPECT_GE(std::stoi(second.headers.at("retry-after")), 1);
+  EXPECT_EQ(ask(world, http_post("/v1/completions", kAsk, bearer("b"))).status, 200);
+}
+
+TEST(Keys, AKeyOfOtherModelsSeesAndUsesOnlyThose) {
+  World world(says("ok"), {.api_keys = keys({"a models=alias-1"})});
+  const Reply listed = ask(world, http_get("/v1/models", bearer("a")));
+  ASSERT_EQ(listed.json()["data"].size(), 1u) << listed.body;
+  EXPECT_EQ(listed.json()["data"][0]["id"], "org/other");
+  for (const std::string& raw : {http_post("/v1/completions", kAsk, bearer("a")), http_get("/v1/models/tiny", bearer("a")),
+                                 http_post("/tokenize", R"({"model":"tiny","prompt":"x"})", bearer("a"))}) {
+    const Reply refused = ask(world, raw);
+    EXPECT_EQ(refused.status, 403);
+    EXPECT_EQ(refused.json()["error"]["code"], "model_forbidden");
+  }
+  EXPECT_EQ(ask(world, http_post("/v1/completions", R"({"model":"org/other","prompt":"x"})", bearer("a"))).status, 200);
+}
+
+TEST(Keys, RequestsUnderWayAreLimitedAndCountedDownWhenTheClientGoes) {
+  World world(says(std::string(150, 'x')), {.api_keys = keys({"a concurrency=1"})});
+  world.node.set_pause(std::chrono::milliseconds(20));
+  RawClient running(*world.server);
+  running.send_text(http_post("/v1/completions", R"({"model":"tiny","prompt":"hi","max_tokens":150,"stream":true})", bearer("a")));
+  ASSERT_TRUE(running.read_until("data:"));
+  EXPECT_EQ(ask(world, http_post("/v1/completions", kAsk, bearer("a"))).status, 429);
+  running.hang_up();
+  ASSERT_TRUE(world.node.wait_cancelled(1));
+  int status = 429;
+  for (int i = 0; i < 200 && status == 429; ++i) {
+    status = ask(world, http_post("/v1/completions", kAsk, bearer("a"))).status;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(status, 200);
+}
+
+TEST(Cors, APageOfAnAllowedOriginMayAskAndRead) {
+  World world(says("ok"), {.api_keys = keys({"a"})}, {.cors_origins = {"https://chat.example"}});
+  const Reply preflight = ask(world, "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://chat.example\r\n"
+                                     "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization,x-stainless-os\r\n\r\n");
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "https://chat.example");
+  EXPECT_EQ(preflight.headers.at("access-control-allow-headers"), "authorization,x-stainless-os");
+  EXPECT_EQ(preflight.headers.at("vary"), "Origin");
+  const Reply answer = ask(world, http_post("/v1/completions", kAsk, bearer("a", "Origin: https://chat.example\r\n")));
+  EXPECT_EQ(answer.headers.at("access-control-allow-origin"), "https://chat.example");
+  const std::string stream = R"({"model":"tiny","prompt":"hi","stream":true})";
+  const Reply streamed = ask(world, http_post("/v1/completions", stream, bearer("a", "Origin: https://chat.example\r\n")));
+  EXPECT_EQ(streamed.headers.at("access-control-allow-origin"), "https://chat.example");
+  const Reply unauthorized = ask(world, http_post("/v1/completions", kAsk, "Origin: https://chat.example\r\n"));
+  EXPECT_EQ(unauthorized.status, 401);
+  EXPECT_EQ(unauthorized.headers.count("access-control-allow-origin"), 1u) << "or the page could not read the error";
+}
+
+TEST(Cors, OtherOriginsGetNoLeave) {
+  World world(says("ok"), {}, {.cors_origins = {"https://chat.example"}});
+  const Reply answer = ask(world, http_post("/v1/completions", kAsk, "Origin: https://evil.example\r\n"));
+  EXPECT_EQ(answer.headers.count("access-control-allow-origin"), 0u);
+  EXPECT_TRUE(cors_headers("https://x.example", {}).empty());
+  EXPECT_TRUE(cors_headers("https://x\r\nSet-Cookie: a", {"*"}).empty());
+  EXPECT_EQ(cors_headers("https://x.example", {"*"})[0].second, "*");
+}
+
+TEST(Tracing, AValidTraceContextIsHandedBack) {
+  World world(says("ok"));
+  const std::string trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  EXPECT_EQ(ask(world, http_post("/v1/completions", kAsk, "traceparent: " + trace + "\r\n")).headers.at("traceparent"), trace);
+  for (const char* bad : {"", "00-00000000000000000000000000000000-b7ad6b7169203331-01", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+                          "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x"}) {
+    EXPECT_FALSE(is_traceparent(bad)) << bad;
+  }
+}
+
+TEST(Bodies, ThatTogetherWouldNotFitAreRefusedBeforeTheyAreRead) {
+  World world(says("ok"), {}, {.body_bytes_total_max = 10'000});
+  RawClient half(*world.server);
+  half.send_text("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9000\r\n\r\n{");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const Reply refused = ask(world, http_post("/v1/completions", kAsk + std::string(5000, ' ')));
+  EXPECT_EQ(refused.status, 503) << refused.body;
+  EXPECT_EQ(ask(world, http_post("/v1/completions", kAsk)).status, 200) << "a small one still fits";
+  half.hang_up();
+  int status = 503;
+  for (int i = 0; i < 200 && status == 503; ++i) {
+    status = ask(world, http_post("/v1/completions", kAsk + std::string(5000, ' '))).status;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(status, 200);
+}
+
+TEST(OpenApi, IsServedAndIsJson) {
+  World world(says("ok"));
+  const Reply reply = ask(world, http_get("/openapi.json"));
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.json()["openapi"], "3.1.0");
+  EXPECT_TRUE(reply.json()["paths"].contains("/v1/chat/completions"));
+}
+
+// The operator's listener in front of the same service.
+struct AdminWorld {
+  explicit AdminWorld(AdminConfig config = {}) : world(says("ok")), admin(std::move(config), world.service, world.catalog, world.loop) {
+    HttpServerConfig http;
+    http.port = 0;
+    server = *HttpServer::start(http, world.service, &admin);
+  }
+  Reply ask(const std::string& raw) const {
+    RawClient client(*server);
+    client.send_text(raw);
+    return client.read_reply();
+  }
+  World world;
+  Admin admin;
+  std::unique_ptr<HttpServer> server;
+};
+
+TEST(Admin, ListsModelsInTheShapesOfItsPeers) {
+  AdminWorld admin;
+  const Json models = admin.ask(http_get("/models")).json();
+  ASSERT_EQ(models["data"].size(), 2u);
+  EXPECT_EQ(models["data"][0]["status"]["value"], "loaded");
+  EXPECT_EQ(models["data"][0]["requests"]["running"], 3);
+  EXPECT_EQ(models["data"][0]["memory"], (Json{{"weights", 500}, {"kv_used", 100}}));
+  EXPECT_EQ(models["data"][1]["status"]["value"], "unloaded");
+  EXPECT_TRUE(models["data"][1]["last_used_seconds_ago"].is_null());
+  EXPECT_EQ(models["device"], (Json{{"memory", 1000}, {"free", 400}}));
+  const Json running = admin.ask(http_get("/running")).json();
+  EXPECT_EQ(running["running"], Json::array({{{"model", "tiny"}, {"state", "ready"}}}));
+  const Json ps = admin.ask(http_get("/api/ps")).json();
+  ASSERT_EQ(ps["models"].size(), 1u);
+  EXPECT_EQ(ps["models"][0]["size"], 600);
+}
+
+TEST(Admin, LoadsUnloadsAndNamesWhatIsUnknown) {
+  AdminWorld admin;
+  EXPECT_EQ(admin.ask(http_post("/models/load", R"({"model":"tiny","wait":true})")).status, 200);
+  EXPECT_EQ(admin.ask(http_post("/models/load", R"({"model":"alias-1"})")).status, 202);
+  const Reply unload = admin.ask(http_post("/models/unload", R"({"model":"tiny"})"));
+  EXPECT_EQ(unload.json(), (Json{{"success", true}, {"model", "tiny"}, {"requests_under_way", 3}}));
+  const Reply unknown = admin.ask(http_post("/models/load", R"({"model":"nope"})"));
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(unknown.json()["error"]["code"], "model_not_found");
+  EXPECT_EQ(admin.ask(http_post("/models/load", R"({"model":3})")).json()["error"]["param"], "model");
+  EXPECT_EQ(admin.ask(http_get("/health")).status, 200);
+  EXPECT_EQ(admin.ask(http_post("/v1/completions", kAsk)).status, 404);
+}
+
+TEST(Admin, ALoadThatFailsIsAnErrorWithItsReason) {
+  AdminWorld admin;
+  NodeStatus status{.version = 2, .device_bytes = 1000, .device_bytes_free = 400};
+  status.models.push_back({.model = ModelId(1), .state = ModelState::kFailed, .error = "model.safetensors is truncated"});
+  admin.world.node.report(status);
+  const Reply reply = admin.ask(http_post("/models/load", R"({"model":"org/other","wait":true})"));
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_EQ(reply.json()["error"]["code"], "model_load_failed");
+  EXPECT_NE(reply.json()["error"]["message"].get<std::string>().find("truncated"), std::string::npos);
+}
+
+TEST(Admin, AsksForItsKeyAndStopsTheServer) {
+  std::optional<Duration> patience;
+  int stops = 0;
+  AdminWorld admin({.key = "operator", .shutdown = [&](std::optional<Duration> p) { patience = p; ++stops; }});
+  EXPECT_EQ(admin.ask(http_get("/models")).status, 401);
+  EXPECT_EQ(admin.ask(http_post("/admin/shutdown", "{}", bearer("wrong"))).status, 401);
+  EXPECT_EQ(stops, 0);
+  EXPECT_EQ(admin.ask(http_post("/admin/shutdown", R"({"timeout_s":1.5})", bearer("operator"))).status, 202);
+  EXPECT_EQ(stops, 1);
+  EXPECT_EQ(patience, std::optional<Duration>(from_seconds(1.5)));
+}
+
+// A self-signed certificate and its key, as PEM files in the test's folder.
+struct Certificate {
+  Certificate() {
+    EVP_PKEY* pair = EVP_RSA_gen(2048);
+    X509* x509 = X509_new();
+    ASN1_INTEGER_set(X509_get_serialNumber(x509), 1);
+    X509_gmtime_adj(X509_getm_notBefore(x509), 0);
+    X509_gmtime_adj(X509_getm_notAfter(x509), 3600);
+    X509_set_pubkey(x509, pair);
+    X509_NAME* name = X509_get_subject_name(x509);
+    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
+    X509_set_issuer_name(x509, name);
+    X509_sign(x509, pair, EVP_sha256());
+    FILE* file = std::fopen(certificate.c_str(), "w");
+    PEM_write_X509(file, x509);
+    std::fclose(file);
+    file = std::fopen(key.c_str(), "w");
+    PEM_write_PrivateKey(file, pair, nullptr, nullptr, 0, nullptr, nullptr);
+    std::fclose(file);
+    X509_free(x509);
+    EVP_PKEY_free(pair);
+  }
+  const std::string certificate = testing::TempDir() + "shoal_edge_cert.pem";
+  const std::string key = testing::TempDir() + "shoal_edge_key.pem";
+};
+
+TEST(Tls, TheSameAnswersAndStreamsEncrypted) {
+  namespace asio = boost::asio;
+  const Certificate files;
+  World world(says("Hello"), {}, {.tls_certificate_file = files.certificate, .tls_key_file = files.key});
+  ASSERT_NE(world.server, nullptr);
+  EXPECT_EQ(world.server->address().rfind("https://", 0), 0u);
+  RawClient plain(*world.server);  // speaks no TLS: gets nothing, and holds nobody up
+  plain.send_text(http_get("/health"));
+
+  asio::io_context io;
+  asio::ssl::context context(asio::ssl::context::tls_client);
+  asio::ssl::stream<asio::ip::tcp::socket> client(io, context);
+  client.lowest_layer().connect({asio::ip::make_address("127.0.0.1"), world.server->port()});
+  client.handshake(asio::ssl::stream_base::client);
+  const std::string stream = R"({"model":"tiny","prompt":"hi","stream":true})";
+  for (int round = 0; round < 2; ++round) {  // the connection is kept
+    asio::write(client, asio::buffer(http_post("/v1/completions", stream)));
+    std::string got;
+    char piece[4096];
+    while (got.find("[DONE]\n\n\r\n0\r\n\r\n") == std::string::npos) {
+      boost::system::error_code error;
+      const size_t count = client.read_some(asio::buffer(piece), error);
+      ASSERT_FALSE(error) << error.message() << "\n" << got;
+      got.append(piece, count);
+    }
+    EXPECT_EQ(got.rfind("HTTP/1.1 200 OK", 0), 0u);
+  }
+}
+
+TEST(Tls, AClientThatGoesAwayFreesItsWork) {
+  namespace asio = boost::asio;
+  const Certificate files;
+  World world(says(std::string(150, 'x')), {}, {.tls_certificate_file = files.certificate, .tls_key_file = files.key});
+  world.node.set_pause(std::chrono::milliseconds(20));
+  {
+    asio::io_context io;
+    asio::ssl::context context(asio::ssl::context::tls_client);
+    asio::ssl::stream<asio::ip::tcp::socket> client(io, context);
+    client.lowest_layer().connect({asio::ip::make_address("127.0.0.1"), world.server->port()});
+    client.handshake(asio::ssl::stream_base::client);
+    asio::write(client, asio::buffer(http_post("/v1/completions", R"({"model":"tiny","prompt":"hi","max_tokens":150,"stream":true})")));
+    char piece[512];
+    client.read_some(asio::buffer(piece));
+  }
+  EXPECT_TRUE(world.node.wait_cancelled(1));
+}
+
+TEST(Tls, FilesThatAreNoCertificateAreNamed) {
+  const std::string path = testing::TempDir() + "shoal_no_cert.pem";
+  std::ofstream(path) << "nothing";
+  World world(says("x"));
+  const auto started = HttpServer::start({.port = 0, .tls_certificate_file = path, .tls_key_file = path}, world.service);
+  ASSERT_FALSE(started.ok());
+  EXPECT_NE(std::string(started.status().message()).find(path), std::string::npos);
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,21 @@
+// Headers with rules of their own: cross-origin requests of browsers, and the trace context.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gateway/service.h"
+
+namespace shoal {
+
+// What lets a page of `origin` read the answer; nothing if it may not, or if there is no origin.
+Headers cors_headers(std::string_view origin, const std::vector<std::string>& allowed);
+
+// The answer to a browser's question before the real request; cors_headers() go with it.
+HttpReply preflight_reply(std::string_view requested_headers);
+
+// Is it a W3C trace context of version 00 ("00-TRACE-SPAN-FLAGS")?
+bool is_traceparent(std::string_view text);
+
+}  // namespace shoal
