@@ -48,8 +48,8 @@ ModelTotals totals_of(ModelId model, const RouterSnapshot& nodes) {
   return totals;
 }
 
-ApiResult<Json> body_of(std::string_view body) {
-  if (trimmed(body).empty()) return Json(Json::object());
+ApiResult<OrderedJson> body_of(std::string_view body) {
+  if (trimmed(body).empty()) return OrderedJson(OrderedJson::object());
   return parse_body(body);
 }
 
