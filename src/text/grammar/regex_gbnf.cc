@@ -14,6 +14,7 @@ constexpr size_t kPatternBytesMax = 16u << 10;
 constexpr int kNestingMax = 100;
 constexpr uint32_t kRepeatMax = 100'000;
 
+const CodePointSet kAscii = {{0, 0x7F}};
 const CodePointSet kDigits = {{'0', '9'}};
 const CodePointSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const CodePointSet kSpace = {{'\t', '\r'}, {' ', ' '}};
@@ -32,7 +33,7 @@ std::string json_set(const CodePointSet& set) {
   for (const auto& [c, escape] : {std::pair{'"', '"'}, {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'}, {'\n', 'n'}, {'\r', 'r'}, {'\t', 't'}}) {
     if (set.contains(static_cast<char32_t>(c))) shorthand += escape;
   }
-  if (!shorthand.empty()) alternatives.push_back("\"\\\\\" " + CodePointSet::of(shorthand).gbnf());
+  if (!shorthand.empty()) alternatives.push_back("(\"\\\\\" " + CodePointSet::of(shorthand).gbnf() + ")");
   if (alternatives.empty()) {
     for (char32_t c = 0; c < 0x20; ++c) {
       constexpr char kHex[] = "0123456789abcdef";
@@ -199,7 +200,8 @@ class RegexLowering {
 
   CodePointSet char_class() {
     ++at_;
-    const bool negated = take("^");
+    const bool negated = in_negated_class_ = take("^");
+    shorthands_.clear();
     CodePointSet members;
     while (ok()) {
       if (at_ >= pattern_.size()) {
@@ -209,7 +211,24 @@ class RegexLowering {
       if (take("]")) break;
       class_item(members);
     }
+    in_negated_class_ = false;
+    for (const char* both : {"dD", "wW", "sS"}) {  // [\s\S] and its like: everything
+      if (shorthands_.find(both[0]) != std::string::npos && shorthands_.find(both[1]) != std::string::npos) members = CodePointSet().complement();
+    }
     return negated ? members.complement() : members;
+  }
+
+  // \d and its like. Alone they hold what all dialects agree on; what a negated class leaves out is all that any means.
+  CodePointSet shorthand(char letter) {
+    shorthands_ += letter;
+    switch (letter) {
+      case 'd': return kDigits;
+      case 'w': return kWord;
+      case 's': return in_negated_class_ ? kSpaceAnywhere : kSpace;
+      case 'D': return in_negated_class_ ? kDigits.complement() : kAscii.minus(kDigits);
+      case 'W': return in_negated_class_ ? kWord.complement() : kAscii.minus(kWord);
+      default: return (in_negated_class_ ? kSpace : kSpaceAnywhere).complement();
+    }
   }
 
   void class_item(CodePointSet& members) {
@@ -238,12 +257,7 @@ class RegexLowering {
     }
     const char32_t c = code_point();
     switch (c) {
-      case 'd': return kDigits;
-      case 'D': return kDigits.complement();
-      case 'w': return kWord;
-      case 'W': return kWord.complement();
-      case 's': return kSpace;
-      case 'S': return kSpaceAnywhere.complement();
+      case 'd': case 'w': case 's': case 'D': case 'W': case 'S': return shorthand(static_cast<char>(c));
       case 't': return single('\t');
       case 'n': return single('\n');
       case 'r': return single('\r');
@@ -317,6 +331,8 @@ class RegexLowering {
   const std::string_view pattern_;
   const RegexUse use_;
   size_t at_ = 0;
+  bool in_negated_class_ = false;
+  std::string shorthands_;  // of the class that is being read
   Status status_ = OkStatus();
 };
 

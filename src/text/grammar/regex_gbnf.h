@@ -15,8 +15,8 @@ enum class RegexUse {
 };
 
 // Character classes, escapes (\d \w \s \t \xHH \uHHHH \u{H}), groups, alternation, greedy and lazy quantifiers, anchors
-// at the ends. \d, \w and \s are those of ASCII. InvalidArgument with the offset and cause for what is not well-formed
-// or not regular: look-around, back-references, word boundaries, anchors in the middle, Unicode properties.
+// at the ends. \d, \w, \s, \D and \W match what every dialect agrees on: ASCII characters. InvalidArgument with the
+// offset and cause for what is not well-formed or not regular: look-around, back-references, word boundaries, anchors in the middle, Unicode properties.
 StatusOr<std::string> regex_to_gbnf(std::string_view pattern, RegexUse use);
 
 }  // namespace shoal::grammar
