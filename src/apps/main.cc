@@ -30,7 +30,8 @@ int main(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::simple);
 
   const std::vector<RunVerb> runs = {add_serve(app),    add_run(app),    add_chat(app),   add_list(app),
-                                     add_show(app),     add_tokenize(app), add_render(app), add_version(app)};
+                                     add_show(app),     add_tokenize(app), add_render(app), add_bench(app),
+                                     add_version(app)};
   const auto verbs = app.get_subcommands({});
   for (CLI::App* verb : verbs) name_environment(*verb);
   try {

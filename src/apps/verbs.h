@@ -23,6 +23,7 @@ RunVerb add_list(CLI::App& app);
 RunVerb add_show(CLI::App& app);
 RunVerb add_tokenize(CLI::App& app);
 RunVerb add_render(CLI::App& app);
+RunVerb add_bench(CLI::App& app);
 RunVerb add_version(CLI::App& app);
 
 // "error: WHAT" on stderr; kExitFailed.

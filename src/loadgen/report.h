@@ -1,0 +1,41 @@
+// What a run leaves behind: vLLM's console block and JSON, one CSV line per request, and a page to look at. Text in all
+// cases: nothing here writes a file.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "loadgen/summary.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+
+// What the figures belong to.
+struct ReportFacts {
+  std::string date;                 // 20260102-150405
+  std::string backend = "openai";
+  std::string model;
+  std::string url;
+  std::string tokenizer;            // how prompts got their lengths
+  uint32_t num_prompts = 0;
+  double request_rate = 0;          // infinite: all at once
+  double burstiness = 1;
+  uint32_t concurrency_max = 0;     // 0: no limit
+  Goodput goodput;
+  std::vector<std::string> shown_metrics;                       // keys, in the console block
+  std::vector<std::pair<std::string, std::string>> settings;    // every flag that was set, for the page
+  std::vector<std::pair<std::string, std::string>> metadata;    // KEY=VALUE of --metadata, for the JSON
+};
+
+std::string console_report(const ReportFacts& facts, const Summary& summary);
+
+// `detailed`: with input_lens, output_lens, ttfts, itls, generated_texts and errors, one item per request.
+nlohmann::ordered_json json_report(const ReportFacts& facts, const Summary& summary, const RunResult& run, bool detailed);
+
+std::string csv_report(const ReportFacts& facts, const RunResult& run);
+
+// One self-contained page: styles and SVG inline, no script, nothing fetched.
+std::string html_report(const ReportFacts& facts, const Summary& summary, const RunResult& run);
+
+}  // namespace shoal
