@@ -38,8 +38,8 @@ void EngineStep(benchmark::State& state) {
   config.vocab_size = 1000;
   Engine engine(blocks, config);
   for (int64_t i = 0; i < 32 + state.range(0); ++i) (void)engine.submit(request(static_cast<uint64_t>(i + 1), 64));
-  for (int i = 0; i < 32; ++i) engine.finish_step(answer(*engine.begin_step()));
-  for (auto _ : state) benchmark::DoNotOptimize(engine.finish_step(answer(*engine.begin_step())));
+  for (int i = 0; i < 32; ++i) engine.finish_step(answer(*engine.begin_step(TimePoint())));
+  for (auto _ : state) benchmark::DoNotOptimize(engine.finish_step(answer(*engine.begin_step(TimePoint()))));
   state.counters["waiting"] = static_cast<double>(engine.waiting());
 }
 BENCHMARK(EngineStep)->Arg(0)->Arg(10)->Arg(100)->Arg(1000)->Arg(10000);

@@ -1,6 +1,7 @@
 // The vocabulary every role shares: one request in token ids, how to sample it, and the tokens that come back.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -88,6 +89,10 @@ struct SampledToken {
   std::vector<TokenLogprob> top;  // most likely first
   friend bool operator==(const SampledToken&, const SampledToken&) = default;
 };
+
+// Steps are counted by how many tokens they computed: in bucket i those of at most kStepTokenBuckets[i], in one more the
+// rest. The boundaries are those of vLLM's boards.
+constexpr std::array<uint32_t, 13> kStepTokenBuckets = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16'384};
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kError };
 

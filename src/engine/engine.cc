@@ -87,14 +87,14 @@ Request Engine::request(RequestId id) const {
   return request;
 }
 
-std::optional<StepInput> Engine::begin_step() {
+std::optional<StepInput> Engine::begin_step(TimePoint now) {
   CHECK(!step_in_flight());
   BatchPlan plan;
   do {  // a step that only preempts is no step: what came free is planned with at once
     plan = make_plan();
     for (const RequestId id : plan.preempt) preempt(*sequences_.at(id));
   } while (plan.slices.empty() && !plan.preempt.empty());
-  for (const RequestId id : plan.admit) admit(*sequences_.at(id));
+  for (const RequestId id : plan.admit) admit(*sequences_.at(id), now);
   if (plan.slices.empty()) return std::nullopt;
 
   StepInput input;
@@ -105,8 +105,16 @@ std::optional<StepInput> Engine::begin_step() {
     in_flight_.push_back({slice.request, slice.begin + static_cast<uint32_t>(slice.tokens.size()), slice.sample,
                           slice.score_end - slice.score_begin});
   }
-  ++counters_.steps;
+  count(input);
   return input;
+}
+
+void Engine::count(const StepInput& input) {
+  const uint32_t tokens = input.rows();
+  ++counters_.steps;
+  counters_.step_tokens += tokens;
+  const auto bucket = std::lower_bound(kStepTokenBuckets.begin(), kStepTokenBuckets.end(), tokens);
+  ++counters_.steps_by_tokens[static_cast<size_t>(bucket - kStepTokenBuckets.begin())];
 }
 
 std::vector<TokenDelta> Engine::finish_step(const StepResult& result) {
@@ -173,7 +181,7 @@ SequenceView Engine::view_of_waiting(const Sequence& s) const {
   return view;
 }
 
-void Engine::admit(Sequence& s) {
+void Engine::admit(Sequence& s, TimePoint now) {
   waiting_.erase(wait_key(s));
   running_.push_back(&s);
   CHECK(s.blocks.empty());
@@ -185,6 +193,7 @@ void Engine::admit(Sequence& s) {
   s.computed = s.published * kTokensPerBlock;
   if (s.admitted_before) return;
   s.admitted_before = true;
+  s.queued = std::max(Duration(0), now - s.request->arrival);
   s.cached_prompt_tokens = std::min(s.computed, s.prompt_length());
   counters_.prompt_tokens += s.prompt_length();
   if (matchable > 0) counters_.prefix_queries += s.known();
@@ -251,6 +260,7 @@ void Engine::commit(Sequence& s, const InFlight& slice, const SliceResult& resul
   delta.request = s.request->id;
   delta.first_index = s.delivered;
   delta.cached_prompt_tokens = s.cached_prompt_tokens;
+  delta.queued = s.queued;
   if (!result.finite) {
     delta.finish = FinishReason::kError;
     delta.error = "the model produced logits that are not numbers; its weights are damaged or its type overflows";

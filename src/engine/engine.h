@@ -8,6 +8,7 @@
 // requests may come meanwhile.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -43,10 +44,13 @@ struct TokenDelta {
   std::optional<FinishReason> finish;
   std::string error;                 // with kError
   uint32_t cached_prompt_tokens = 0;
+  Duration queued{0};                // from Request::arrival until its first step began
 };
 
 struct EngineCounters {
   uint64_t steps = 0;
+  std::array<uint64_t, kStepTokenBuckets.size() + 1> steps_by_tokens{};
+  uint64_t step_tokens = 0;       // computed in all steps
   uint64_t prompt_tokens = 0;     // of admitted requests, once each
   uint64_t generated_tokens = 0;
   uint64_t prefix_queries = 0;    // tokens looked up
@@ -68,7 +72,7 @@ class Engine {
   bool cancel(RequestId id);
 
   // Plans and applies one step; nullopt when nothing can be computed now. REQUIRES: no step in flight.
-  std::optional<StepInput> begin_step();
+  std::optional<StepInput> begin_step(TimePoint now);
 
   // Commits the step in flight: at most one new token per sequence, in the order of its slices.
   std::vector<TokenDelta> finish_step(const StepResult& result);
@@ -119,7 +123,8 @@ class Engine {
   SequenceView view_of_running(const Sequence& s, bool count_freed) const;
   SequenceView view_of_waiting(const Sequence& s) const;
   BatchPlan make_plan() const;
-  void admit(Sequence& s);
+  void admit(Sequence& s, TimePoint now);
+  void count(const StepInput& input);
   void preempt(Sequence& s);
   void grow(Sequence& s, uint32_t tokens);
   StepSlice make_slice(Sequence& s, const Slice& slice);

@@ -32,7 +32,7 @@ class Harness {
 
   // One step; false if there was nothing to compute.
   bool step() {
-    const std::optional<StepInput> input = engine_->begin_step();
+    const std::optional<StepInput> input = engine_->begin_step(TimePoint());
     engine_->check();
     if (!input) return false;
     last_ = *input;
@@ -264,7 +264,7 @@ TEST(Engine, AReplayedRequestContinuesAtTheNextIndex) {
   request.output = delivered;
   request.max_tokens = 5;
   ASSERT_TRUE(h.engine().submit(request).ok());
-  const auto input = h.engine().begin_step();
+  const auto input = h.engine().begin_step(TimePoint());
   ASSERT_TRUE(input.has_value());
   EXPECT_EQ(input->slices[0].tokens, (std::vector<TokenId>{1, 2, 3, 11, 12, 13}));
   EXPECT_EQ(input->slices[0].output_index, 3u);
@@ -273,6 +273,24 @@ TEST(Engine, AReplayedRequestContinuesAtTheNextIndex) {
   out.sampled.push_back({.token = 14, .logprob = 0, .top = {}});
   const auto deltas = h.engine().finish_step({input->step, {out}});
   EXPECT_EQ(deltas[0].first_index, 3u);
+}
+
+TEST(Engine, CountsTheWaitForTheFirstStepAndTheTokensOfEachStep) {
+  Harness h(8, {.limits = {.tokens_per_step = 16}});
+  const TimePoint arrival{std::chrono::seconds(5)};
+  ASSERT_TRUE(h.submit(1, 20, 1, [&](Request& r) { r.arrival = arrival; }).ok());
+  Duration queued{0};
+  TimePoint now = arrival + std::chrono::seconds(2);
+  while (const auto input = h.engine().begin_step(now)) {
+    SliceResult out{.request = RequestId(1)};
+    if (input->slices[0].sample) out.sampled.push_back({.token = 1});
+    for (const TokenDelta& delta : h.engine().finish_step({input->step, {out}})) queued = delta.queued;
+    now += std::chrono::seconds(1);
+  }
+  EXPECT_EQ(queued, std::chrono::seconds(2)) << "later steps are no queue";
+  EXPECT_EQ(h.engine().counters().step_tokens, 20u);
+  EXPECT_EQ(h.engine().counters().steps_by_tokens[2], 1u);  // 16 tokens
+  EXPECT_EQ(h.engine().counters().steps_by_tokens[1], 1u);  // 4 tokens
 }
 
 TEST(Engine, ScoresComeOncePerPromptTokenWhateverTheChunks) {

@@ -25,6 +25,7 @@ struct Sequence {
   PrefixEntry entry = 0;             // chain entry of block published - 1, or the root
   uint32_t cached_prompt_tokens = 0; // found in the prefix index at the first admission
   bool admitted_before = false;
+  Duration queued{0};                // from arrival to the first admission
   uint32_t delivered = 0;            // output tokens handed out, those of the request included
   std::vector<SampledToken> scored;  // prompt tokens 1.. scored so far
   bool scores_sent = false;

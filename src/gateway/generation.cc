@@ -150,7 +150,10 @@ void Generation::fail(ApiError error, Progress& progress) {
 
 void Generation::note_times(Choice& choice, const Arrival& arrival) {
   if (arrival.tokens.tokens.empty()) return;
-  if (!first_token_after_) first_token_after_ = arrival.at - started_;
+  if (!first_token_after_) {
+    first_token_after_ = arrival.at - started_;
+    queued_ = arrival.tokens.queued;
+  }
   if (options_.metrics != nullptr && choice.last_at != TimePoint{}) {
     options_.metrics->token_gap(*request_.model, to_seconds(arrival.at - choice.last_at));
   }

@@ -60,6 +60,7 @@ class Generation : public TokenSink, public std::enable_shared_from_this<Generat
   const PreparedRequest& request() const { return request_; }
   Usage usage() const;                                  // consumer
   std::optional<Duration> first_token_after() const { return first_token_after_; }  // consumer
+  Duration queued() const { return queued_; }            // consumer; of the choice that came first
   uint32_t choices() const { return static_cast<uint32_t>(choices_.size()); }
   FinishReason last_finish() const { return last_finish_; }
 
@@ -103,6 +104,7 @@ class Generation : public TokenSink, public std::enable_shared_from_this<Generat
   std::unordered_map<RequestId, uint32_t> index_;
   std::vector<uint32_t> cached_tokens_;  // per prompt
   std::optional<Duration> first_token_after_;
+  Duration queued_{0};
   uint32_t unfinished_ = 0;
   bool cancelled_ = false;
   FinishReason last_finish_ = FinishReason::kStop;

@@ -113,6 +113,7 @@ void HttpSession::complete(const Generation& generation, RequestRecord& record) 
   record.prompt_tokens = usage.prompt_tokens;
   record.completion_tokens = usage.completion_tokens;
   if (const auto first = generation.first_token_after()) record.first_token_s = to_seconds(*first);
+  record.queued_s = to_seconds(generation.queued());
   if (record.http_status == 200) record.finish_reason = finish_reason_name(generation.last_finish());
 }
 

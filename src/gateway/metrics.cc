@@ -1,5 +1,7 @@
 #include "gateway/metrics.h"
 
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -49,6 +51,9 @@ struct ModelSeries {
   Histogram* token_time;
   Histogram* total;
   Histogram* decode;
+  Histogram* queue;
+  Histogram* prefill;
+  Histogram* inference;
   Histogram* prompt_tokens;
   Histogram* generation_tokens;
   Histogram* choices;
@@ -100,6 +105,9 @@ struct Metrics::State {
       histogram("vllm:request_time_per_output_token_seconds", "Mean time per token after the first.");
   Family<Histogram>& total = histogram("vllm:e2e_request_latency_seconds", "Arrival to the end of the answer.");
   Family<Histogram>& decode = histogram("vllm:request_decode_time_seconds", "First token to the end of the answer.");
+  Family<Histogram>& queue = histogram("vllm:request_queue_time_seconds", "Arrival at the node to the first step.");
+  Family<Histogram>& prefill = histogram("vllm:request_prefill_time_seconds", "First step to first token.");
+  Family<Histogram>& inference = histogram("vllm:request_inference_time_seconds", "First step to the end of the answer.");
   Family<Histogram>& prompt_tokens = histogram("vllm:request_prompt_tokens", "Prompt length in tokens.");
   Family<Histogram>& generation_tokens = histogram("vllm:request_generation_tokens", "Answer length in tokens.");
   Family<Histogram>& choices = histogram("vllm:request_params_n", "Choices asked for.");
@@ -129,6 +137,9 @@ ModelSeries& Metrics::State::series(const ModelEntry& model) {
       .token_time = &token_time.Add(labels, kTokenGapBuckets),
       .total = &total.Add(labels, kRequestBuckets),
       .decode = &decode.Add(labels, kRequestBuckets),
+      .queue = &queue.Add(labels, kRequestBuckets),
+      .prefill = &prefill.Add(labels, kRequestBuckets),
+      .inference = &inference.Add(labels, kRequestBuckets),
       .prompt_tokens = &prompt_tokens.Add(labels, tokens),
       .generation_tokens = &generation_tokens.Add(labels, tokens),
       .choices = &choices.Add(labels, kChoiceBuckets),
@@ -161,6 +172,9 @@ void Metrics::count(const ModelEntry& model, const RequestRecord& record) {
   if (record.first_token_s < 0) return;
   series.first_token->Observe(record.first_token_s);
   series.decode->Observe(record.total_s - record.first_token_s);
+  series.queue->Observe(record.queued_s);
+  series.prefill->Observe(std::max(0.0, record.first_token_s - record.queued_s));
+  series.inference->Observe(std::max(0.0, record.total_s - record.queued_s));
   if (record.completion_tokens > 1) {
     series.token_time->Observe((record.total_s - record.first_token_s) / (record.completion_tokens - 1));
   }
@@ -240,6 +254,29 @@ void add_device_series(const RouterSnapshot& nodes, std::vector<prometheus::Metr
   out.push_back(std::move(bytes));
 }
 
+using ModelPlaces = std::map<ModelId, std::vector<std::pair<const NodeStatus*, const ModelStatus*>>>;
+
+// Steps by the tokens they computed, summed over nodes.
+void add_step_histogram(const std::vector<ModelEntry>& models, ModelPlaces& where, std::vector<prometheus::MetricFamily>& out) {
+  auto family = reported("vllm:iteration_tokens_total", "Tokens computed per forward pass.", MetricType::Histogram);
+  for (const ModelEntry& entry : models) {
+    prometheus::ClientMetric metric;
+    metric.label = {{"model_name", entry.name}};
+    std::vector<uint64_t> counts(kStepTokenBuckets.size() + 1);
+    for (const auto& [node, model] : where[entry.id]) {
+      for (size_t i = 0; i < std::min(counts.size(), model->steps_by_tokens.size()); ++i) counts[i] += model->steps_by_tokens[i];
+      metric.histogram.sample_sum += static_cast<double>(model->step_tokens);
+    }
+    for (size_t i = 0; i < counts.size(); ++i) {
+      metric.histogram.sample_count += counts[i];
+      const double bound = i < kStepTokenBuckets.size() ? kStepTokenBuckets[i] : std::numeric_limits<double>::infinity();
+      metric.histogram.bucket.push_back({metric.histogram.sample_count, bound});
+    }
+    family.metric.push_back(std::move(metric));
+  }
+  out.push_back(std::move(family));
+}
+
 // Share of the memory that KV blocks could take (all but weights) which sequences of the model hold, 0..1.
 double kv_usage(const NodeStatus& node, const ModelStatus& model) {
   uint64_t weights = 0;
@@ -250,7 +287,7 @@ double kv_usage(const NodeStatus& node, const ModelStatus& model) {
 
 void add_model_series(const std::vector<ModelEntry>& models, const RouterSnapshot& nodes,
                       std::vector<prometheus::MetricFamily>& out) {
-  std::map<ModelId, std::vector<std::pair<const NodeStatus*, const ModelStatus*>>> where;
+  ModelPlaces where;
   for (const auto& [id, status] : nodes.nodes) {
     for (const ModelStatus& model : status.models) where[model.model].emplace_back(&status, &model);
   }
@@ -263,6 +300,7 @@ void add_model_series(const std::vector<ModelEntry>& models, const RouterSnapsho
     }
     out.push_back(std::move(family));
   }
+  add_step_histogram(models, where, out);
   auto usage = reported("vllm:kv_cache_usage_perc", "Share of the KV memory in use by sequences, 0 to 1.", MetricType::Gauge);
   auto state = reported("shoal_model_state", "1 for the state each model is in on each node.", MetricType::Gauge);
   for (const ModelEntry& entry : models) {

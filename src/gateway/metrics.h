@@ -22,6 +22,7 @@ struct RequestRecord {
   uint32_t n = 1;
   uint32_t max_tokens = 0;
   double first_token_s = -1;          // since arrival; negative: there was none
+  double queued_s = 0;                // of that, before the first step
   double total_s = 0;
 };
 

@@ -231,7 +231,7 @@ struct World {
     loop.set_cluster(cluster);
     NodeStatus status{.version = 1, .device_bytes = 1000, .device_bytes_free = 400};
     status.models.push_back({.model = ModelId(0), .state = ModelState::kLoaded, .running = 3, .weight_bytes = 500,
-                             .kv_bytes_used = 100, .kv_bytes_active = 50});
+                             .kv_bytes_used = 100, .kv_bytes_active = 50, .steps_by_tokens = {1, 3, 1}, .step_tokens = 40});
     node.report(status);
     while (loop.snapshot()->nodes.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     http.port = 0;

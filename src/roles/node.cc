@@ -109,7 +109,9 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
     return;
   }
   Hosted& hosted = found->second;
-  if (const Status status = hosted.engine->submit(request); !status.ok()) {
+  Request accepted = request;
+  accepted.arrival = now;  // on this node's clock
+  if (const Status status = hosted.engine->submit(std::move(accepted)); !status.ok()) {
     refuse(from, request, status, effects);
     return;
   }
@@ -153,6 +155,7 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
     tokens.error = std::move(delta.error);
     if (delta.finish == FinishReason::kError) tokens.error_code = StatusCode::kInternal;
     tokens.cached_prompt_tokens = delta.cached_prompt_tokens;
+    tokens.queued = delta.queued;
     const NodeId gateway = owner->second.gateway;
     if (delta.finish) owners_.erase(owner);
     effects.push_back(Send{gateway, std::move(tokens)});
@@ -283,7 +286,7 @@ void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
     }
     Hosted& hosted = models_.at(*model);
     hosted.last_turn = ++turn_;
-    std::optional<StepInput> input = hosted.engine->begin_step();
+    std::optional<StepInput> input = hosted.engine->begin_step(now);
     if (!input) {
       hosted.stalled = true;  // until memory comes free or something changes
       continue;
@@ -397,6 +400,8 @@ NodeStatus Node::status() const {
     m.prefix_hits = counters.prefix_hits;
     m.preemptions = counters.preemptions;
     m.steps = counters.steps;
+    m.steps_by_tokens.assign(counters.steps_by_tokens.begin(), counters.steps_by_tokens.end());
+    m.step_tokens = counters.step_tokens;
     m.loads = hosted.loads;
     status.models.push_back(std::move(m));
   }

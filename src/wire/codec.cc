@@ -6,6 +6,8 @@
 namespace shoal {
 namespace {
 
+constexpr int kBucketsMax = 64;
+
 // ---- to bytes -------------------------------------------------------------------------------------------------------
 
 void to_pb(const SamplingParams& from, pb::Sampling* to) {
@@ -63,6 +65,7 @@ void to_pb(const Tokens& from, pb::Tokens* to) {
   to->set_error(from.error);
   to->set_error_code(static_cast<uint32_t>(from.error_code));
   to->set_cached_prompt_tokens(from.cached_prompt_tokens);
+  to->set_queued_ns(static_cast<uint64_t>(from.queued.count()));
 }
 
 void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
@@ -83,6 +86,8 @@ void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
   to->set_preemptions(from.preemptions);
   to->set_steps(from.steps);
   to->set_loads(from.loads);
+  for (const uint64_t steps : from.steps_by_tokens) to->add_steps_by_tokens(steps);
+  to->set_step_tokens(from.step_tokens);
 }
 
 struct EnvelopeWriter {
@@ -192,6 +197,7 @@ StatusOr<Tokens> from_pb(const pb::Tokens& from) {
   }
   to.error_code = static_cast<StatusCode>(from.error_code());
   to.cached_prompt_tokens = from.cached_prompt_tokens();
+  to.queued = Duration(static_cast<int64_t>(std::min<uint64_t>(from.queued_ns(), INT64_MAX)));
   return to;
 }
 
@@ -216,6 +222,9 @@ StatusOr<ModelStatus> from_pb(const pb::ModelStatus& from) {
   to.preemptions = from.preemptions();
   to.steps = from.steps();
   to.loads = from.loads();
+  if (from.steps_by_tokens_size() > kBucketsMax) return invalid_argument("message: too many buckets");
+  to.steps_by_tokens.assign(from.steps_by_tokens().begin(), from.steps_by_tokens().end());
+  to.step_tokens = from.step_tokens();
   return to;
 }
 

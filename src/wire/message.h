@@ -44,6 +44,7 @@ struct Tokens {
   std::string error;                     // for people; with kError only
   StatusCode error_code = StatusCode::kOk;
   uint32_t cached_prompt_tokens = 0;     // served from the prefix index; known from the first delta on
+  Duration queued{0};                    // at the node, before its first step
   friend bool operator==(const Tokens&, const Tokens&) = default;
 };
 
@@ -69,6 +70,8 @@ struct ModelStatus {
   uint64_t preemptions = 0;
   uint64_t steps = 0;
   uint64_t loads = 0;
+  std::vector<uint64_t> steps_by_tokens; // see kStepTokenBuckets; empty: not told
+  uint64_t step_tokens = 0;
   friend bool operator==(const ModelStatus&, const ModelStatus&) = default;
 };
 

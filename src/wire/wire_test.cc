@@ -35,12 +35,14 @@ Request full_request() {
 }
 
 std::vector<Message> samples() {
-  Tokens tokens{RequestId(7), 1, 5, {{3, -0.5f, {{3, -0.5f}, {4, -1.0f}}}}, {{8, -2.0f, {}}}, FinishReason::kStop, "", StatusCode::kOk, 32};
+  Tokens tokens{RequestId(7), 1, 5, {{3, -0.5f, {{3, -0.5f}, {4, -1.0f}}}}, {{8, -2.0f, {}}}, FinishReason::kStop, "", StatusCode::kOk, 32, std::chrono::milliseconds(5)};
   Tokens failed{RequestId(8), 0, 0, {}, {}, FinishReason::kError, "no", StatusCode::kInternal, 0};
   NodeStatus status{5, 1 << 30, 1 << 20, {ModelStatus{}}};
   status.models[0].state = ModelState::kLoading;
   status.models[0].progress = 0.25f;
   status.models[0].generated_tokens = 1ull << 40;
+  status.models[0].steps_by_tokens = {0, 3, 1ull << 33};
+  status.models[0].step_tokens = 77;
   return {Submit{full_request()}, Submit{}, Cancel{RequestId(1), 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
           tokens, failed, status, NodeStatus{}};
 }
