@@ -102,7 +102,7 @@ RunVerb add_chat(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("chat", "Talk with a model in the terminal");
   auto flags = std::make_shared<TalkFlags>();
   add_talk_flags(*verb, *flags);
-  verb->footer("Example:\n  shoal chat models/tiny-llama --system \"Answer briefly.\"");
+  verb->footer("Examples:\n  shoal chat models/tiny-llama --system \"Answer briefly.\"");
   return [flags] { return chat(*flags); };
 }
 

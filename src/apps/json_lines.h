@@ -2,12 +2,16 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "base/json.h"
 #include "base/status.h"
 #include "text/ordered_json.h"
 
 namespace shoal {
+
+// The value on one line, whatever its texts hold, with a newline.
+std::string json_line(const Json& value);
 
 // Answers each object of stdin, its keys in the order they were written, with one line: the handler's object, or {"error": text}. The exit code of the verb: a
 // line that is not a JSON object fails it, a line whose answer is an error does not.

@@ -46,12 +46,19 @@ RunVerb add_list(CLI::App& app) {
   verb->alias("ls");
   auto path = std::make_shared<std::string>("models");
   auto as_json = std::make_shared<bool>(false);
+  auto quiet = std::make_shared<bool>(false);
   verb->add_option("path", *path, "Folder of models")->capture_default_str();
   verb->add_flag("--json", *as_json, "Print a JSON object");
-  return [path, as_json] {
+  verb->add_flag("-q,--quiet", *quiet, "Names only");
+  verb->footer("Examples:\n  shoal list\n  shoal list /srv/models --json");
+  return [path, as_json, quiet] {
     const auto scan = scan_models(*path, LoadOptions{}, 0);
     if (!scan.ok()) return fail(std::string(scan.status().message()));
-    *as_json ? print_json(*scan) : print_table(*scan);
+    if (*quiet) {
+      for (const FoundModel& model : scan->models) std::printf("%s\n", model.entry.name.c_str());
+    } else {
+      *as_json ? print_json(*scan) : print_table(*scan);
+    }
     return kExitOk;
   };
 }

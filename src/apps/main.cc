@@ -17,6 +17,8 @@ constexpr char kExamples[] =
     "  shoal run models/tiny-llama \"What is the capital of Denmark?\"\n"
     "  shoal chat models/tiny-llama\n"
     "  shoal list models/\n"
+    "  shoal ps                                what a running server has loaded\n"
+    "  shoal bench --request-rate 10           load a server and measure it\n"
     "Every flag has an environment variable: --max-model-len is SHOAL_MAX_MODEL_LEN.";
 
 }  // namespace
@@ -29,9 +31,11 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "shoal " + version_line());
   app.failure_message(CLI::FailureMessage::simple);
 
-  const std::vector<RunVerb> runs = {add_serve(app),    add_run(app),    add_chat(app),   add_list(app),
-                                     add_show(app),     add_tokenize(app), add_render(app), add_bench(app),
-                                     add_version(app)};
+  std::vector<RunVerb> runs;
+  for (const auto add : {add_serve, add_run, add_chat, add_list, add_show, add_ps, add_load, add_unload, add_stop, add_tokenize, add_render, add_bench,
+                         add_config, add_completion, add_man, add_version}) {
+    runs.push_back(add(app));
+  }
   const auto verbs = app.get_subcommands({});
   for (CLI::App* verb : verbs) name_environment(*verb);
   try {

@@ -92,7 +92,8 @@ StatusOr<FoundModel> describe(const fs::path& path, const LoadOptions& options, 
   ModelEntry& entry = found.entry;
   entry.name = name_of(path);
   entry.architecture = architecture_name(checkpoint->config.architecture);
-  entry.max_model_len = plan->context_length();
+  entry.trained_len = plan->context_length();
+  entry.max_model_len = entry.trained_len;
   if (max_model_len > 0) entry.max_model_len = std::min(entry.max_model_len, max_model_len);
   entry.vocab_size = plan->vocab_size();
   entry.eos_ids = checkpoint->generation.eos;

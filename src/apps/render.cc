@@ -92,6 +92,8 @@ RunVerb add_render(CLI::App& app) {
   model->excludes(file);
   verb->add_flag("--jsonl", flags->jsonl, "Lines of variables in, lines {\"text\"} or {\"error\"} out");
   verb->add_option("--now", flags->now, "Time for strftime_now(), ISO 8601, UTC");
+  verb->footer("Examples:\n  echo '{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}' | shoal render --model models/tiny-llama\n"
+               "  shoal render --template chat_template.jinja --jsonl --now 2026-01-15 < variables.jsonl");
   return [flags] {
     if (flags->model.empty() && flags->template_file.empty()) {
       fail("give --model PATH or --template FILE");

@@ -118,6 +118,7 @@ void shut_down(LocalCluster& cluster, Service& service, const HttpServer& server
 StatusOr<int> serve(const ServeFlags& flags) {
   RETURN_IF_ERROR(apply(flags.log));
   RETURN_IF_ERROR(check_serve_flags(flags));
+  if (!flags.config.empty()) log_info("settings of ", flags.config);
   block_stop_signals();
   ASSIGN_OR_RETURN(std::vector<ApiKey> keys, api_keys(flags));
   ASSIGN_OR_RETURN(std::vector<FoundModel> models, models_to_serve(flags));

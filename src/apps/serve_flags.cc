@@ -29,7 +29,7 @@ StatusOr<size_t> index_of(const std::string& name, const std::vector<FoundModel>
 
 void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_option("path", flags.path, "Folder of models, one model folder, or one GGUF file")->capture_default_str();
-  verb.add_option("--config", flags.config, "YAML file whose keys are these flags");
+  verb.add_option("--config", flags.config, "YAML file whose keys are these flags (default: shoal.yaml among the models or above them; none: no file)");
   verb.add_option("--host", flags.host, "Address to listen on")->capture_default_str();
   verb.add_option("--port", flags.port, "Port to listen on (0: any)")->capture_default_str();
   verb.add_option("--uds", flags.uds, "Listen on this UNIX socket instead");

@@ -1,9 +1,14 @@
 #include "apps/settings.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
 #include <map>
+#include <set>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_join.h"
 #include "base/bytes.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -13,6 +18,8 @@ namespace shoal {
 namespace {
 
 constexpr size_t kConfigBytesMax = 1 << 20;
+constexpr char kConfigName[] = "shoal.yaml";
+constexpr char kNoConfig[] = "none";  // --config none: not even a shoal.yaml that lies there
 
 const std::map<std::string, Quantization> kQuantizations = {
     {"none", Quantization::kNone}, {"q8_0", Quantization::kQ8_0}, {"q4_0", Quantization::kQ4_0}};
@@ -29,37 +36,92 @@ std::vector<std::string> keys_of(const Map& map) {
 std::vector<std::string> long_flags(const CLI::App& verb) {
   std::vector<std::string> names;
   for (const CLI::Option* option : verb.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back(name);
+    for (const std::string& name : option->get_lnames()) {
+      if (name != "help" && name != "config") names.push_back(name);
+    }
   }
   return names;
 }
 
 // A scalar, or a list of scalars, as the words a command line would have.
-Status words_of(const YAML::Node& value, const std::string& key, std::vector<std::string>& out) {
-  if (value.IsScalar()) {
-    out.push_back(value.Scalar());
-  } else if (value.IsSequence()) {
-    for (const YAML::Node& item : value) {
-      if (!item.IsScalar()) return invalid_argument("key '", key, "' must be a value or a list of values");
-      out.push_back(item.Scalar());
-    }
-  } else {
-    return invalid_argument("key '", key, "' must be a value or a list of values");
+Status words_of(const YAML::Node& value, std::vector<std::string>& out) {
+  const auto add = [&](const YAML::Node& item) {
+    if (!item.IsScalar()) return invalid_argument("must be a value or a list of values");
+    out.push_back(item.Scalar());
+    return OkStatus();
+  };
+  if (!value.IsSequence()) return add(value);
+  for (const YAML::Node& item : value) RETURN_IF_ERROR(add(item));
+  return OkStatus();
+}
+
+// Long flags by their names; `path`, which has none, as well.
+CLI::Option* option_of(CLI::App& verb, const std::string& key) {
+  if (key == "config" || key == "help") return nullptr;
+  CLI::Option* option = verb.get_option_no_throw("--" + key);
+  return option != nullptr || key != "path" ? option : verb.get_option_no_throw("path");
+}
+
+// Gives the option the words, as if they stood on the command line.
+Status set_option(CLI::Option& option, const std::vector<std::string>& words) {
+  try {
+    for (const std::string& word : words) option.add_result(word);
+    option.run_callback();
+  } catch (const CLI::Error& error) {
+    option.clear();
+    return invalid_argument(error.what());
   }
   return OkStatus();
 }
 
-Status apply_key(CLI::App& verb, const std::string& key, const YAML::Node& value) {
-  CLI::Option* option = verb.get_option_no_throw("--" + key);
-  if (option == nullptr || key == "config" || key == "help") {
-    return invalid_argument("unknown key '", key, "'; did you mean '", nearest(key, long_flags(verb)), "'?");
-  }
+// Keys that were set before stay as they are. Sets `applied` if this one did something.
+Status apply_key(CLI::App& verb, const std::string& key, const YAML::Node& value, bool* applied) {
+  CLI::Option* option = option_of(verb, key);
+  if (option == nullptr) return invalid_argument("unknown key '", key, "'; did you mean '", nearest(key, long_flags(verb)), "'?");
   if (option->count() > 0) return OkStatus();  // the command line or the environment said it
   std::vector<std::string> words;
-  RETURN_IF_ERROR(words_of(value, key, words));
-  for (std::string& word : words) option->add_result(std::move(word));
-  option->run_callback();
+  RETURN_IF_ERROR(annotate(words_of(value, words), "key '" + key + "'"));
+  RETURN_IF_ERROR(annotate(set_option(*option, words), "key '" + key + "'"));
+  if (applied != nullptr) *applied = true;
   return OkStatus();
+}
+
+// Calls `take` with each key, its value and its place ("FILE:LINE") until it gives an error.
+Status each_key(const std::string& path, const std::function<Status(const std::string&, const YAML::Node&, const std::string&)>& take) {
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kConfigBytesMax));
+  try {
+    const YAML::Node root = YAML::Load(text);
+    if (!root.IsMap() && !root.IsNull()) return invalid_argument(path, ": must be a map of flags to values");
+    std::set<std::string> seen;
+    for (const auto& entry : root) {
+      const std::string where = absl::StrCat(path, ":", entry.first.Mark().line + 1);
+      if (!entry.first.IsScalar()) return invalid_argument(where, ": a key must be a word");
+      const std::string key = entry.first.Scalar();
+      if (!seen.insert(key).second) return invalid_argument(where, ": the key '", key, "' is there twice");
+      RETURN_IF_ERROR(take(key, entry.second, where));
+    }
+  } catch (const YAML::Exception& error) {
+    return invalid_argument(path, ":", error.mark.line + 1, ": ", error.msg);
+  }
+  return OkStatus();
+}
+
+// shoal.yaml among the models of `path` or in the folder above; "" if there is none.
+std::string find_config(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path models = fs::absolute(path, ignored).lexically_normal();
+  const fs::path folder = models.has_filename() ? models : models.parent_path();
+  for (const fs::path& place : {folder / kConfigName, folder.parent_path() / kConfigName}) {
+    if (fs::is_regular_file(place, ignored)) return place.string();
+  }
+  return "";
+}
+
+std::string environment_name(const CLI::Option& option) {
+  std::string name = "SHOAL_" + option.get_lnames()[0];
+  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
 }
 
 size_t edits(const std::string& a, const std::string& b) {
@@ -88,46 +150,84 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
 void name_environment(CLI::App& verb) {
   for (CLI::Option* option : verb.get_options()) {
     if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
-    std::string name = "SHOAL_" + option->get_lnames()[0];
-    for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    option->envname(name);
+    option->envname(environment_name(*option));
   }
+}
+
+StatusOr<std::string> config_of(CLI::App& verb) {
+  CLI::Option* config = verb.get_option_no_throw("--config");
+  if (config == nullptr) return std::string();
+  if (config->count() == 0) {
+    const CLI::Option* path = verb.get_option_no_throw("path");
+    const std::string found = path == nullptr ? "" : find_config(path->as<std::string>());
+    if (found.empty()) return found;
+    RETURN_IF_ERROR(set_option(*config, {found}));
+  }
+  const std::string file = config->as<std::string>();
+  return file == kNoConfig ? "" : file;
 }
 
 Status settle_config(CLI::App& verb) {
-  const CLI::Option* config = verb.get_option_no_throw("--config");
-  if (config == nullptr || config->count() == 0) return OkStatus();
-  const std::string path = config->as<std::string>();
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, kConfigBytesMax));
-  try {
-    const YAML::Node root = YAML::Load(text);
-    if (!root.IsMap() && !root.IsNull()) return invalid_argument(path, ": must be a map of flags to values");
-    for (const auto& entry : root) RETURN_IF_ERROR(annotate(apply_key(verb, entry.first.Scalar(), entry.second), path));
-  } catch (const YAML::Exception& error) {
-    return invalid_argument(path, ": ", error.what());
-  } catch (const CLI::Error& error) {
-    return invalid_argument(path, ": ", error.what());
+  ASSIGN_OR_RETURN(const std::string path, config_of(verb));
+  if (path.empty()) return OkStatus();
+  return each_key(path, [&](const std::string& key, const YAML::Node& value, const std::string& where) {
+    return annotate(apply_key(verb, key, value, nullptr), where);
+  });
+}
+
+bool is_secret(const std::string& flag) { return flag == "api-key" || flag == "admin-key"; }
+
+Explained explain_settings(CLI::App& verb, const std::string& config_path) {
+  Explained out;
+  std::map<const CLI::Option*, std::string> sources;
+  for (CLI::Option* option : verb.get_options()) {
+    if (option->count() > 0) sources[option] = "flag";
+    if (option->get_lnames().empty() || option->count() > 0) continue;
+    const std::string name = environment_name(*option);
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr || *value == '\0') continue;
+    const Status status = set_option(*option, {value});
+    if (!status.ok()) out.problems.push_back(absl::StrCat(name, ": ", status.message()));
+    sources[option] = "environment " + name;
   }
-  return OkStatus();
+  if (!config_path.empty()) {
+    const Status status = each_key(config_path, [&](const std::string& key, const YAML::Node& value, const std::string& where) {
+      bool applied = false;
+      const Status applying = annotate(apply_key(verb, key, value, &applied), where);
+      if (!applying.ok()) out.problems.emplace_back(applying.message());
+      if (applied) sources[option_of(verb, key)] = where;
+      return OkStatus();
+    });
+    if (!status.ok()) out.problems.emplace_back(status.message());
+  }
+  for (const CLI::Option* option : verb.get_options()) {
+    const std::string name = option->get_lnames().empty() ? option->get_single_name() : option->get_lnames()[0];
+    if (name == "help" || name == "config" || name == "json" || name == "all") continue;
+    const auto source = sources.find(option);
+    const bool set = option->count() > 0;
+    out.settings.push_back({name, set ? (is_secret(name) ? "(set)" : absl::StrJoin(option->results(), ",")) : option->get_default_str(),
+                            source == sources.end() ? "default" : source->second, option->get_description()});
+  }
+  return out;
 }
 
 void add_engine_flags(CLI::App& verb, EngineFlags& flags) {
-  verb.add_option("--threads", flags.threads, "Compute threads (0: one per core)")->check(CLI::Range(0, 1024));
+  verb.add_option("--threads", flags.threads, "Compute threads (0: one per core)")->capture_default_str()->check(CLI::Range(0, 1024));
   verb.add_option("--device-memory", flags.device_memory, "Memory for weights, KV and workspace, e.g. 8GiB (default: most of what is free)");
-  verb.add_option("--max-model-len", flags.max_model_len, "Longest sequence in tokens (0: what the model allows)");
-  verb.add_option("--max-num-seqs", flags.max_num_seqs, "Sequences running at once, per model")->check(CLI::Range(1, 65536));
-  verb.add_option("--max-num-batched-tokens", flags.max_num_batched_tokens, "Tokens of one step")->check(CLI::Range(16, 1 << 20));
-  verb.add_option("--max-num-queued-reqs", flags.max_num_queued_reqs, "Requests waiting, per model")->check(CLI::Range(1, 1 << 20));
-  verb.add_option("--quantization", flags.quantization, "Quantise unquantised weights at load")->check(CLI::IsMember(keys_of(kQuantizations)));
-  verb.add_option("--kv-cache-dtype", flags.kv_cache_dtype, "Type of the KV cache")->check(CLI::IsMember(keys_of(kKvTypes)));
+  verb.add_option("--max-model-len", flags.max_model_len, "Longest sequence in tokens (0: what the model allows)")->capture_default_str();
+  verb.add_option("--max-num-seqs", flags.max_num_seqs, "Sequences running at once, per model")->capture_default_str()->check(CLI::Range(1, 65536));
+  verb.add_option("--max-num-batched-tokens", flags.max_num_batched_tokens, "Tokens of one step")->capture_default_str()->check(CLI::Range(16, 1 << 20));
+  verb.add_option("--max-num-queued-reqs", flags.max_num_queued_reqs, "Requests waiting, per model")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  verb.add_option("--quantization", flags.quantization, "Quantise unquantised weights at load")->capture_default_str()->check(CLI::IsMember(keys_of(kQuantizations)));
+  verb.add_option("--kv-cache-dtype", flags.kv_cache_dtype, "Type of the KV cache")->capture_default_str()->check(CLI::IsMember(keys_of(kKvTypes)));
   verb.add_flag("--no-prefix-cache", flags.no_prefix_cache, "Do not keep the KV of common prompt beginnings");
 }
 
 void add_log_flags(CLI::App& verb, LogFlags& flags, const std::string& default_level) {
   flags.level = default_level;
   verb.add_option("--log-level", flags.level, "debug, info, warning or error")
-      ->check(CLI::IsMember(std::vector<std::string>{"debug", "info", "warning", "error"}));
-  verb.add_option("--log-format", flags.format, "text or json")->check(CLI::IsMember(std::vector<std::string>{"text", "json"}));
+      ->capture_default_str()->check(CLI::IsMember(std::vector<std::string>{"debug", "info", "warning", "error"}));
+  verb.add_option("--log-format", flags.format, "text or json")->capture_default_str()->check(CLI::IsMember(std::vector<std::string>{"text", "json"}));
 }
 
 Status apply(const LogFlags& flags) { return configure_log(flags.level, flags.format == "json"); }

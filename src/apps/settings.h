@@ -18,9 +18,27 @@ namespace shoal {
 // Gives every long flag of the verb its variable: --max-model-len is SHOAL_MAX_MODEL_LEN.
 void name_environment(CLI::App& verb);
 
-// Fills flags that neither the command line nor the environment set from the file of --config, if the verb has that
-// flag and it is given. Keys are the long flags; an unknown key is InvalidArgument and names the nearest one.
+// Fills flags that neither the command line nor the environment set from the file of config_of(). Keys are the long flags; an unknown key is InvalidArgument and names the nearest one.
 Status settle_config(CLI::App& verb);
+
+// The file that settle_config() reads: that of --config, or a shoal.yaml among the models of the argument `path` or in the
+// folder above; "" for none, which `--config none` asks for.
+StatusOr<std::string> config_of(CLI::App& verb);
+
+// One flag of a verb, with its value and where that comes from.
+struct Setting {
+  std::string name;
+  std::string value;     // "(set)" for secrets
+  std::string source;    // "flag", "environment SHOAL_PORT", "shoal.yaml:3", "default"
+  std::string help;
+};
+struct Explained {
+  std::vector<Setting> settings;
+  std::vector<std::string> problems;  // each names its place: "shoal.yaml:3: key 'prot' is unknown; ..."
+};
+// What settle_config() and the environment do, told in full: goes on after a problem. REQUIRES: the verb's options have
+// no environment names yet (name_environment), so that what is set now comes from the command line.
+Explained explain_settings(CLI::App& verb, const std::string& config_path);
 
 // Flags of everything that loads models.
 struct EngineFlags {
@@ -42,6 +60,9 @@ struct LogFlags {
 };
 void add_log_flags(CLI::App& verb, LogFlags& flags, const std::string& default_level);
 Status apply(const LogFlags& flags);
+
+// Everything that config files and `config show` must not print.
+bool is_secret(const std::string& flag);
 
 StatusOr<LoadOptions> load_options(const EngineFlags& flags);
 StatusOr<uint64_t> device_memory_bytes(const EngineFlags& flags);

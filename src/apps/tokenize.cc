@@ -90,6 +90,8 @@ RunVerb add_tokenize(CLI::App& app) {
   verb->add_flag("--no-special", flags->no_special, "Add no special tokens around the text");
   verb->add_flag("--decode", flags->decode, "Ids to text");
   verb->add_flag("--jsonl", flags->jsonl, "Lines {\"text\"} in, lines {\"ids\",\"tokens\",\"decoded\"} out (--decode: {\"ids\"} to {\"text\"})");
+  verb->footer("Examples:\n  shoal tokenize --model models/tiny-llama \"Hello world\"\n  shoal tokenize --model model.gguf --decode \"1 15 27\"\n"
+               "  shoal tokenize --model models/tiny-llama --jsonl < texts.jsonl");
   return [flags] { return tokenize(*flags); };
 }
 

@@ -24,6 +24,13 @@ RunVerb add_show(CLI::App& app);
 RunVerb add_tokenize(CLI::App& app);
 RunVerb add_render(CLI::App& app);
 RunVerb add_bench(CLI::App& app);
+RunVerb add_ps(CLI::App& app);
+RunVerb add_load(CLI::App& app);
+RunVerb add_unload(CLI::App& app);
+RunVerb add_stop(CLI::App& app);
+RunVerb add_config(CLI::App& app);
+RunVerb add_completion(CLI::App& app);
+RunVerb add_man(CLI::App& app);
 RunVerb add_version(CLI::App& app);
 
 // "error: WHAT" on stderr; kExitFailed.

@@ -46,6 +46,7 @@ RunVerb add_version(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("version", "Print the version");
   auto as_json = std::make_shared<bool>(false);
   verb->add_flag("--json", *as_json, "Print a JSON object");
+  verb->footer("Examples:\n  shoal version\n  shoal version --json");
   return [as_json] {
     std::printf("%s\n", *as_json ? version_json().c_str() : ("shoal " + version_line()).c_str());
     return kExitOk;

@@ -87,6 +87,14 @@ TEST(Log, NamesFromFilesCannotSteerATerminal) {
   EXPECT_EQ(one_line("größe"), "größe");
 }
 
+TEST(Log, FieldsOfAMessageAreKeysOfTheirOwn) {
+  EXPECT_EQ(log_fields("request id=r-1 status=200 ttft_ms=1.5 error=no such model x=-3 key=007"),
+            R"("msg":"request","id":"r-1","status":200,"ttft_ms":1.5,"error":"no such model","x":-3,"key":"007")");
+  EXPECT_EQ(log_fields("loading 'a=b' from x"), R"("msg":"loading 'a=b' from x")");
+  EXPECT_EQ(log_fields("stopped"), R"("msg":"stopped")");
+  EXPECT_EQ(log_fields("request level=\"x\" id= id=2"), R"("msg":"request","id":"")");
+}
+
 TEST(Queue, RefusesWhenFullAndDrainsAfterClose) {
   BoundedQueue<int> queue(2);
   EXPECT_TRUE(queue.try_push(1));

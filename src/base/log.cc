@@ -1,6 +1,9 @@
 #include "base/log.h"
 
+#include <algorithm>
+#include <charconv>
 #include <memory>
+#include <set>
 
 #include "nlohmann/json.hpp"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -19,6 +22,27 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
     case LogLevel::kError: return spdlog::level::err;
   }
   return spdlog::level::info;
+}
+
+std::string quoted(std::string_view text) {
+  return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// Of the field name that `text` begins with ("status=..."); 0 if it begins with none.
+size_t key_length(std::string_view text) {
+  const size_t equals = text.find('=');
+  const auto is_key = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+  return equals != std::string_view::npos && std::all_of(text.begin(), text.begin() + static_cast<ptrdiff_t>(equals), is_key) ? equals : 0;
+}
+
+// Digits that a JSON reader takes as the same number stay digits.
+std::string value_of(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  const std::string_view digits = text.starts_with('-') ? text.substr(1) : text;
+  const bool leading_zero = digits.size() > 1 && digits[0] == '0' && digits[1] != '.';
+  const bool plain = !digits.empty() && digits.front() >= '0' && digits.front() <= '9' && digits.back() != '.' && !leading_zero && text.size() <= 15;
+  return error == std::errc() && end == text.data() + text.size() && plain ? std::string(text) : quoted(text);
 }
 
 spdlog::logger& logger() {
@@ -55,8 +79,25 @@ void log(LogLevel level, std::string_view text) {
     logger().log(to_spdlog(level), "{}", one_line(text));
     return;
   }
-  const nlohmann::json quoted = std::string(text);
-  logger().log(to_spdlog(level), "\"msg\":{}", quoted.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  logger().log(to_spdlog(level), "{}", log_fields(text));
+}
+
+std::string log_fields(std::string_view text) {
+  const size_t word = text.find(' ');
+  std::string out = "\"msg\":" + quoted(text);
+  if (word == std::string_view::npos || key_length(text.substr(word + 1)) == 0) return out;
+  out = "\"msg\":" + quoted(text.substr(0, word));
+  std::set<std::string_view> keys = {"ts", "level", "msg"};
+  for (text.remove_prefix(word + 1); !text.empty();) {
+    const std::string_view key = text.substr(0, key_length(text));
+    text.remove_prefix(key.size() + 1);
+    size_t end = text.find(' ');
+    while (end != std::string_view::npos && key_length(text.substr(end + 1)) == 0) end = text.find(' ', end + 1);
+    end = std::min(end, text.size());
+    if (keys.insert(key).second) out += "," + quoted(key) + ":" + value_of(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
 }
 
 std::string one_line(std::string_view text) {

@@ -10,10 +10,16 @@ namespace shoal {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// level: debug | info | warning | error. json: one JSON object per line instead of text. Writes to stderr.
+// level: debug | info | warning | error. Writes to stderr. json: one JSON object per line, with ts, level, msg and what
+// log_fields() finds.
 Status configure_log(std::string_view level, bool json);
 
 void log(LogLevel level, std::string_view text);
+
+// What a message says, for a machine: "request id=r1 status=200 error=no such model" is the word `msg` and a list of fields,
+// whose values go on to the next " key="; numbers are numbers. Any other message is all msg. Returns the inside of a JSON
+// object: "msg":"request","id":"r1","status":200,...
+std::string log_fields(std::string_view text);
 
 // The text on one line, control characters written as \xNN: names from files may hold anything, and a terminal or a log
 // must not be steered by them.

@@ -34,6 +34,7 @@ struct ModelEntry {
   std::vector<std::string> aliases;
   std::string architecture;
   uint32_t max_model_len = 0;        // prompt and answer together, in tokens
+  uint32_t trained_len = 0;          // what the model itself allows, before flags and memory shorten it
   uint32_t vocab_size = 0;           // ids below it are valid prompts
   std::vector<TokenId> eos_ids;
   GenerationDefaults defaults;

@@ -167,7 +167,7 @@ Json model_json(const ModelEntry& model, const RouterSnapshot& nodes) {
           {"status", state_json(model, nodes)},
           {"meta", {{"architecture", model.architecture}, {"n_params", model.parameter_count},
                     {"size", model.weight_bytes}, {"n_vocab", model.vocab_size},
-                    {"n_ctx_train", model.max_model_len}}}};
+                    {"n_ctx_train", model.trained_len}}}};
 }
 
 std::string models_body(const std::vector<const ModelEntry*>& models, const RouterSnapshot& nodes) {

@@ -1,0 +1,149 @@
+// shoal config check | show | schema: which settings `shoal serve` would run with, and where each comes from.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_format.h"
+#include "apps/cli_docs.h"
+#include "apps/serve_flags.h"
+#include "apps/terminal.h"
+#include "apps/verbs.h"
+#include "base/json.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shoal config check                          what `shoal serve` would use, and where it comes from\n"
+    "  shoal config check /srv/models --config shoal.yaml\n"
+    "  shoal config show > shoal.yaml              all settings as a file to start from\n"
+    "  shoal config schema > shoal.schema.json     for editors";
+
+struct ConfigFlags {
+  ServeFlags serve;
+  bool all = false, as_json = false;
+};
+
+// Faults that only show when the values meet.
+std::vector<std::string> contradictions(const ServeFlags& flags) {
+  std::vector<std::string> out;
+  for (const Status& status : {check_serve_flags(flags), api_keys(flags).status(), load_options(flags.engine).status(), device_memory_bytes(flags.engine).status()}) {
+    if (!status.ok()) out.emplace_back(status.message());
+  }
+  return out;
+}
+
+Json to_json(const std::string& file, const Explained& explained) {
+  Json settings = Json::object();
+  for (const Setting& s : explained.settings) settings[s.name] = {{"value", s.value}, {"source", s.source}};
+  return {{"file", file.empty() ? Json(nullptr) : Json(file)}, {"settings", std::move(settings)}, {"problems", explained.problems}};
+}
+
+void print_settings(const std::string& file, const Explained& explained, bool all) {
+  std::printf("file: %s\n\n", file.empty() ? "none (no --config, and no shoal.yaml among the models or above them)" : file.c_str());
+  std::printf("%-26s %-28s %s\n", "SETTING", "VALUE", "FROM");
+  size_t defaults = 0;
+  for (const Setting& s : explained.settings) {
+    const bool is_default = s.source == "default";
+    defaults += is_default ? 1 : 0;
+    if (!is_default || all) std::printf("%-26s %-28s %s\n", s.name.c_str(), s.value.empty() ? "-" : s.value.c_str(), s.source.c_str());
+  }
+  if (!all && defaults > 0) std::printf("%zu others have their defaults; --all shows them\n", defaults);
+}
+
+int check(CLI::App& verb, ConfigFlags& flags) {
+  const auto file = config_of(verb);
+  if (!file.ok()) return fail(std::string(file.status().message()));
+  Explained explained = explain_settings(verb, *file);
+  if (explained.problems.empty()) explained.problems = contradictions(flags.serve);
+  if (flags.as_json) {
+    show_text(dump_json(to_json(*file, explained), 2) + "\n");
+  } else {
+    print_settings(*file, explained, flags.all);
+    std::fflush(stdout);
+    for (const std::string& problem : explained.problems) fail(problem);
+    if (explained.problems.empty()) std::printf("\nno problem found\n");
+  }
+  return explained.problems.empty() ? kExitOk : kExitFailed;
+}
+
+// Quoted where YAML would read something else.
+std::string yaml_value(const Setting& s) {
+  const bool plain = !s.value.empty() && std::all_of(s.value.begin(), s.value.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '/' || c == '_' || c == '-'; });
+  return plain && s.value.front() != '-' ? s.value : dump_json(s.value);
+}
+
+int show(CLI::App& verb, const ConfigFlags& flags) {
+  const auto file = config_of(verb);
+  if (!file.ok()) return fail(std::string(file.status().message()));
+  const Explained explained = explain_settings(verb, *file);
+  for (const std::string& problem : explained.problems) fail(problem);
+  if (flags.as_json) {
+    show_text(dump_json(to_json(*file, explained), 2) + "\n");
+    return explained.problems.empty() ? kExitOk : kExitFailed;
+  }
+  for (const Setting& s : explained.settings) {
+    std::printf("# %s\n", s.help.c_str());
+    // What has no value, or must not be shown, stays a comment.
+    if (s.value.empty() || is_secret(s.name)) std::printf("# %s:%s\n\n", s.name.c_str(), s.value.empty() ? "" : (" " + s.value).c_str());
+    else std::printf("%s: %s\n\n", s.name.c_str(), yaml_value(s).c_str());
+  }
+  return explained.problems.empty() ? kExitOk : kExitFailed;
+}
+
+Json schema_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const bool flag = option.get_items_expected_max() == 0;
+  Json one = flag ? Json{{"type", {"boolean", "string"}}} : type.starts_with("UINT") || type.starts_with("INT") ? Json{{"type", "integer"}}
+             : type.starts_with("FLOAT") ? Json{{"type", "number"}} : Json{{"type", {"string", "number"}}};
+  if (const auto choices = option_choices(option); !choices.empty()) one = {{"enum", choices}};
+  if (option.get_items_expected_max() > 1) one = {{"anyOf", Json::array({one, {{"type", "array"}, {"items", one}}})}};
+  one["description"] = option.get_description();
+  if (!option.get_default_str().empty()) one["default"] = option.get_default_str();
+  return one;
+}
+
+int schema() {
+  CLI::App verb;
+  ServeFlags flags;
+  add_serve_flags(verb, flags);
+  Json properties = Json::object();
+  for (const CLI::Option* option : verb.get_options()) {
+    const std::vector<std::string> names = option->get_lnames().empty() ? std::vector<std::string>{option->get_single_name()} : option->get_lnames();
+    for (const std::string& name : names) {
+      if (name != "help" && name != "config") properties[name] = schema_of(*option);
+    }
+  }
+  show_text(dump_json({{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", "shoal.yaml"}, {"type", "object"},
+                       {"additionalProperties", false}, {"properties", std::move(properties)}}, 2) + "\n");
+  return kExitOk;
+}
+
+}  // namespace
+
+RunVerb add_config(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("config", "Explain the settings of `shoal serve`");
+  verb->require_subcommand(1);
+  verb->footer(kExamples);
+  const auto add = [&](const char* name, const char* help) {
+    CLI::App* sub = verb->add_subcommand(name, help);
+    auto flags = std::make_shared<ConfigFlags>();
+    add_serve_flags(*sub, flags->serve);
+    sub->add_flag("--json", flags->as_json, "Print a JSON object");
+    return std::pair(sub, flags);
+  };
+  const auto [check_verb, check_flags] = add("check", "Each setting that is not the default, where it comes from, and what is wrong; takes the flags of serve");
+  check_verb->add_flag("--all", check_flags->all, "Also what has its default");
+  const auto [show_verb, show_flags] = add("show", "All settings as a file");
+  verb->add_subcommand("schema", "JSON schema of shoal.yaml");
+  return [check_verb = check_verb, check_flags = check_flags, show_verb = show_verb, show_flags = show_flags] {
+    if (check_verb->parsed()) return check(*check_verb, *check_flags);
+    return show_verb->parsed() ? show(*show_verb, *show_flags) : schema();
+  };
+}
+
+}  // namespace shoal
