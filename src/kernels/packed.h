@@ -60,10 +60,13 @@ inline std::pair<uint32_t, uint32_t> chunk_columns(uint32_t columns, uint32_t ch
 // 32 quantised activations of one row (ref/quantize.cc defines the rounding). value = q * scale.
 struct alignas(64) QuantBlock {
   int8_t q[kQuantBlock];       // codes in order
-  int16_t pairs[kQuantBlock];  // the same, per 4 columns in the order 0 2 1 3: what 16-bit multiply-adds take
   float scale;
   int32_t sum[2];              // of the first and of the last 16 codes
-  int32_t unused[5];
+  int32_t minus_8_sums;        // -8 and -128 times all codes: where the dots of codes that are stored raised by as much
+  int32_t minus_128_sums;      // begin
+  int32_t unused[3];
+  int16_t pairs[kQuantBlock];  // the codes again, per 4 columns in the order 0 2 1 3, in a cache line of its own: what
+                               // 16-bit multiply-adds take, and others do not read
 };
 static_assert(sizeof(QuantBlock) == 128);
 

@@ -124,6 +124,17 @@ HWY_INLINE int32_t quantize_half(const F16x& x, const F16x& inverse, int8_t* q) 
   return sum;
 }
 
+// 16 codes as int16, the middle two of each four exchanged.
+HWY_INLINE void widen_pairs(const int8_t* q, int16_t* pairs) {
+  const hn::FixedTag<int8_t, 16> d8;
+  const hn::FixedTag<int8_t, 8> d8_half;
+  const hn::FixedTag<int16_t, 8> d16;
+  alignas(16) static constexpr int8_t kOrder[16] = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};
+  const auto ordered = hn::TableLookupBytes(hn::LoadU(d8, q), hn::Load(d8, kOrder));
+  hn::StoreU(hn::PromoteTo(d16, hn::LowerHalf(d8_half, ordered)), d16, pairs);
+  hn::StoreU(hn::PromoteTo(d16, hn::UpperHalf(d8_half, ordered)), d16, pairs + 8);
+}
+
 void quantize_row(const float* x, size_t columns, QuantBlock* out) {
   for (size_t block = 0; block < columns / kQuantBlock; ++block, x += kQuantBlock) {
     QuantBlock& b = out[block];
@@ -133,9 +144,9 @@ void quantize_row(const float* x, size_t columns, QuantBlock* out) {
     b.scale = amax / 127.0f;
     b.sum[0] = quantize_half(low, inverse, b.q);
     b.sum[1] = quantize_half(high, inverse, b.q + 16);
-    for (size_t i = 0; i < kQuantBlock; i += 4) {
-      b.pairs[i] = b.q[i], b.pairs[i + 1] = b.q[i + 2], b.pairs[i + 2] = b.q[i + 1], b.pairs[i + 3] = b.q[i + 3];
-    }
+    b.minus_8_sums = -8 * (b.sum[0] + b.sum[1]);
+    b.minus_128_sums = -128 * (b.sum[0] + b.sum[1]);
+    for (size_t i = 0; i < kQuantBlock; i += 16) widen_pairs(b.q + i, b.pairs + i);
   }
 }
 #endif  // SHOAL_PORTABLE_TARGET

@@ -64,6 +64,7 @@ HWY_INLINE F16x load_small(const std::byte* p) {
 // One block of 32 columns per format (packed.h). line(g): columns 4g..4g+3, each byte the code plus kOffset; unsigned
 // lines hold 0..63, the others int8. scale and min are those of a half; kHalves: the halves differ; kMins: there are mins.
 struct BlockQ8_0 {
+  static constexpr size_t kBytes = 544;
   static constexpr bool kUnsigned = false;
   static constexpr int kOffset = 0;
   static constexpr bool kHalves = false, kMins = false;
@@ -75,6 +76,7 @@ struct BlockQ8_0 {
 };
 
 struct BlockQ4_0 {
+  static constexpr size_t kBytes = 288;
   static constexpr bool kUnsigned = true;
   static constexpr int kOffset = 8;
   static constexpr bool kHalves = false, kMins = false;
@@ -86,6 +88,7 @@ struct BlockQ4_0 {
 };
 
 struct BlockQ8_M {
+  static constexpr size_t kBytes = 640;
   static constexpr bool kUnsigned = false;
   static constexpr int kOffset = 0;
   static constexpr bool kHalves = true, kMins = true;
@@ -97,6 +100,7 @@ struct BlockQ8_M {
 };
 
 struct BlockQ4_K {
+  static constexpr size_t kBytes = 288;
   static constexpr bool kUnsigned = true;
   static constexpr int kOffset = 0;
   static constexpr bool kHalves = false, kMins = true;
@@ -109,6 +113,7 @@ struct BlockQ4_K {
 };
 
 struct BlockQ6_K {
+  static constexpr size_t kBytes = 416;
   static constexpr bool kUnsigned = true;
   static constexpr int kOffset = 32;
   static constexpr bool kHalves = true, kMins = false;
@@ -136,6 +141,10 @@ template <int kOffset>
 HWY_INLINE I16x start_dot(const QuantBlock& x, size_t first, size_t last) {
   I16x y = zero_int();
   if (kOffset == 0) return y;
+  if ((kOffset == 8 || kOffset == 128) && last - first == 8) {
+    SHOAL_LANES(i) y.r[i] = hn::Set(kDI, kOffset == 8 ? x.minus_8_sums : x.minus_128_sums);
+    return y;
+  }
   const int32_t sum = (first < 4 ? x.sum[0] : 0) + (last > 4 ? x.sum[1] : 0);
   SHOAL_LANES(i) y.r[i] = hn::Set(kDI, -kOffset * sum);
   return y;
@@ -161,11 +170,13 @@ HWY_INLINE VI broadcast4(const void* p) {
 // Codes up to 63: products of two lines fit 16 bits (4 * 63 * 127 = 32004), so one widening serves both.
 template <int kOffset>
 struct UnsignedMultiply {
-  static constexpr size_t kGroup = 2;
+  static constexpr size_t kGroup = 2, kRows = kRegs == 1 ? 8 : 4, kPanels = 1;
   using Line = Bytes;
   static HWY_INLINE Line prepare(const Bytes& line) { return line; }
   static HWY_INLINE I16x start(const QuantBlock& x, size_t first, size_t last) { return start_dot<kOffset>(x, first, last); }
-  static HWY_INLINE void add(const Line* lines, const QuantBlock& x, size_t g, I16x& dot) {
+  static HWY_INLINE void add(const Line (&panels)[1][kGroup], const QuantBlock& x, size_t g, I16x (&dots)[1]) {
+    const Line* lines = panels[0];
+    I16x& dot = dots[0];
     const VB x0 = hn::BitCast(kDB, broadcast4(x.q + 4 * g)), x1 = hn::BitCast(kDB, broadcast4(x.q + 4 * g + 4));
     const V16 ones = hn::Set(D16(), 1);
     SHOAL_LANES(i) {
@@ -177,7 +188,7 @@ struct UnsignedMultiply {
 
 // Codes of eight bits, widened to sixteen first.
 struct WideMultiply {
-  static constexpr size_t kGroup = 1;
+  static constexpr size_t kGroup = 1, kRows = kRegs == 1 ? 8 : 4, kPanels = 1;
   struct Line {
     V16 even[kRegs], odd[kRegs];  // columns (0, 2) and (1, 3) of each row
   };
@@ -191,7 +202,9 @@ struct WideMultiply {
     return y;
   }
   static HWY_INLINE I16x start(const QuantBlock&, size_t, size_t) { return zero_int(); }
-  static HWY_INLINE void add(const Line* line, const QuantBlock& x, size_t g, I16x& dot) {
+  static HWY_INLINE void add(const Line (&panels)[1][kGroup], const QuantBlock& x, size_t g, I16x (&dots)[1]) {
+    const Line* line = panels[0];
+    I16x& dot = dots[0];
     const V16 x_even = hn::BitCast(D16(), broadcast4(x.pairs + 4 * g)), x_odd = hn::BitCast(D16(), broadcast4(x.pairs + 4 * g + 2));
     SHOAL_LANES(i) {
       const VI pairs = hn::Add(add_pairs(line->even[i], x_even), add_pairs(line->odd[i], x_odd));
@@ -209,7 +222,7 @@ struct AnyTarget {
 
 template <int kOffset>
 struct AnyMultiply {
-  static constexpr size_t kGroup = 1;
+  static constexpr size_t kGroup = 1, kRows = 4, kPanels = 1;
   struct Line {
     VI column[4][kRegs];
   };
@@ -225,7 +238,9 @@ struct AnyMultiply {
     return y;
   }
   static HWY_INLINE I16x start(const QuantBlock& x, size_t first, size_t last) { return start_dot<kOffset>(x, first, last); }
-  static HWY_INLINE void add(const Line* line, const QuantBlock& x, size_t g, I16x& dot) {
+  static HWY_INLINE void add(const Line (&panels)[1][kGroup], const QuantBlock& x, size_t g, I16x (&dots)[1]) {
+    const Line* line = panels[0];
+    I16x& dot = dots[0];
     for (size_t j = 0; j < 4; ++j) {
       const VI xj = hn::Set(kDI, x.q[4 * g + j]);
       SHOAL_LANES(i) dot.r[i] = hn::Add(dot.r[i], hn::Mul(line->column[j][i], xj));
@@ -244,7 +259,7 @@ struct AnyTarget {
 // VPDPBUSD takes unsigned times signed: int8 codes are raised by 128 first.
 template <bool kUnsigned, int kOffset>
 struct VnniMultiply {
-  static constexpr size_t kGroup = 1;
+  static constexpr size_t kGroup = 1, kRows = 6, kPanels = 2;
   struct Line {
     __m512i codes;
   };
@@ -255,9 +270,15 @@ struct VnniMultiply {
   static HWY_INLINE I16x start(const QuantBlock& x, size_t first, size_t last) {
     return start_dot<kUnsigned ? kOffset : 128>(x, first, last);
   }
-  static HWY_INLINE void add(const Line* line, const QuantBlock& x, size_t g, I16x& dot) {
+  template <size_t NP>
+  static HWY_INLINE void add(const Line (&lines)[NP][kGroup], const QuantBlock& x, size_t g, I16x (&dots)[NP]) {
     const auto& four = *reinterpret_cast<const int8_t(*)[4]>(x.q + 4 * g);
-    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(dot.r[0].raw) : "v"(line->codes), "m"(four));
+    if constexpr (NP == 1) {
+      asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(dots[0].r[0].raw) : "v"(lines[0][0].codes), "m"(four));
+    } else {  // one load of the activations for all panels
+      const VI all = broadcast4(four);
+      for (size_t p = 0; p < NP; ++p) asm("vpdpbusd %2, %1, %0" : "+v"(dots[p].r[0].raw) : "v"(lines[p][0].codes), "v"(all.raw));
+    }
   }
 };
 

@@ -1,0 +1,295 @@
+// cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-batched PATH] [--threads N] [--runs N] [--json]
+//
+// The CPU engine's forward pass on a real file, interleaved with llama-bench (and llama-batched-bench) of llama.cpp on the
+// same file, and as a share of what this machine can do at best, measured in the same run:
+//
+//   prefill   512 tokens in one step; share of the multiply-add limit (int8, or f32 for unquantised weights)
+//   decode    64 tokens of one sequence; tokens/s x weight bytes as a share of the read bandwidth
+//   batch B   32 steps of B sequences at once
+//
+// Medians over --runs rounds of each side in turn (A B A B). Exit code 0 whatever the ratio: it measures.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/rng.h"
+#include "bench/limits.h"
+#include "device/thread_pool.h"
+#include "formats/checkpoint.h"
+#include "kernels/kernels.h"
+#include "models/model.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+constexpr uint32_t kPrefillTokens = 512;
+constexpr uint32_t kDecodeTokens = 64;
+constexpr uint32_t kBatchSteps = 32;
+constexpr uint32_t kBatches[] = {1, 4, 8, 16, 32};
+
+struct Flags {
+  std::string model, peer_bench, peer_batched;
+  int threads = 2;
+  int runs = 3;
+  bool json = false;
+};
+
+// Zeroed memory on huge pages where the system gives them.
+struct Memory {
+  explicit Memory(uint64_t bytes) : size(round_up(bytes, uint64_t{2} << 20)) {
+    data = static_cast<std::byte*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (data == MAP_FAILED) std::abort();
+    madvise(data, size, MADV_HUGEPAGE);
+  }
+  ~Memory() { munmap(data, size); }
+  Memory(const Memory&) = delete;
+  uint64_t size;
+  std::byte* data;
+};
+
+// A loaded model, and sequences of random tokens in it.
+class Ours {
+ public:
+  static StatusOr<std::unique_ptr<Ours>> open(const Flags& flags) {
+    auto ours = std::unique_ptr<Ours>(new Ours(flags.threads));
+    ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(flags.model));
+    ASSIGN_OR_RETURN(ours->plan_, plan_model(std::move(checkpoint), {}));
+    ours->memory_ = std::make_unique<Memory>(ours->plan_->weight_bytes());
+    std::atomic<uint64_t> progress{0};
+    const std::atomic<bool> cancelled{false};
+    const TimePoint begin = steady_now();
+    ASSIGN_OR_RETURN(ours->model_, ours->plan_->load({ours->memory_->data, ours->memory_->size}, ours->threads_, ours->threads_,
+                                                     progress, cancelled));
+    ours->load_seconds_ = to_seconds(steady_now() - begin);
+    ours->workspace_ = std::make_unique<Memory>(ours->plan_->workspace_bytes(kPrefillTokens, 64));
+    return ours;
+  }
+
+  const ModelPlan& plan() const { return *plan_; }
+  double load_seconds() const { return load_seconds_; }
+
+  double prefill_per_s() {
+    Sequences one(*plan_, 1, kPrefillTokens);
+    const TimePoint begin = steady_now();
+    step(one, kPrefillTokens);
+    return kPrefillTokens / to_seconds(steady_now() - begin);
+  }
+
+  // Tokens per second of `count` sequences together.
+  double decode_per_s(uint32_t count, uint32_t steps) {
+    Sequences some(*plan_, count, steps + 1);
+    step(some, 1);
+    const TimePoint begin = steady_now();
+    for (uint32_t i = 0; i < steps; ++i) step(some, 1);
+    return count * steps / to_seconds(steady_now() - begin);
+  }
+
+ private:
+  struct Sequences {
+    Sequences(const ModelPlan& plan, uint32_t count, uint32_t tokens)
+        : per_sequence((tokens + kBlockTokens - 1) / kBlockTokens), kv(count * per_sequence * plan.kv_block_bytes()), blocks(count) {
+      for (uint32_t s = 0; s < count; ++s) {
+        for (uint32_t b = 0; b < per_sequence; ++b) blocks[s].push_back(kv.data + (s * per_sequence + b) * plan.kv_block_bytes());
+      }
+    }
+    uint64_t per_sequence;
+    Memory kv;
+    std::vector<std::vector<std::byte*>> blocks;
+    uint32_t done = 0;
+  };
+
+  explicit Ours(int threads) : threads_(threads) {}
+
+  void step(Sequences& s, uint32_t tokens_each) {
+    std::vector<TokenId> tokens;
+    std::vector<SequenceSlice> slices;
+    std::vector<uint32_t> last;
+    for (const auto& blocks : s.blocks) {
+      for (uint32_t i = 0; i < tokens_each; ++i) tokens.push_back(static_cast<TokenId>(rng_.below(plan_->vocab_size())));
+      slices.push_back({tokens_each, s.done, s.done + tokens_each, blocks});
+      last.push_back(static_cast<uint32_t>(tokens.size() - 1));
+    }
+    logits_.resize(last.size() * plan_->vocab_size());
+    model_->forward({tokens, slices, last}, {workspace_->data, workspace_->size}, logits_);
+    s.done += tokens_each;
+  }
+
+  ThreadPool threads_;
+  std::unique_ptr<ModelPlan> plan_;
+  std::unique_ptr<Memory> memory_, workspace_;
+  std::unique_ptr<Model> model_;
+  std::vector<float> logits_;
+  Rng rng_{1};
+  double load_seconds_ = 0;
+};
+
+// --- the peer: its own programs, their JSON ---------------------------------------------------------------------------
+
+std::optional<std::string> output_of(const std::string& command) {
+  FILE* pipe = popen((command + " 2>/dev/null").c_str(), "r");
+  if (pipe == nullptr) return std::nullopt;
+  std::string text;
+  char piece[4096];
+  while (const size_t count = fread(piece, 1, sizeof piece, pipe)) text.append(piece, count);
+  return pclose(pipe) == 0 ? std::optional(text) : std::nullopt;
+}
+
+struct PeerRates {
+  double prefill = 0, decode = 0;
+};
+
+PeerRates peer_rates(const Flags& flags) {
+  PeerRates rates;
+  const auto text = output_of("'" + flags.peer_bench + "' -m '" + flags.model + "' -p " + std::to_string(kPrefillTokens) + " -n " +
+                              std::to_string(kDecodeTokens) + " -r 1 -t " + std::to_string(flags.threads) + " -o json");
+  const Json json = text ? Json::parse(*text, nullptr, false) : Json();
+  if (!json.is_array()) {
+    std::fprintf(stderr, "cpu_peer: %s did not print what llama-bench prints\n", flags.peer_bench.c_str());
+    std::exit(1);
+  }
+  for (const Json& test : json) (test["n_prompt"] > 0 ? rates.prefill : rates.decode) = test["avg_ts"].get<double>();
+  return rates;
+}
+
+// Tokens per second of decode by batch; lines of JSON with "pl" (batch) and "speed_tg".
+std::map<uint32_t, double> peer_batched(const Flags& flags) {
+  std::string batches;
+  for (const uint32_t b : kBatches) batches += (batches.empty() ? "" : ",") + std::to_string(b);
+  const auto text = output_of("'" + flags.peer_batched + "' -m '" + flags.model + "' -c 4096 -b 512 -ub 512 -npp 1 -ntg " +
+                              std::to_string(kBatchSteps) + " -npl " + batches + " -t " + std::to_string(flags.threads) + " --output-format jsonl");
+  std::map<uint32_t, double> rates;
+  size_t at = 0;
+  while (text && at < text->size()) {
+    const size_t end = std::min(text->find('\n', at), text->size());
+    const Json line = Json::parse(text->substr(at, end - at), nullptr, false);
+    if (line.is_object() && line.contains("pl") && line.contains("speed_tg")) rates[line["pl"].get<uint32_t>()] = line["speed_tg"].get<double>();
+    at = end + 1;
+  }
+  return rates;
+}
+
+// --- the table ----------------------------------------------------------------------------------------------------------
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+struct Row {
+  std::string what;
+  std::vector<double> ours, peer;
+  double limit = 0;  // tokens per second that the machine's limit would allow; 0: none stated
+};
+
+std::vector<Row> measure(const Flags& flags, Ours& ours, const Limits& limits) {
+  const double weights = static_cast<double>(ours.plan().weight_bytes());
+  const double bytes_per_parameter = weights / static_cast<double>(ours.plan().parameter_count());
+  const double ops = bytes_per_parameter < 1.5 ? limits.int8_ops_per_s : limits.f32_ops_per_s;
+  std::vector<Row> rows = {{"prefill 512", {}, {}, ops / (2.0 * static_cast<double>(ours.plan().parameter_count()))},
+                           {"decode", {}, {}, limits.read_bytes_per_s / weights}};
+  for (const uint32_t batch : kBatches) rows.push_back({"decode batch " + std::to_string(batch), {}, {}, 0});
+  (void)ours.decode_per_s(1, 4);  // touches every page once
+  for (int run = 0; run < flags.runs; ++run) {
+    rows[0].ours.push_back(ours.prefill_per_s());
+    rows[1].ours.push_back(ours.decode_per_s(1, kDecodeTokens));
+    if (!flags.peer_bench.empty()) {
+      const PeerRates peer = peer_rates(flags);
+      rows[0].peer.push_back(peer.prefill);
+      rows[1].peer.push_back(peer.decode);
+    }
+    for (size_t b = 0; b < std::size(kBatches); ++b) rows[2 + b].ours.push_back(ours.decode_per_s(kBatches[b], kBatchSteps));
+    if (flags.peer_batched.empty()) continue;
+    const std::map<uint32_t, double> peer = peer_batched(flags);
+    for (size_t b = 0; b < std::size(kBatches); ++b) {
+      if (peer.contains(kBatches[b])) rows[2 + b].peer.push_back(peer.at(kBatches[b]));
+    }
+  }
+  return rows;
+}
+
+std::string load_average() {
+  std::ifstream file("/proc/loadavg");
+  std::string load;
+  file >> load;
+  return load;
+}
+
+void print_table(const Flags& flags, const std::vector<Row>& rows, const Limits& limits, const Ours& ours) {
+  std::printf("%s, %d threads, %s kernels, median of %d, load average %s, loaded in %.2f s\n", flags.model.c_str(), flags.threads,
+              best_kernels().name, flags.runs, load_average().c_str(), ours.load_seconds());
+  std::printf("limits: read %.1f GB/s, copy %.1f GB/s, int8 %.0f Gop/s, f32 %.0f GFLOP/s\n\n", limits.read_bytes_per_s * 1e-9,
+              limits.copy_bytes_per_s * 1e-9, limits.int8_ops_per_s * 1e-9, limits.f32_ops_per_s * 1e-9);
+  std::printf("%-16s %12s %12s %8s %14s\n", "tokens/s", "shoal", "peer", "ratio", "of the limit");
+  for (const Row& row : rows) {
+    const double ours_rate = median(row.ours), peer_rate = median(row.peer);
+    std::printf("%-16s %12.1f %12.1f %8s %14s\n", row.what.c_str(), ours_rate, peer_rate,
+                peer_rate > 0 ? (std::to_string(ours_rate / peer_rate).substr(0, 4) + "x").c_str() : "-",
+                row.limit > 0 ? (std::to_string(100 * ours_rate / row.limit).substr(0, 4) + " %").c_str() : "-");
+  }
+}
+
+void print_json(const Flags& flags, const std::vector<Row>& rows, const Limits& limits, const Ours& ours) {
+  Json out = {{"model", flags.model}, {"threads", flags.threads}, {"kernels", best_kernels().name}, {"runs", flags.runs},
+              {"load_average", load_average()}, {"load_seconds", ours.load_seconds()},
+              {"limits", {{"read_bytes_per_s", limits.read_bytes_per_s}, {"copy_bytes_per_s", limits.copy_bytes_per_s},
+                          {"int8_ops_per_s", limits.int8_ops_per_s}, {"f32_ops_per_s", limits.f32_ops_per_s}}},
+              {"rows", Json::array()}};
+  for (const Row& row : rows) {
+    out["rows"].push_back({{"what", row.what}, {"shoal_tokens_per_s", median(row.ours)}, {"peer_tokens_per_s", median(row.peer)},
+                           {"limit_tokens_per_s", row.limit}, {"shoal_runs", row.ours}, {"peer_runs", row.peer}});
+  }
+  std::printf("%s\n", dump_json(out).c_str());
+}
+
+int run(const Flags& flags) {
+  const Limits limits = measure_limits(flags.threads);
+  auto ours = Ours::open(flags);
+  if (!ours.ok()) {
+    std::fprintf(stderr, "cpu_peer: %s\n", std::string(ours.status().message()).c_str());
+    return 1;
+  }
+  const std::vector<Row> rows = measure(flags, **ours, limits);
+  (flags.json ? print_json : print_table)(flags, rows, limits, **ours);
+  return 0;
+}
+
+}  // namespace
+}  // namespace shoal
+
+int main(int argc, char** argv) {
+  shoal::Flags flags;
+  bool good = true;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--json") {
+      flags.json = true;
+      continue;
+    }
+    const std::string value = i + 1 < argc ? argv[++i] : "";
+    if (flag == "--model") flags.model = value;
+    else if (flag == "--peer-bench") flags.peer_bench = value;
+    else if (flag == "--peer-batched") flags.peer_batched = value;
+    else if (flag == "--threads") flags.threads = std::atoi(value.c_str());
+    else if (flag == "--runs") flags.runs = std::atoi(value.c_str());
+    else good = false;
+  }
+  if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1) {
+    std::fprintf(stderr, "usage: cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-batched PATH] [--threads N] [--runs N] [--json]\n");
+    return 2;
+  }
+  return shoal::run(flags);
+}

@@ -1,0 +1,122 @@
+#include "bench/limits.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "device/thread_pool.h"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kBytes = 512u << 20;
+constexpr int kRuns = 5;
+constexpr long kRounds = 2'000'000;
+constexpr int kChains = 12;  // independent sums: hides the latency of a multiply-add
+
+#define SHOAL_CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+
+// Each does kRounds x kChains multiply-adds in registers only; returns operations done.
+__attribute__((target("avx512f,avx512vnni"))) double int8_vnni() {
+#define X(i) __m512i a##i = _mm512_setzero_si512();
+  SHOAL_CHAINS(X)
+#undef X
+  const __m512i u = _mm512_set1_epi8(3), v = _mm512_set1_epi8(5);
+  for (long round = 0; round < kRounds; ++round) {
+#define X(i) asm volatile("vpdpbusd %2, %1, %0" : "+v"(a##i) : "v"(u), "v"(v));
+    SHOAL_CHAINS(X)
+#undef X
+  }
+  return 128.0 * kChains * kRounds;
+}
+
+__attribute__((target("avx2"))) double int8_avx2() {
+#define X(i) __m256i a##i = _mm256_setzero_si256();
+  SHOAL_CHAINS(X)
+#undef X
+  const __m256i u = _mm256_set1_epi16(3), v = _mm256_set1_epi16(5);
+  for (long round = 0; round < kRounds; ++round) {
+    __m256i p;
+#define X(i) asm volatile("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(a##i), "=&x"(p) : "x"(u), "x"(v));
+    SHOAL_CHAINS(X)
+#undef X
+  }
+  return 32.0 * kChains * kRounds;
+}
+
+__attribute__((target("avx512f"))) double f32_avx512() {
+#define X(i) __m512 a##i = _mm512_setzero_ps();
+  SHOAL_CHAINS(X)
+#undef X
+  const __m512 u = _mm512_set1_ps(0.5f), v = _mm512_set1_ps(0.25f);
+  for (long round = 0; round < kRounds; ++round) {
+#define X(i) asm volatile("vfmadd231ps %2, %1, %0" : "+v"(a##i) : "v"(u), "v"(v));
+    SHOAL_CHAINS(X)
+#undef X
+  }
+  return 32.0 * kChains * kRounds;
+}
+
+__attribute__((target("avx2,fma"))) double f32_avx2() {
+#define X(i) __m256 a##i = _mm256_setzero_ps();
+  SHOAL_CHAINS(X)
+#undef X
+  const __m256 u = _mm256_set1_ps(0.5f), v = _mm256_set1_ps(0.25f);
+  for (long round = 0; round < kRounds; ++round) {
+#define X(i) asm volatile("vfmadd231ps %2, %1, %0" : "+x"(a##i) : "x"(u), "x"(v));
+    SHOAL_CHAINS(X)
+#undef X
+  }
+  return 16.0 * kChains * kRounds;
+}
+
+__attribute__((target("avx2"))) void read_all(const char* begin, const char* end) {
+  __m256i sum[4] = {};
+  for (const char* p = begin; p < end; p += 128) {
+    for (int i = 0; i < 4; ++i) sum[i] = _mm256_xor_si256(sum[i], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p) + i));
+  }
+  asm volatile("" : : "x"(sum[0]), "x"(sum[1]), "x"(sum[2]), "x"(sum[3]));
+}
+
+// The best rate of `amount()` per second, all threads at it.
+double best_rate(ThreadPool& threads, const std::function<double(size_t thread)>& amount) {
+  double best = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    std::vector<double> done(static_cast<size_t>(threads.size()));
+    const TimePoint begin = steady_now();
+    threads.parallel_for(done.size(), [&](size_t i, int) { done[i] = amount(i); });
+    double total = 0;
+    for (const double d : done) total += d;
+    best = std::max(best, total / to_seconds(steady_now() - begin));
+  }
+  return best;
+}
+
+}  // namespace
+
+Limits measure_limits(int threads) {
+  ThreadPool pool(threads);
+  Limits limits;
+  const bool avx512 = __builtin_cpu_supports("avx512f"), vnni = __builtin_cpu_supports("avx512vnni");
+  limits.int8_ops_per_s = best_rate(pool, [&](size_t) { return vnni ? int8_vnni() : int8_avx2(); });
+  limits.f32_ops_per_s = best_rate(pool, [&](size_t) { return avx512 ? f32_avx512() : f32_avx2(); });
+  std::unique_ptr<char[]> memory(new char[kBytes]);
+  const size_t share = kBytes / static_cast<size_t>(threads) / 4096 * 4096;
+  pool.parallel_for(static_cast<size_t>(threads), [&](size_t i, int) { std::memset(memory.get() + i * share, 1, share); });
+  limits.read_bytes_per_s = best_rate(pool, [&](size_t i) {
+    read_all(memory.get() + i * share, memory.get() + (i + 1) * share);
+    return static_cast<double>(share);
+  });
+  limits.copy_bytes_per_s = best_rate(pool, [&](size_t i) {
+    std::memcpy(memory.get() + i * share, memory.get() + i * share + share / 2, share / 2);
+    return static_cast<double>(share);  // half read, half written
+  });
+  return limits;
+}
+
+}  // namespace shoal

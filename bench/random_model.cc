@@ -1,0 +1,237 @@
+// random_model --shape NAME --type q8_0|q4_0|f16|bf16|f32 --out FILE.gguf [--seed N] [--layers N]
+//
+// A GGUF file of a well-known dense shape with seeded random weights and a made-up vocabulary, for measuring speed
+// against other programs that read GGUF: the numbers mean nothing, the work is that of a real model. The same seed gives
+// the same bytes. --list prints the shapes.
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "tensor/half.h"
+
+namespace shoal {
+namespace {
+
+struct Shape {
+  const char* architecture;
+  uint32_t hidden, layers, heads, kv_heads, head_dim, mlp, vocab;
+  bool tied, qkv_bias;
+  float rope_base;
+};
+
+const std::map<std::string, Shape> kShapes = {
+    {"llama-1.1b", {"llama", 2048, 22, 32, 4, 64, 5632, 32'000, false, false, 10'000.0f}},
+    {"qwen2-0.5b", {"qwen2", 896, 24, 14, 2, 64, 4864, 151'936, true, true, 1'000'000.0f}},
+    {"llama-0.1b", {"llama", 768, 12, 12, 4, 64, 2048, 32'000, true, false, 10'000.0f}},
+    {"llama-0.3b", {"llama", 1024, 20, 16, 4, 64, 4096, 32'000, true, false, 10'000.0f}},
+};
+
+// Type numbers of the GGUF specification, with block size in elements and bytes.
+struct Type {
+  uint32_t number, elements, bytes;
+};
+const std::map<std::string, Type> kTypes = {
+    {"f32", {0, 1, 4}}, {"f16", {1, 1, 2}}, {"q4_0", {2, 32, 18}}, {"q8_0", {8, 32, 34}}, {"bf16", {30, 1, 2}}};
+
+constexpr uint64_t kAlignment = 32;
+constexpr uint32_t kStringType = 8, kArrayType = 9, kU32Type = 4, kF32Type = 6, kI32Type = 5, kBoolType = 7;
+
+class Writer {
+ public:
+  explicit Writer(const std::string& path) : out_(path, std::ios::binary) {}
+  template <typename T>
+  void put(T value) { out_.write(reinterpret_cast<const char*>(&value), sizeof value); }
+  void text(const std::string& s) {
+    put<uint64_t>(s.size());
+    out_.write(s.data(), static_cast<std::streamsize>(s.size()));
+  }
+  void bytes(const std::vector<char>& b) { out_.write(b.data(), static_cast<std::streamsize>(b.size())); }
+  void align() {
+    while (static_cast<uint64_t>(out_.tellp()) % kAlignment != 0) out_.put('\0');
+  }
+  bool good() { return out_.flush().good(); }
+
+ private:
+  std::ofstream out_;
+};
+
+struct Tensor {
+  std::string name;
+  uint64_t columns, rows;  // rows 0: a vector
+  std::string type;
+  float fill;              // of vectors
+  uint64_t bytes() const { return (rows == 0 ? columns : rows * columns) / kTypes.at(type).elements * kTypes.at(type).bytes; }
+};
+
+std::vector<Tensor> tensors_of(const Shape& s, const std::string& type) {
+  std::vector<Tensor> out;
+  const auto matrix = [&](const std::string& name, uint64_t rows, uint64_t columns) { out.push_back({name, columns, rows, type, 0}); };
+  const auto vector = [&](const std::string& name, uint64_t size, float fill) { out.push_back({name, size, 0, "f32", fill}); };
+  matrix("token_embd.weight", s.vocab, s.hidden);
+  for (uint32_t l = 0; l < s.layers; ++l) {
+    const std::string at = "blk." + std::to_string(l) + ".";
+    const uint64_t q = uint64_t{s.heads} * s.head_dim, kv = uint64_t{s.kv_heads} * s.head_dim;
+    vector(at + "attn_norm.weight", s.hidden, 1);
+    matrix(at + "attn_q.weight", q, s.hidden);
+    matrix(at + "attn_k.weight", kv, s.hidden);
+    matrix(at + "attn_v.weight", kv, s.hidden);
+    if (s.qkv_bias) {
+      vector(at + "attn_q.bias", q, 0.01f);
+      vector(at + "attn_k.bias", kv, 0.01f);
+      vector(at + "attn_v.bias", kv, 0.01f);
+    }
+    matrix(at + "attn_output.weight", s.hidden, q);
+    vector(at + "ffn_norm.weight", s.hidden, 1);
+    matrix(at + "ffn_gate.weight", s.mlp, s.hidden);
+    matrix(at + "ffn_up.weight", s.mlp, s.hidden);
+    matrix(at + "ffn_down.weight", s.hidden, s.mlp);
+  }
+  vector("output_norm.weight", s.hidden, 1);
+  if (!s.tied) matrix("output.weight", s.vocab, s.hidden);
+  return out;
+}
+
+// One row of weights uniform in [-a, a], a = sqrt(3 / columns): the outputs keep the variance of the inputs.
+void random_row(Rng& rng, const Tensor& tensor, char* out) {
+  const float range = std::sqrt(3.0f / static_cast<float>(tensor.columns));
+  const auto uniform = [&] { return static_cast<float>(rng.uniform() * 2 - 1) * range; };
+  if (tensor.type == "q8_0" || tensor.type == "q4_0") {
+    const bool wide = tensor.type == "q8_0";
+    const uint16_t scale = f16_from_f32(range / (wide ? 127.0f : 8.0f));
+    for (uint64_t block = 0; block < tensor.columns / 32; ++block) {
+      std::memcpy(out, &scale, 2);
+      for (int i = 0; i < (wide ? 32 : 16); i += 8) {
+        uint64_t codes = rng.bits();
+        if (wide) codes &= 0xfefefefefefefefeull;  // -128 is no code
+        std::memcpy(out + 2 + i, &codes, 8);
+      }
+      out += kTypes.at(tensor.type).bytes;
+    }
+    return;
+  }
+  for (uint64_t i = 0; i < tensor.columns; ++i) {
+    const float value = uniform();
+    const uint16_t half = tensor.type == "f16" ? f16_from_f32(value) : bf16_from_f32(value);
+    if (tensor.type == "f32") {
+      std::memcpy(out + 4 * i, &value, 4);
+    } else {
+      std::memcpy(out + 2 * i, &half, 2);
+    }
+  }
+}
+
+void write_data(Writer& w, const Tensor& tensor, uint64_t seed) {
+  w.align();
+  if (tensor.rows == 0) {
+    for (uint64_t i = 0; i < tensor.columns; ++i) w.put(tensor.fill);
+    return;
+  }
+  Rng rng(seed);
+  std::vector<char> row(tensor.bytes() / tensor.rows);
+  for (uint64_t r = 0; r < tensor.rows; ++r) {
+    random_row(rng, tensor, row.data());
+    w.bytes(row);
+  }
+}
+
+// Specials, the 256 bytes, then made-up words of letters.
+std::string token_text(uint32_t id) {
+  if (id < 3) return std::vector<std::string>{"<unk>", "<s>", "</s>"}[id];
+  if (id < 259) {
+    char byte[8];
+    std::snprintf(byte, sizeof byte, "<0x%02X>", id - 3);
+    return byte;
+  }
+  std::string word = id % 2 == 0 ? "\xe2\x96\x81" : "";  // U+2581 begins a word
+  for (uint32_t left = id; left > 0; left /= 26) word += static_cast<char>('a' + left % 26);
+  return word;
+}
+
+void write_metadata(Writer& w, const std::string& name, const Shape& s) {
+  const std::string a = s.architecture;
+  const auto number = [&](const std::string& key, uint32_t value) { w.text(key); w.put(kU32Type); w.put(value); };
+  const auto real = [&](const std::string& key, float value) { w.text(key); w.put(kF32Type); w.put(value); };
+  const auto words = [&](const std::string& key, const std::string& value) { w.text(key); w.put(kStringType); w.text(value); };
+  const auto flag = [&](const std::string& key, bool value) { w.text(key); w.put(kBoolType); w.put(static_cast<uint8_t>(value)); };
+  const auto array = [&](const std::string& key, uint32_t type) { w.text(key); w.put(kArrayType); w.put(type); w.put<uint64_t>(s.vocab); };
+  words("general.architecture", a);
+  words("general.name", "random " + name);
+  number(a + ".context_length", 4096);
+  number(a + ".embedding_length", s.hidden);
+  number(a + ".block_count", s.layers);
+  number(a + ".feed_forward_length", s.mlp);
+  number(a + ".attention.head_count", s.heads);
+  number(a + ".attention.head_count_kv", s.kv_heads);
+  number(a + ".rope.dimension_count", s.head_dim);
+  number(a + ".vocab_size", s.vocab);
+  real(a + ".attention.layer_norm_rms_epsilon", 1e-5f);
+  real(a + ".rope.freq_base", s.rope_base);
+  words("tokenizer.ggml.model", "llama");
+  array("tokenizer.ggml.tokens", kStringType);
+  for (uint32_t i = 0; i < s.vocab; ++i) w.text(token_text(i));
+  array("tokenizer.ggml.scores", kF32Type);
+  for (uint32_t i = 0; i < s.vocab; ++i) w.put(-static_cast<float>(i));
+  array("tokenizer.ggml.token_type", kI32Type);
+  for (uint32_t i = 0; i < s.vocab; ++i) w.put<int32_t>(i == 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1);
+  number("tokenizer.ggml.bos_token_id", 1);
+  number("tokenizer.ggml.eos_token_id", 2);
+  flag("tokenizer.ggml.add_bos_token", true);
+}
+constexpr uint64_t kMetadataCount = 19;
+
+int write_model(const std::string& name, const Shape& shape, const std::string& type, const std::string& path, uint64_t seed) {
+  const std::vector<Tensor> tensors = tensors_of(shape, type);
+  Writer w(path);
+  w.put(0x46554747u);  // "GGUF"
+  w.put(3u);
+  w.put<uint64_t>(tensors.size());
+  w.put(kMetadataCount);
+  write_metadata(w, name, shape);
+  uint64_t offset = 0;
+  for (const Tensor& tensor : tensors) {
+    w.text(tensor.name);
+    w.put<uint32_t>(tensor.rows == 0 ? 1 : 2);
+    w.put(tensor.columns);
+    if (tensor.rows != 0) w.put(tensor.rows);
+    w.put(kTypes.at(tensor.type).number);
+    w.put(offset);
+    offset += (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) write_data(w, tensors[i], mix64(seed + i));
+  if (!w.good()) {
+    std::fprintf(stderr, "random_model: cannot write %s\n", path.c_str());
+    return 1;
+  }
+  std::printf("%s: %s %s, %.0f MB\n", path.c_str(), name.c_str(), type.c_str(), static_cast<double>(offset) / 1e6);
+  return 0;
+}
+
+int usage() {
+  std::fprintf(stderr, "usage: random_model --shape NAME --type q8_0|q4_0|f16|bf16|f32 --out FILE.gguf [--seed N] [--layers N]\n"
+                       "       random_model --list\n");
+  return 2;
+}
+
+int run(int argc, char** argv) {
+  std::map<std::string, std::string> flags = {{"--type", "q8_0"}, {"--seed", "1"}};
+  if (argc == 2 && std::string(argv[1]) == "--list") {
+    for (const auto& [name, s] : kShapes) std::printf("%-12s %s, %u layers, hidden %u, vocabulary %u\n", name.c_str(), s.architecture, s.layers, s.hidden, s.vocab);
+    return 0;
+  }
+  for (int i = 1; i + 1 < argc; i += 2) flags[argv[i]] = argv[i + 1];
+  if (argc % 2 == 0 || !kShapes.contains(flags["--shape"]) || !kTypes.contains(flags["--type"]) || flags["--out"].empty()) return usage();
+  Shape shape = kShapes.at(flags["--shape"]);
+  if (flags.contains("--layers")) shape.layers = static_cast<uint32_t>(std::strtoul(flags["--layers"].c_str(), nullptr, 10));
+  return write_model(flags["--shape"], shape, flags["--type"], flags["--out"], std::strtoull(flags["--seed"].c_str(), nullptr, 10));
+}
+
+}  // namespace
+}  // namespace shoal
+
+int main(int argc, char** argv) { return shoal::run(argc, argv); }
