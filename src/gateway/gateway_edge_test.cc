@@ -117,6 +117,25 @@ TEST(Tracing, AValidTraceContextIsHandedBack) {
   }
 }
 
+TEST(Deadlines, AClientMayNameItsOwnAndGets504OrAnErrorEvent) {
+  World world(says(std::string(150, 'x')));
+  world.node.set_pause(std::chrono::milliseconds(20));
+  const std::string body = R"({"model":"tiny","prompt":"hi","max_tokens":150})";
+  const Reply late = ask(world, http_post("/v1/completions", body, "X-Request-Timeout: 0.1\r\n"));
+  EXPECT_EQ(late.status, 504) << late.body;
+  EXPECT_EQ(late.json()["error"]["code"], "deadline_exceeded");
+  EXPECT_TRUE(world.node.wait_cancelled(1));
+  const std::string stream = R"({"model":"tiny","prompt":"hi","max_tokens":150,"stream":true})";
+  const auto events = ask(world, http_post("/v1/completions", stream, "X-Request-Timeout: 0.7\r\n")).events();
+  ASSERT_GE(events.size(), 3u);
+  EXPECT_EQ(events[events.size() - 2]["error"]["code"], "deadline_exceeded");
+  for (const char* bad : {"soon", "-1", "0", "nan"}) {
+    const Reply refused = ask(world, http_post("/v1/completions", body, absl::StrCat("X-Request-Timeout: ", bad, "\r\n")));
+    EXPECT_EQ(refused.status, 400) << bad;
+    EXPECT_EQ(refused.json()["error"]["param"], "X-Request-Timeout");
+  }
+}
+
 TEST(Bodies, ThatTogetherWouldNotFitAreRefusedBeforeTheyAreRead) {
   World world(says("ok"), {}, {.body_bytes_total_max = 10'000});
   RawClient half(*world.server);

@@ -9,6 +9,7 @@
 #include "boost/asio/detached.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/use_awaitable.hpp"
+#include "gateway/http_headers.h"
 #include "gateway/http_session.h"
 #include "gateway/strings.h"
 
@@ -40,6 +41,9 @@ struct CancelAtExit {
 HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastRequest& request) {
   Service& service = shared_.service;
   const TimePoint arrived = steady_now();
+  const auto time_max = request_timeout(std::string_view(request["X-Request-Timeout"].data(), request["X-Request-Timeout"].size()));
+  if (!time_max.ok()) co_return co_await send_error(time_max.error(), false);
+  time_max_ = *time_max;
   ApiResult<PreparedAnswer> prepared = ApiError();
   auto prepare = [&]() -> Task<void> {
     prepared = service.prepare(kind, request.body(), caller_);
@@ -72,7 +76,7 @@ HttpSession::Task<void> HttpSession::run_answer(PreparedAnswer& answer, TimePoin
   auto notify = [executor = stream_.get_executor(), wake] { asio::post(executor, [wake] { wake->raise(); }); };
   // An answer that is not streamed is collected whole whatever its size; only a stream can be left unread.
   const size_t unread_bytes_max = answer.stream ? shared_.config.unread_bytes_max : SIZE_MAX;
-  auto started = service.start(std::move(answer.request), notify, unread_bytes_max);
+  auto started = service.start(std::move(answer.request), notify, unread_bytes_max, time_max_);
   if (!started.ok()) {
     record.http_status = started.error().http_status;
     co_await send_failure(started.error());

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "absl/strings/numbers.h"
+
 namespace shoal {
 namespace {
 
 constexpr size_t kOriginBytesMax = 512;
 constexpr size_t kRequestedHeadersMax = 2048;
+constexpr double kTimeoutSecondsMax = 1e9;
 
 bool printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= ' ' && c < 0x7f; });
@@ -41,6 +44,15 @@ HttpReply preflight_reply(std::string_view requested_headers) {
                       {"Access-Control-Allow-Headers", usable ? std::string(requested_headers)
                                                               : "Authorization, Content-Type, X-Api-Key, X-Request-Id"},
                       {"Access-Control-Max-Age", "86400"}}};
+}
+
+ApiResult<Duration> request_timeout(std::string_view text) {
+  if (text.empty()) return Duration::max();
+  double seconds = 0;
+  if (absl::SimpleAtod(absl::string_view(text.data(), text.size()), &seconds) && seconds > 0) {
+    return seconds < kTimeoutSecondsMax ? from_seconds(seconds) : Duration::max();
+  }
+  return invalid_value("X-Request-Timeout", "The header X-Request-Timeout must be a number of seconds above 0.");
 }
 
 bool is_traceparent(std::string_view text) {

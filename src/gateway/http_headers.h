@@ -1,4 +1,4 @@
-// Headers with rules of their own: cross-origin requests of browsers, and the trace context.
+// Headers with rules of their own: cross-origin requests of browsers, the trace context, a client's own deadline.
 #pragma once
 
 #include <string>
@@ -17,5 +17,8 @@ HttpReply preflight_reply(std::string_view requested_headers);
 
 // Is it a W3C trace context of version 00 ("00-TRACE-SPAN-FLAGS")?
 bool is_traceparent(std::string_view text);
+
+// X-Request-Timeout: seconds that the whole answer may take, a number above 0; the longest time there is if it is absent.
+ApiResult<Duration> request_timeout(std::string_view text);
 
 }  // namespace shoal

@@ -95,6 +95,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::string request_id_;
   std::string traceparent_;                         // of the request, if it is a valid one
   Caller caller_;
+  Duration time_max_ = Duration::max();             // X-Request-Timeout
   Headers cors_headers_;
   Headers rate_headers_;
   uint64_t body_held_ = 0;

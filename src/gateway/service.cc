@@ -199,8 +199,8 @@ ApiResult<PreparedAnswer> Service::prepare(AnswerKind kind, std::string_view bod
 }
 
 ApiResult<std::shared_ptr<Generation>> Service::start(PreparedRequest request, std::function<void()> wake,
-                                                      size_t unread_bytes_max) {
-  const GenerationOptions options{.deadline = steady_now() + config_.request_time_max,
+                                                      size_t unread_bytes_max, Duration time_max) {
+  const GenerationOptions options{.deadline = steady_now() + std::min(time_max, config_.request_time_max),
                                   .unread_bytes_max = unread_bytes_max, .metrics = &metrics_};
   last_used_ns_[request.model->id.value].store(steady_now().time_since_epoch().count());
   auto started = Generation::start(std::move(request), loop_, options, std::move(wake));

@@ -80,9 +80,9 @@ class Service {
   ApiResult<KeyRing::Lease> admit(Caller caller, const PreparedRequest& request);
   Headers rate_headers(Caller caller);
   std::string_view caller_name(Caller caller) const;  // of the key, for logs; empty where no keys are asked for
-  // unread_bytes_max: see GenerationOptions.
+  // unread_bytes_max: see GenerationOptions. time_max: the client's own limit, if it named one; the server's holds too.
   ApiResult<std::shared_ptr<Generation>> start(PreparedRequest request, std::function<void()> wake,
-                                               size_t unread_bytes_max);
+                                               size_t unread_bytes_max, Duration time_max = Duration::max());
 
   void drain();                                  // not ready, nothing new; what runs goes on
   bool draining() const { return draining_.load(); }
