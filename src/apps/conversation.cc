@@ -83,6 +83,7 @@ StatusOr<Answer> Conversation::chat(const Json& messages, const std::function<vo
   request.common = fields();
   request.prompt.messages = std::make_shared<OrderedJson>(messages);
   request.prompt.variables = std::make_shared<OrderedJson>(OrderedJson::object());
+  request.parse_reasoning = false;  // a terminal shows all there is
   return generate(prepare_chat(request, context()), show, interrupted);
 }
 

@@ -58,7 +58,9 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
   std::unique_ptr<LocalCluster> cluster(new LocalCluster());
   LocalCluster* self = cluster.get();
   cluster->catalog_ = std::make_unique<Catalog>(
-      std::move(entries), [paths](const ModelEntry& model) { return load_model_text(paths[model.id.value]); }, kTextsMax);
+      std::move(entries), [paths](const ModelEntry& model) {
+        return load_model_text(paths[model.id.value], model.tool_call_parser, model.reasoning_parser);
+      }, kTextsMax);
   // The router's endpoint exists before the node reports to it.
   cluster->router_ = std::make_unique<RouterLoop>(
       RouterConfig{.self = kGatewayId}, kRouterQueueMax,

@@ -11,7 +11,9 @@ namespace shoal {
 
 // `path`: an HF folder or a GGUF file. A chat template that does not parse is reported in the result; the model then
 // serves completions only.
-StatusOr<std::shared_ptr<const ModelText>> load_model_text(const std::string& path);
+// InvalidArgument for parsers that are not known; see choose_format().
+StatusOr<std::shared_ptr<const ModelText>> load_model_text(const std::string& path, const std::string& tool_call_parser = "auto",
+                                                           const std::string& reasoning_parser = "auto");
 
 // The tokenizer alone; for a folder that holds only a tokenizer.json and for vocabulary-only GGUF files as well.
 StatusOr<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path);

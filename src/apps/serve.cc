@@ -45,6 +45,7 @@ StatusOr<std::vector<FoundModel>> models_to_serve(const ServeFlags& flags) {
                      "*.safetensors) or .gguf files", scan.unservable.empty() ? "" : " (see the warnings above)");
   }
   RETURN_IF_ERROR(apply_aliases(flags.aliases, scan.models));
+  RETURN_IF_ERROR(apply_parsers(flags, scan.models));
   return std::move(scan.models);
 }
 

@@ -49,6 +49,10 @@ void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_option("--admin-key", flags.admin_key, "Key of the operator's endpoints");
   verb.add_option("--alias,--served-model-name", flags.aliases, "Further name of a model: MODEL=NAME (or NAME, if there is one model)")
       ->delimiter(',');
+  verb.add_option("--tool-call-parser", flags.tool_call_parsers, "Format of tool calls, by vLLM's names: PARSER or MODEL=PARSER "
+                  "(default: told by the chat template)")->delimiter(',');
+  verb.add_option("--reasoning-parser", flags.reasoning_parsers, "Likewise for reasoning; none: it stays in the content")->delimiter(',');
+  verb.add_flag("--enable-auto-tool-choice", flags.auto_tool_choice, "Always on; accepted for command lines of vLLM");
   verb.add_flag("--preload{all}", flags.preload, "Load all models at start, or --preload=NAME,NAME; the others at first use");
   verb.add_option("--shutdown-timeout", flags.shutdown_timeout_s, "Seconds that running requests get after SIGTERM")
       ->capture_default_str()->check(CLI::Range(0.0, 86400.0));
@@ -77,6 +81,31 @@ Status apply_aliases(const std::vector<std::string>& aliases, std::vector<FoundM
     if (alias.empty()) return invalid_argument("--alias ", text, ": the name is empty");
     if (!taken.insert(alias).second) return invalid_argument("--alias ", text, ": the name '", alias, "' is taken");
     models[index].entry.aliases.push_back(alias);
+  }
+  return OkStatus();
+}
+
+// One flag of apply_parsers(): the names go where `field` says.
+static Status apply_parser(const std::vector<std::string>& given, const std::string& flag, std::string ModelEntry::*field,
+                           std::vector<FoundModel>& models) {
+  for (const std::string& text : given) {
+    const size_t equals = text.find('=');
+    const std::string name = equals == std::string::npos ? text : text.substr(equals + 1);
+    if (equals != std::string::npos) {
+      ASSIGN_OR_RETURN(const size_t index, index_of(text.substr(0, equals), models, flag));
+      models[index].entry.*field = name;
+    } else {
+      for (FoundModel& model : models) model.entry.*field = name;
+    }
+  }
+  return OkStatus();
+}
+
+Status apply_parsers(const ServeFlags& flags, std::vector<FoundModel>& models) {
+  RETURN_IF_ERROR(apply_parser(flags.tool_call_parsers, "--tool-call-parser", &ModelEntry::tool_call_parser, models));
+  RETURN_IF_ERROR(apply_parser(flags.reasoning_parsers, "--reasoning-parser", &ModelEntry::reasoning_parser, models));
+  for (const FoundModel& model : models) {
+    RETURN_IF_ERROR(choose_format("", model.entry.tool_call_parser, model.entry.reasoning_parser).status());
   }
   return OkStatus();
 }

@@ -33,6 +33,9 @@ struct ServeFlags {
   int32_t admin_port = -1;              // -1: no TCP listener
   std::string admin_key;
   std::vector<std::string> aliases;     // "NAME=ALIAS", or "ALIAS" where one model is served
+  std::vector<std::string> tool_call_parsers;  // "PARSER", or "NAME=PARSER" for one model
+  std::vector<std::string> reasoning_parsers;
+  bool auto_tool_choice = false;        // vLLM's switch for what is always on here
   std::string preload;                  // "", "all" or names with commas
   double shutdown_timeout_s = 45;
   double request_timeout_s = 3600;
@@ -46,6 +49,9 @@ void add_serve_flags(CLI::App& verb, ServeFlags& flags);
 
 // Gives the models the aliases asked for. InvalidArgument for an unknown model or a name that is taken.
 Status apply_aliases(const std::vector<std::string>& aliases, std::vector<FoundModel>& models);
+
+// Gives the models the parsers asked for. InvalidArgument for an unknown model or parser.
+Status apply_parsers(const ServeFlags& flags, std::vector<FoundModel>& models);
 
 // The models that --preload names, as indices.
 StatusOr<std::vector<ModelId>> models_to_preload(const std::string& preload, const std::vector<FoundModel>& models);

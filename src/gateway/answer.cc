@@ -15,9 +15,17 @@ void AnswerCollector::push(Progress progress) {
   for (ChoiceUpdate& update : progress.updates) {
     CollectedChoice& choice = choices_[update.choice];
     choice.text += update.delta.text;
+    choice.reasoning += update.delta.reasoning;
+    for (CallDelta& call : update.delta.calls) {
+      if (call.name.empty()) {
+        choice.calls.back().arguments += call.arguments;
+      } else {
+        choice.calls.push_back(std::move(call));
+      }
+    }
     choice.pieces.insert(choice.pieces.end(), std::make_move_iterator(update.delta.pieces.begin()),
                          std::make_move_iterator(update.delta.pieces.end()));
-    if (update.delta.finish) choice.finish_reason = finish_reason_name(*update.delta.finish);
+    if (update.delta.finish) choice.finish_reason = finish_name(update.delta);
   }
 }
 
@@ -32,10 +40,10 @@ void AnswerStream::begin(std::string& out) const {
 
 void AnswerStream::push(const Progress& progress, const Generation& generation, std::string& out) const {
   for (const ChoiceUpdate& update : progress.updates) {
-    if (!update.delta.text.empty() || !update.delta.pieces.empty()) {
-      event(delta_chunk(head_, update.choice, update.delta), out);
+    if (!update.delta.shows_nothing()) {
+      for (const std::string& chunk : delta_chunks(head_, update.choice, update.delta)) event(chunk, out);
     }
-    if (update.delta.finish) event(finish_chunk(head_, update.choice, finish_reason_name(*update.delta.finish)), out);
+    if (update.delta.finish) event(finish_chunk(head_, update.choice, finish_name(update.delta)), out);
   }
   if (!progress.done) return;
   if (progress.failure) {

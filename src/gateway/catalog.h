@@ -13,6 +13,8 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "text/answers/call_syntax.h"
+#include "text/answers/tool_prompt.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -38,6 +40,8 @@ struct ModelEntry {
   uint32_t vocab_size = 0;           // ids below it are valid prompts
   std::vector<TokenId> eos_ids;
   GenerationDefaults defaults;
+  std::string tool_call_parser = "auto";  // names of text/answers/call_syntax.h
+  std::string reasoning_parser = "auto";
   uint64_t parameter_count = 0;
   uint64_t weight_bytes = 0;
   int64_t created_unix_seconds = 0;
@@ -48,6 +52,10 @@ struct ModelText {
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<const ChatTemplate> chat_template;     // null: the model has none
   std::string chat_template_problem;                     // why it is null, if there is a reason to tell
+  TemplateTraits traits;
+  std::unique_ptr<const ChatTemplate> tool_template;     // for chats with tools, where the model has one of its own
+  TemplateTraits tool_traits;
+  AnswerFormat format;                                   // what its answers are written in
   std::map<std::string, std::string> template_variables; // bos_token, eos_token ...
   std::optional<TokenId> eos_id;                         // the tokenizer's own, beside those of ModelEntry
   bool knows_developer_role = false;                     // else "developer" is rendered as "system"

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/rng.h"
+#include "text/answers/tool_prompt.h"
 
 namespace shoal {
 namespace {
@@ -17,8 +19,13 @@ bool is_stop_id(const Request& request, TokenId id) {
 
 }  // namespace
 
-ChoiceStream::ChoiceStream(const PreparedRequest& request, const PreparedPrompt& prompt)
-    : request_(request), prompt_(prompt), detokenizer_(*request.text->tokenizer, request.output.skip_special),
+std::string_view finish_name(const ChoiceDelta& delta) {
+  return delta.called_tools ? "tool_calls" : finish_reason_name(*delta.finish);
+}
+
+ChoiceStream::ChoiceStream(const PreparedRequest& request, const PreparedPrompt& prompt, uint32_t index)
+    : request_(request), prompt_(prompt), index_(index), parser_(make_answer_parser(request.answer)),
+      detokenizer_(*request.text->tokenizer, request.output.skip_special && parser_ == nullptr),
       matcher_(request.output.stop, request.output.include_stop) {
   // The answer continues the prompt: with its last token as context a leading space is kept, and a character whose
   // bytes began in the prompt is completed.
@@ -60,11 +67,61 @@ void ChoiceStream::echo_prompt(const std::vector<SampledToken>& scores, ChoiceDe
 
 void ChoiceStream::push_token(const SampledToken& token, bool is_stop_token, ChoiceDelta& delta) {
   ++completion_tokens_;
+  if (parser_ != nullptr && parser_->in_reasoning()) ++reasoning_tokens_;
   if (is_stop_token && !request_.output.include_stop) return;  // its text is not part of the answer
   if (request_.output.logprobs) held_.push_back(scored(token, decoded_chars_));
-  const std::string text = detokenizer_.push(token.token);
+  const std::string text = text_of(token.token);
   decoded_chars_ += code_points(text);
   show(text, delta);
+}
+
+// The parser sees the special tokens that mean something to it; the others are left out here.
+std::string ChoiceStream::text_of(TokenId id) {
+  std::string text = detokenizer_.push(id);
+  const Tokenizer& tokenizer = *request_.text->tokenizer;
+  if (parser_ == nullptr || !request_.output.skip_special || !tokenizer.is_special(id)) return text;
+  const std::string spelling = tokenizer.token_bytes(id, /*first=*/false, /*skip_special=*/false);
+  if (!request_.answer.format.has_marker(spelling) && text.ends_with(spelling)) text.resize(text.size() - spelling.size());
+  return text;
+}
+
+// Text of the answer that is certain.
+void ChoiceStream::say(std::string_view text, ChoiceDelta& delta) {
+  if (parser_ == nullptr) {
+    delta.text += text;
+    return;
+  }
+  AnswerDelta said;
+  parser_->push(text, said);
+  add(std::move(said), delta);
+}
+
+void ChoiceStream::add(AnswerDelta said, ChoiceDelta& delta) {
+  delta.text += said.content;
+  if (request_.include_reasoning) delta.reasoning += said.reasoning;
+  for (CallDelta& call : said.calls) {
+    if (!call.name.empty() && call.id.empty()) {
+      const bool is_short = request_.answer.format.calls->short_ids;
+      call.id = call_id(is_short, counter_bits(request_.id_seed, index_, call.index));
+    }
+    delta.calls.push_back(std::move(call));
+  }
+}
+
+// `cut`: the model would have gone on.
+void ChoiceStream::finish(FinishReason reason, bool cut, ChoiceDelta& delta) {
+  finished_ = true;
+  delta.finish = reason;
+  if (parser_ == nullptr) return;
+  AnswerDelta said;
+  parser_->finish(cut, said);
+  add(std::move(said), delta);
+  if (reason != FinishReason::kStop) return;
+  if (cut && parser_->in_call()) {
+    delta.finish = FinishReason::kLength;  // half a call is no answer that ended
+  } else {
+    delta.called_tools = parser_->calls() > 0;
+  }
 }
 
 void ChoiceStream::show(std::string_view piece, ChoiceDelta& delta) {
@@ -76,23 +133,21 @@ void ChoiceStream::show(std::string_view piece, ChoiceDelta& delta) {
     stop = std::move(result.stop);
   }
   shown_chars_ += code_points(text);
-  delta.text += text;
+  say(text, delta);
   release_pieces(delta);
   if (stop) {  // tokens of the stop string alone are not shown
     held_.clear();
-    finished_ = true;
-    delta.finish = FinishReason::kStop;
+    finish(FinishReason::kStop, /*cut=*/true, delta);
   }
 }
 
 void ChoiceStream::end(FinishReason reason, ChoiceDelta& delta) {
   if (completion_tokens_ > 0) show(detokenizer_.flush(), delta);  // else it holds bytes of the prompt at most
   if (finished_) return;
-  delta.text += matcher_.flush();
+  say(matcher_.flush(), delta);
   delta.pieces.insert(delta.pieces.end(), std::make_move_iterator(held_.begin()), std::make_move_iterator(held_.end()));
   held_.clear();
-  finished_ = true;
-  delta.finish = reason;
+  finish(reason, /*cut=*/reason == FinishReason::kLength, delta);
 }
 
 void ChoiceStream::release_pieces(ChoiceDelta& delta) {

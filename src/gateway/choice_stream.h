@@ -28,14 +28,22 @@ struct ScoredPiece {
 
 struct ChoiceDelta {
   std::string text;                      // may be empty: nothing can be shown yet
+  std::string reasoning;                 // of a chat, as are calls
+  std::vector<CallDelta> calls;          // every call that begins has an id
   std::vector<ScoredPiece> pieces;       // only if log-probabilities were asked for
   std::optional<FinishReason> finish;    // kStop or kLength; nothing follows
+  bool called_tools = false;             // with `finish`: the answer ended with calls
+
+  bool shows_nothing() const { return text.empty() && reasoning.empty() && calls.empty() && pieces.empty(); }
 };
+
+// "stop", "length" or "tool_calls". REQUIRES: delta.finish.
+std::string_view finish_name(const ChoiceDelta& delta);
 
 class ChoiceStream {
  public:
-  // `request` outlives this.
-  ChoiceStream(const PreparedRequest& request, const PreparedPrompt& prompt);
+  // `request` outlives this; `index` is the choice's place in the answer.
+  ChoiceStream(const PreparedRequest& request, const PreparedPrompt& prompt, uint32_t index = 0);
 
   // The next tokens of the choice, in order. After a delta with `finish` further calls give nothing.
   // REQUIRES: `tokens.finish` is none of kError, kCancelled.
@@ -43,11 +51,16 @@ class ChoiceStream {
 
   bool finished() const { return finished_; }
   uint32_t completion_tokens() const { return completion_tokens_; }
+  uint32_t reasoning_tokens() const { return reasoning_tokens_; }  // of them
 
  private:
   void echo_prompt(const std::vector<SampledToken>& scores, ChoiceDelta& delta);
   void push_token(const SampledToken& token, bool is_stop_token, ChoiceDelta& delta);
+  std::string text_of(TokenId id);
   void show(std::string_view piece, ChoiceDelta& delta);
+  void say(std::string_view text, ChoiceDelta& delta);
+  void add(AnswerDelta said, ChoiceDelta& delta);
+  void finish(FinishReason reason, bool cut, ChoiceDelta& delta);
   void end(FinishReason reason, ChoiceDelta& delta);
   void release_pieces(ChoiceDelta& delta);
   ScoredPiece scored(const SampledToken& token, uint32_t offset) const;
@@ -55,12 +68,15 @@ class ChoiceStream {
 
   const PreparedRequest& request_;
   const PreparedPrompt& prompt_;
+  const uint32_t index_;
+  std::unique_ptr<AnswerParser> parser_;  // null: all text is content
   Detokenizer detokenizer_;
   StopMatcher matcher_;
   std::vector<ScoredPiece> held_;   // of text that cannot be shown yet
   uint32_t decoded_chars_ = 0;      // code points out of the detokenizer
   uint32_t shown_chars_ = 0;        // code points out of the stop matcher
   uint32_t completion_tokens_ = 0;
+  uint32_t reasoning_tokens_ = 0;
   bool started_ = false;
   bool finished_ = false;
 };

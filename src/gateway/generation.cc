@@ -25,7 +25,7 @@ Generation::Generation(PreparedRequest request, RouterLoop& loop, const Generati
   const uint32_t count = static_cast<uint32_t>(request_.prompts.size()) * request_.n;
   choices_.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
-    choices_.push_back({loop_.next_id(), ChoiceStream(request_, request_.prompts[i / request_.n])});
+    choices_.push_back({loop_.next_id(), ChoiceStream(request_, request_.prompts[i / request_.n], i)});
     index_.emplace(choices_.back().id, i);
   }
   cached_tokens_.resize(request_.prompts.size());
@@ -164,7 +164,10 @@ Usage Generation::usage() const {
   Usage usage;
   for (const PreparedPrompt& prompt : request_.prompts) usage.prompt_tokens += static_cast<uint32_t>(prompt.ids.size());
   for (const uint32_t cached : cached_tokens_) usage.cached_tokens += cached;
-  for (const Choice& choice : choices_) usage.completion_tokens += choice.stream.completion_tokens();
+  for (const Choice& choice : choices_) {
+    usage.completion_tokens += choice.stream.completion_tokens();
+    usage.reasoning_tokens += choice.stream.reasoning_tokens();
+  }
   return usage;
 }
 

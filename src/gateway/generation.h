@@ -35,6 +35,7 @@ struct Usage {
   uint32_t prompt_tokens = 0;
   uint32_t completion_tokens = 0;
   uint32_t cached_tokens = 0;
+  uint32_t reasoning_tokens = 0;  // of the completion's
 };
 
 struct GenerationOptions {

@@ -49,11 +49,35 @@ Json completion_logprobs(const std::vector<ScoredPiece>& pieces) {
           {"text_offset", std::move(offsets)}};
 }
 
+// Reasoning goes by the name that most clients know, and by vLLM's.
+void add_reasoning(const std::string& reasoning, Json& out) {
+  if (!reasoning.empty()) out["reasoning_content"] = out["reasoning"] = reasoning;
+}
+
+Json message_json(const CollectedChoice& choice) {
+  Json message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+  add_reasoning(choice.reasoning, message);
+  if (choice.calls.empty()) return message;
+  if (choice.text.empty()) message["content"] = nullptr;
+  for (const CallDelta& call : choice.calls) {
+    message["tool_calls"].push_back({{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  return message;
+}
+
+// The first piece of a call names it and has no arguments, the next ones have nothing else.
+Json call_json(const CallDelta& call) {
+  if (call.name.empty()) return {{"index", call.index}, {"function", {{"arguments", call.arguments}}}};
+  return {{"index", call.index}, {"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", ""}}}};
+}
+
 Json usage_json(const Usage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+  Json out = {{"prompt_tokens", usage.prompt_tokens},
+              {"completion_tokens", usage.completion_tokens},
+              {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+              {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+  if (usage.reasoning_tokens > 0) out["completion_tokens_details"] = {{"reasoning_tokens", usage.reasoning_tokens}};
+  return out;
 }
 
 Json chunk(const AnswerHead& head, Json choices) {
@@ -117,7 +141,7 @@ std::string answer_body(const AnswerHead& head, const std::vector<CollectedChoic
     const CollectedChoice& choice = choices[i];
     Json item = {{"index", i}, {"finish_reason", std::string(choice.finish_reason)}, {"logprobs", nullptr}};
     if (head.kind == AnswerKind::kChat) {
-      item["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+      item["message"] = message_json(choice);
       if (logprobs) item["logprobs"] = chat_logprobs(choice.pieces);
     } else {
       item["text"] = choice.text;
@@ -137,13 +161,22 @@ std::string role_chunk(const AnswerHead& head, uint32_t choice) {
   return chat_chunk(head, choice, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
 }
 
-std::string delta_chunk(const AnswerHead& head, uint32_t choice, const ChoiceDelta& delta) {
-  if (head.kind == AnswerKind::kChat) {
-    return chat_chunk(head, choice, {{"content", delta.text}},
-                      delta.pieces.empty() ? Json(nullptr) : chat_logprobs(delta.pieces), nullptr);
+std::vector<std::string> delta_chunks(const AnswerHead& head, uint32_t choice, const ChoiceDelta& delta) {
+  const bool chat = head.kind == AnswerKind::kChat;
+  Json logprobs = delta.pieces.empty() ? Json(nullptr) : chat ? chat_logprobs(delta.pieces) : completion_logprobs(delta.pieces);
+  if (!chat) return {completion_chunk(head, choice, delta.text, std::move(logprobs), nullptr)};
+  std::vector<std::string> chunks;
+  if (!delta.text.empty() || !delta.reasoning.empty() || delta.calls.empty()) {
+    Json said = Json::object();
+    if (!delta.text.empty() || delta.reasoning.empty()) said["content"] = delta.text;
+    add_reasoning(delta.reasoning, said);
+    chunks.push_back(chat_chunk(head, choice, std::move(said), std::exchange(logprobs, nullptr), nullptr));
   }
-  return completion_chunk(head, choice, delta.text,
-                          delta.pieces.empty() ? Json(nullptr) : completion_logprobs(delta.pieces), nullptr);
+  for (const CallDelta& call : delta.calls) {
+    Json said = {{"tool_calls", Json::array({call_json(call)})}};
+    chunks.push_back(chat_chunk(head, choice, std::move(said), std::exchange(logprobs, nullptr), nullptr));
+  }
+  return chunks;
 }
 
 std::string finish_chunk(const AnswerHead& head, uint32_t choice, std::string_view reason) {

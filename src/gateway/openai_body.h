@@ -25,6 +25,8 @@ struct AnswerHead {
 // One choice, collected for an answer that is not streamed.
 struct CollectedChoice {
   std::string text;
+  std::string reasoning;
+  std::vector<CallDelta> calls;  // whole ones
   std::vector<ScoredPiece> pieces;
   std::string_view finish_reason;
 };
@@ -34,7 +36,8 @@ std::string answer_body(const AnswerHead& head, const std::vector<CollectedChoic
 
 // Stream chunks, without "data: ".
 std::string role_chunk(const AnswerHead& head, uint32_t choice);                            // chat: the first one
-std::string delta_chunk(const AnswerHead& head, uint32_t choice, const ChoiceDelta& delta); // text and logprobs
+// Text, reasoning and logprobs in one chunk, then one for each piece of a tool call. At least one.
+std::vector<std::string> delta_chunks(const AnswerHead& head, uint32_t choice, const ChoiceDelta& delta);
 std::string finish_chunk(const AnswerHead& head, uint32_t choice, std::string_view reason); // empty delta
 std::string usage_chunk(const AnswerHead& head, const Usage& usage);
 

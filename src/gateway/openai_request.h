@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "gateway/api_error.h"
+#include "gateway/tool_fields.h"
 
 namespace shoal {
 
@@ -22,6 +23,8 @@ struct RequestLimits {
   uint32_t choices_max = 128;         // n
   uint32_t prompts_max = 1024;        // of one completion request; n times prompts is held to it as well
   uint32_t messages_max = 16'384;
+  uint32_t tools_max = 1024;
+  uint32_t tool_schema_bytes_max = 256u << 10;  // of the parameters of one tool
   uint32_t stop_strings_max = 64;
   uint32_t stop_string_bytes_max = 1024;
   uint32_t stop_ids_max = 1024;
@@ -58,8 +61,11 @@ struct GenerationFields {
 
 // How messages become one text.
 struct ChatPrompt {
-  std::shared_ptr<const OrderedJson> messages;   // a non-empty array of checked messages, content as text
+  // A non-empty array of checked messages: contents are texts, or null beside tool calls; arguments of calls are objects.
+  std::shared_ptr<const OrderedJson> messages;
   std::shared_ptr<const OrderedJson> variables;  // chat_template_kwargs: further variables of the template
+  ToolFields tools;
+  std::string reasoning_effort;           // a variable of some templates; empty: not given
   bool add_generation_prompt = true;
   bool continue_final_message = false;    // the answer goes on where the last message ends
 };
@@ -67,6 +73,8 @@ struct ChatPrompt {
 struct ChatRequest {
   GenerationFields common;
   ChatPrompt prompt;
+  bool parse_reasoning = true;    // reasoning_format "none": it stays in the content
+  bool include_reasoning = true;  // else it is left out of the answer
 };
 
 using TextOrIds = std::variant<std::string, std::vector<TokenId>>;

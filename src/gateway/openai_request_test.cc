@@ -58,19 +58,46 @@ TEST(ChatRequest, EveryKnownFieldOfWrongTypeOrRangeIsRefusedByName) {
       {R"({"ignore_eos":"no"})", "ignore_eos"},
       {R"({"messages":[]})", "messages"},
       {R"({"messages":"hi"})", "messages"},
-      {R"({"messages":["hi"]})", "messages[0]"},
-      {R"({"messages":[{"content":"hi"}]})", "messages[0].role"},
-      {R"({"messages":[{"role":"robot","content":"hi"}]})", "messages[0].role"},
-      {R"({"messages":[{"role":"user"}]})", "messages[0].content"},
-      {R"({"messages":[{"role":"user","content":7}]})", "messages[0].content"},
-      {R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]})", "messages[0].content[0]"},
-      {R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})", "messages[0].content[0]"},
+      {R"({"messages":["hi"]})", "messages.[0]"},
+      {R"({"messages":[{"content":"hi"}]})", "messages.[0].role"},
+      {R"({"messages":[{"role":"robot","content":"hi"}]})", "messages.[0].role"},
+      {R"({"messages":[{"role":"user"}]})", "messages.[0].content"},
+      {R"({"messages":[{"role":"user","content":7}]})", "messages.[0].content"},
+      {R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]})", "messages.[0].content.[0]"},
+      {R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})", "messages.[0].content.[0]"},
       {R"({"chat_template_kwargs":3})", "chat_template_kwargs"},
       {R"({"continue_final_message":true,"add_generation_prompt":true})", "continue_final_message"},
       {R"({"model":7})", "model"},
       {R"({"model":""})", "model"},
       {R"({"response_format":{"type":"json_object"}})", "response_format"},
-      {R"({"tools":[{"type":"function","function":{"name":"f"}}]})", "tools"},
+      {R"({"tools":{}})", "tools"},
+      {R"({"tools":["f"]})", "tools.[0]"},
+      {R"({"tools":[{"type":"web_search"}]})", "tools.[0].type"},
+      {R"({"tools":[{"type":"function"}]})", "tools.[0].function"},
+      {R"({"tools":[{"type":"function","function":{}}]})", "tools.[0].function.name"},
+      {R"({"tools":[{"type":"function","function":{"name":"a b"}}]})", "tools.[0].function.name"},
+      {R"({"tools":[{"type":"function","function":{"name":"f","parameters":[]}}]})", "tools.[0].function.parameters"},
+      {R"({"tools":[{"type":"function","function":{"name":"f","strict":1}}]})", "tools.[0].function.strict"},
+      {R"({"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}]})", "tools.[1].function.name"},
+      {R"({"tool_choice":"required"})", "tool_choice"},
+      {R"({"tool_choice":"must","tools":[{"type":"function","function":{"name":"f"}}]})", "tool_choice"},
+      {R"({"tool_choice":{"type":"function"},"tools":[{"type":"function","function":{"name":"f"}}]})", "tool_choice"},
+      {R"({"tool_choice":{"type":"function","function":{"name":"g"}},"tools":[{"type":"function","function":{"name":"f"}}]})", "tool_choice"},
+      {R"({"parallel_tool_calls":1})", "parallel_tool_calls"},
+      {R"({"functions":[{"name":"f"}]})", "functions"},
+      {R"({"messages":[{"role":"assistant","content":"x","function_call":{}}]})", "messages.[0].function_call"},
+      {R"({"messages":[{"role":"assistant","tool_calls":3}]})", "messages.[0].tool_calls"},
+      {R"({"messages":[{"role":"user","content":"x","tool_calls":[{}]}]})", "messages.[0].tool_calls"},
+      {R"({"messages":[{"role":"assistant","tool_calls":[3]}]})", "messages.[0].tool_calls.[0]"},
+      {R"({"messages":[{"role":"assistant","tool_calls":[{}]}]})", "messages.[0].tool_calls.[0].function"},
+      {R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}]})", "messages.[0].tool_calls.[0].function.name"},
+      {R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{"}}]}]})", "messages.[0].tool_calls.[0].function.arguments"},
+      {R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"[]"}}]}]})", "messages.[0].tool_calls.[0].function.arguments"},
+      {R"({"messages":[{"role":"tool","content":"x","tool_call_id":3}]})", "messages.[0].tool_call_id"},
+      {R"({"messages":[{"role":"assistant","content":"x","reasoning_content":3}]})", "messages.[0].reasoning_content"},
+      {R"({"reasoning_effort":"huge"})", "reasoning_effort"},
+      {R"({"reasoning_format":"x"})", "reasoning_format"},
+      {R"({"include_reasoning":"no"})", "include_reasoning"},
       {R"({"chat_template":"{{ x }}"})", "chat_template"},
   };
   for (const BadField& row : rows) {
@@ -110,7 +137,7 @@ TEST(ChatRequest, TextPartsBecomeOneTextAndToolArgumentsAnObject) {
   ASSERT_TRUE(result.ok()) << result.error().message;
   const OrderedJson& messages = *(*result).prompt.messages;
   EXPECT_EQ(messages[0]["content"], "a\nb");
-  EXPECT_EQ(messages[1]["content"], "");
+  EXPECT_TRUE(messages[1]["content"].is_null());
   EXPECT_EQ(messages[1]["tool_calls"][0]["function"]["arguments"]["x"], 1);
 }
 

@@ -11,16 +11,63 @@ namespace {
 // top_p = 0 is allowed by OpenAI's schema; the sampler's range is open at 0, and the least value means the same.
 constexpr float kTopPLeast = 1e-6f;
 
-OrderedJson template_messages(const OrderedJson& messages, bool knows_developer_role) {
-  OrderedJson copy = messages;
-  for (OrderedJson& message : copy) {
-    if (!knows_developer_role && message["role"] == "developer") message["role"] = "system";
+// The template that renders a prompt, and what is known of it.
+struct ChosenTemplate {
+  const ChatTemplate* chat_template;
+  const TemplateTraits& traits;
+};
+
+ChosenTemplate template_for(const ChatPrompt& prompt, const ModelText& text) {
+  if (prompt.tools.offered() && text.tool_template != nullptr) return {text.tool_template.get(), text.tool_traits};
+  return {text.chat_template.get(), text.traits};
+}
+
+// What a model writes calls in: what it is known to write, or what it is told in words.
+const CallSyntax* calls_for(const ChatPrompt& prompt, const ModelText& text) {
+  const bool told = !template_for(prompt, text).traits.tools;
+  return text.format.calls == nullptr || told ? &generic_calls() : text.format.calls;
+}
+
+OrderedJson template_messages(const ChatPrompt& prompt, const ModelText& text) {
+  const OrderedJson none;
+  const OrderedJson& tools = prompt.tools.offered() ? *prompt.tools.tools : none;
+  OrderedJson messages = adapt_messages(*prompt.messages, tools, template_for(prompt, text).traits, *calls_for(prompt, text));
+  for (OrderedJson& message : messages) {
+    if (!text.knows_developer_role && message["role"] == "developer") message["role"] = "system";
   }
-  return copy;
+  return messages;
+}
+
+// Whether the prompt leaves the answer inside of reasoning: what the template wrote last opened it.
+bool opens_reasoning(const std::vector<TextPart>& parts, const ReasoningSyntax& syntax) {
+  if (syntax.begin.empty()) return false;
+  std::string tail;
+  for (size_t i = parts.size(); i > 0 && parts[i - 1].trusted; --i) tail.insert(0, parts[i - 1].text);
+  const std::string begin(syntax.begin.substr(0, syntax.begin.find('\n')));
+  const size_t opened = tail.rfind(begin);
+  return opened != std::string::npos && tail.find(syntax.end, opened) == std::string::npos;
+}
+
+AnswerParserOptions answer_options(const ChatRequest& request, const ModelText& text, const std::vector<TextPart>& parts) {
+  AnswerParserOptions options;
+  options.format = text.format;
+  options.format.calls = calls_for(request.prompt, text);
+  options.reasoning = request.parse_reasoning;
+  if (request.prompt.tools.offered()) options.tools = request.prompt.tools.specs;
+  if (const ReasoningSyntax* syntax = text.format.reasoning; syntax != nullptr) {
+    options.starts_reasoning = opens_reasoning(parts, *syntax);
+    // A model that is known to reason does not when the template has closed it.
+    const bool closed = !parts.empty() && parts.back().trusted && parts.back().text.find(syntax->end) != std::string::npos;
+    if (closed && !options.starts_reasoning) options.format.always_reasons = false;
+  }
+  return options;
 }
 
 // Cuts the rendered prompt right after the last message's own text, so that the model continues it.
 ApiResult<std::vector<TextPart>> cut_after_last_message(std::vector<TextPart> parts, const OrderedJson& messages) {
+  if (!messages.back()["content"].is_string()) {
+    return invalid_value("continue_final_message", "The last message has no text that could be continued.");
+  }
   const std::string& content = messages.back()["content"].get_ref<const std::string&>();
   const std::string text = join(parts);
   const std::string_view wanted = trimmed(content);
@@ -135,7 +182,8 @@ ApiResult<PreparedRequest> finish(const GenerationFields& fields, const PrepareC
 }  // namespace
 
 ApiResult<std::vector<TextPart>> render_chat(const ChatPrompt& prompt, const ModelText& text, int64_t now_unix_seconds) {
-  if (!text.chat_template) {
+  const auto [chat_template, traits] = template_for(prompt, text);
+  if (chat_template == nullptr) {
     return invalid_value("messages", text.chat_template_problem.empty()
                                          ? "This model has no chat template; use /v1/completions."
                                          : "This model's chat template is not usable: " + text.chat_template_problem);
@@ -148,9 +196,11 @@ ApiResult<std::vector<TextPart>> render_chat(const ChatPrompt& prompt, const Mod
     variables[name] = value;
     options.untrusted_variables.push_back(name);
   }
-  variables["messages"] = template_messages(*prompt.messages, text.knows_developer_role);
+  if (!prompt.reasoning_effort.empty()) variables["reasoning_effort"] = prompt.reasoning_effort;
+  if (prompt.tools.offered() && traits.tools) variables["tools"] = *prompt.tools.tools;
+  variables["messages"] = template_messages(prompt, text);
   variables["add_generation_prompt"] = prompt.add_generation_prompt;
-  auto parts = text.chat_template->render_ordered(variables, options);
+  auto parts = chat_template->render_ordered(variables, options);
   if (!parts.ok()) {
     return invalid_value("messages", "The chat template refuses these messages: " + std::string(parts.status().message()));
   }
@@ -158,19 +208,22 @@ ApiResult<std::vector<TextPart>> render_chat(const ChatPrompt& prompt, const Mod
   return *std::move(parts);
 }
 
-ApiResult<std::vector<TokenId>> encode_chat(const ChatPrompt& prompt, const ModelText& text, int64_t now_unix_seconds) {
-  auto parts = render_chat(prompt, text, now_unix_seconds);
-  if (!parts.ok()) return parts.error();
+std::vector<TokenId> encode_chat(const std::vector<TextPart>& parts, const ModelText& text) {
   // The template writes the special tokens itself, so the tokenizer adds none.
-  return text.tokenizer->encode(*parts, {.add_special = false, .parse_special = true});
+  return text.tokenizer->encode(parts, {.add_special = false, .parse_special = true});
 }
 
 ApiResult<PreparedRequest> prepare_chat(const ChatRequest& request, const PrepareContext& context) {
-  auto ids = encode_chat(request.prompt, *context.text, context.now_unix_seconds);
-  if (!ids.ok()) return ids.error();
+  auto parts = render_chat(request.prompt, *context.text, context.now_unix_seconds);
+  if (!parts.ok()) return parts.error();
   std::vector<PreparedPrompt> prompts(1);
-  prompts[0].ids = std::move(*ids);
-  return finish(request.common, context, std::move(prompts), false, "messages");
+  prompts[0].ids = encode_chat(*parts, *context.text);
+  auto prepared = finish(request.common, context, std::move(prompts), false, "messages");
+  if (!prepared.ok()) return prepared;
+  (*prepared).answer = answer_options(request, *context.text, *parts);
+  (*prepared).include_reasoning = request.include_reasoning;
+  (*prepared).id_seed = context.fallback_seed;
+  return prepared;
 }
 
 ApiResult<PreparedRequest> prepare_completion(const CompletionRequest& request, const PrepareContext& context) {

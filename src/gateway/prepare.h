@@ -9,6 +9,7 @@
 #include "base/request.h"
 #include "gateway/catalog.h"
 #include "gateway/openai_request.h"
+#include "text/answers/answer_parser.h"
 
 namespace shoal {
 
@@ -36,6 +37,9 @@ struct PreparedRequest {
   uint32_t n = 1;                    // choices per prompt; choice i samples with seed + i
   Request request;                   // what all choices share: everything but id, prompt and the choice's seed
   OutputOptions output;
+  AnswerParserOptions answer;        // of chats; default: all text is content
+  bool include_reasoning = true;
+  uint64_t id_seed = 0;              // ids of tool calls are drawn from it
 };
 
 // What preparing needs from outside.
@@ -52,6 +56,6 @@ ApiResult<PreparedRequest> prepare_completion(const CompletionRequest& request, 
 
 // The prompt of a conversation as the model reads it.
 ApiResult<std::vector<TextPart>> render_chat(const ChatPrompt& prompt, const ModelText& text, int64_t now_unix_seconds);
-ApiResult<std::vector<TokenId>> encode_chat(const ChatPrompt& prompt, const ModelText& text, int64_t now_unix_seconds);
+std::vector<TokenId> encode_chat(const std::vector<TextPart>& parts, const ModelText& text);
 
 }  // namespace shoal

@@ -52,6 +52,7 @@ TEST(RenderChat, KeysReachTheTemplateInTheClientsOrder) {
       {"name":"f","arguments":"{\"z\":1,\"a\":{\"y\":2,\"b\":3}}"}}]}],"chat_template_kwargs":{"k":{"z":1,"a":2}}})", {});
   ASSERT_TRUE(request.ok()) << request.error().message;
   ModelText text;
+  text.traits.tools = text.traits.tool_calls = true;
   text.chat_template = *ChatTemplate::parse("{{ messages[0].tool_calls[0].function.arguments|tojson }} {{ k|tojson }}");
   const auto parts = render_chat((*request).prompt, text, 0);
   ASSERT_TRUE(parts.ok());

@@ -23,15 +23,6 @@ void refuse_unsupported(Fields& fields) {
                                       "'response_format' " + type + " is not supported; only {\"type\":\"text\"} is."));
     }
   }
-  const OrderedJson* choice = fields.find("tool_choice");
-  const bool tools_off = choice != nullptr && choice->is_string() && *choice == "none";
-  for (const char* key : {"tools", "functions"}) {
-    const OrderedJson* tools = fields.find(key);
-    if (tools != nullptr && !tools->empty() && !tools_off) {
-      fields.refuse(unsupported_value(key, absl::StrCat("'", key, "': tool calls are not supported; leave it out or "
-                                                        "set tool_choice to \"none\".")));
-    }
-  }
   for (const char* key : {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
                           "grammar", "json_schema", "truncate_prompt_tokens", "chat_template", "suffix"}) {
     const OrderedJson* value = fields.find(key);

@@ -28,6 +28,7 @@ constexpr PathEntry kPaths[] = {
     {"/v1/completions", Endpoint::kCompletions, true, false},
     {"/completions", Endpoint::kCompletions, true, false},
     {"/tokenize", Endpoint::kTokenize, true, false},
+    {"/apply-template", Endpoint::kApplyTemplate, true, false},
     {"/detokenize", Endpoint::kDetokenize, true, false},
     {"/v1/models", Endpoint::kModels, false, false},
     {"/models", Endpoint::kModels, false, false},
@@ -96,6 +97,7 @@ std::string_view endpoint_name(Endpoint endpoint) {
     case Endpoint::kChat: return "chat";
     case Endpoint::kCompletions: return "completions";
     case Endpoint::kTokenize: return "tokenize";
+    case Endpoint::kApplyTemplate: return "apply_template";
     case Endpoint::kDetokenize: return "detokenize";
     case Endpoint::kModels: return "models";
     case Endpoint::kModel: return "model";
@@ -266,6 +268,7 @@ HttpReply Service::reply(const Route& route, std::string_view body, Caller calle
     case Endpoint::kMetrics:
       return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(*nodes, loop_.live_requests())};
     case Endpoint::kTokenize: return tokenize(body, caller);
+    case Endpoint::kApplyTemplate: return apply_template(body, caller);
     case Endpoint::kDetokenize: return detokenize(body, caller);
     case Endpoint::kChat:
     case Endpoint::kCompletions: break;
@@ -306,9 +309,9 @@ HttpReply Service::tokenize(std::string_view body, Caller caller) {
   const Tokenizer& tokenizer = *context->text->tokenizer;
   std::vector<TokenId> ids;
   if (const auto* chat = std::get_if<ChatPrompt>(&request->prompt)) {
-    auto encoded = encode_chat(*chat, *context->text, context->now_unix_seconds);
-    if (!encoded.ok()) return error_reply(encoded.error());
-    ids = std::move(*encoded);
+    const auto parts = render_chat(*chat, *context->text, context->now_unix_seconds);
+    if (!parts.ok()) return error_reply(parts.error());
+    ids = encode_chat(*parts, *context->text);
   } else {
     ids = tokenizer.encode(std::get<std::string>(request->prompt),
                            {.add_special = request->add_special_tokens, .parse_special = true});
@@ -319,6 +322,19 @@ HttpReply Service::tokenize(std::string_view body, Caller caller) {
     for (const TokenId id : ids) out["token_strs"].push_back(tokenizer.token_text(id));
   }
   return json_reply(std::move(out));
+}
+
+// llama.cpp's: the prompt of a conversation as text.
+HttpReply Service::apply_template(std::string_view body, Caller caller) {
+  const auto request = parse_tokenize_request(body, config_.limits);
+  if (!request.ok()) return error_reply(request.error());
+  const auto context = context_for((*request).model, caller);
+  if (!context.ok()) return error_reply(context.error());
+  const auto* chat = std::get_if<ChatPrompt>(&(*request).prompt);
+  if (chat == nullptr) return error_reply(invalid_value("messages", "'messages' is missing."));
+  const auto parts = render_chat(*chat, *(*context).text, (*context).now_unix_seconds);
+  if (!parts.ok()) return error_reply(parts.error());
+  return json_reply({{"prompt", join(*parts)}});
 }
 
 HttpReply Service::detokenize(std::string_view body, Caller caller) {

@@ -38,7 +38,7 @@ struct HttpReply {
   Headers headers;
 };
 
-enum class Endpoint { kChat, kCompletions, kTokenize, kDetokenize, kModels, kModel, kLive, kReady, kVersion, kMetrics, kOpenApi };
+enum class Endpoint { kChat, kCompletions, kTokenize, kDetokenize, kApplyTemplate, kModels, kModel, kLive, kReady, kVersion, kMetrics, kOpenApi };
 
 std::string_view endpoint_name(Endpoint endpoint);  // for metrics
 
@@ -99,6 +99,7 @@ class Service {
   HttpReply models(Caller caller) const;
   HttpReply tokenize(std::string_view body, Caller caller);
   HttpReply detokenize(std::string_view body, Caller caller);
+  HttpReply apply_template(std::string_view body, Caller caller);
   HttpReply ready() const;
 
   const ServiceConfig config_;

@@ -247,10 +247,13 @@ struct World {
     return {.id = ModelId(id), .name = std::move(name), .aliases = {"alias-" + std::to_string(id)}, .architecture = "fake",
             .max_model_len = 200, .vocab_size = kVocab, .eos_ids = {kEos}};
   }
-  static StatusOr<std::shared_ptr<const ModelText>> load_text(const ModelEntry&) {
+  // "org/other" reasons between <think> and </think>. Both write calls as Hermes does.
+  static StatusOr<std::shared_ptr<const ModelText>> load_text(const ModelEntry& model) {
     auto text = std::make_shared<ModelText>();
     text->tokenizer = std::make_unique<ByteTokenizer>();
     text->chat_template = std::make_unique<LineTemplate>();
+    text->traits = {.tools = true, .tool_calls = true, .tool_role = true};
+    text->format = *choose_format("", "hermes", model.name == "tiny" ? "none" : "qwen3");
     return std::shared_ptr<const ModelText>(text);
   }
 

@@ -20,7 +20,7 @@ ROWS = [
     (CHAT, b'[' * 100000, 400, 'invalid_json', None),
     (CHAT, {}, 400, 'invalid_value', 'model'),
     (CHAT, {'model': 'tiny-llama'}, 400, 'invalid_value', 'messages'),
-    (CHAT, {'model': 'tiny-llama', 'messages': [{'role': 'user', 'content': {}}]}, 400, 'invalid_value', 'messages[0].content'),
+    (CHAT, {'model': 'tiny-llama', 'messages': [{'role': 'user', 'content': {}}]}, 400, 'invalid_value', 'messages.[0].content'),
     (CHAT, {'model': 'tiny-llama', 'messages': USER, 'n': 10**9}, 400, 'invalid_value', 'n'),
     (CHAT, {'model': 'tiny-llama', 'messages': USER, 'max_tokens': 2**63}, 400, 'invalid_value', 'max_tokens'),
     (CHAT, {'model': 'tiny-llama', 'messages': USER, 'max_tokens': 5000}, 400, 'context_length_exceeded', 'messages'),
