@@ -88,40 +88,80 @@ HWY_INLINE void dot_keys(const float* key, uint32_t head_dim, Query* const* quer
   for (size_t i = 0; i < N; ++i) scores[i] = acc[i];
 }
 
-// o = o * c + sum of p[t] * value[t] over tokens [first, last], N x 16 channels at a time.
-template <size_t N>
-HWY_INLINE void add_values(const float* value, uint32_t stride, const float* p, uint32_t first, uint32_t last, float c,
-                           float* o) {
-  F16x acc[N];
-  for (size_t i = 0; i < N; ++i) acc[i] = load(o + 16 * i) * set1(c);
-  for (uint32_t t = first; t <= last; ++t) {
-    const F16x weight = set1(p[t]);
-    for (size_t i = 0; i < N; ++i) acc[i] = fma(weight, load(value + t * stride + 16 * i), acc[i]);
+// What a block of tokens adds to one query: the weights of its tokens, and what becomes of the sums before it.
+struct Share {
+  uint32_t first, last;  // tokens of the block that the query sees
+  float top, correction;
+  alignas(64) float p[16];
+  bool whole() const { return first == 0 && last == kKvTokens - 1; }
+};
+
+// o = o * c + sum of p[t] * value[t] over tokens ascending, N x 16 channels of Q queries at a time. REQUIRES: the queries
+// see the same tokens.
+template <size_t Q, size_t N>
+HWY_INLINE void add_values(const float* value, uint32_t stride, Query* const* queries, const Share* shares, uint32_t d) {
+  F16x acc[Q][N];
+  for (size_t q = 0; q < Q; ++q) {
+    for (size_t i = 0; i < N; ++i) acc[q][i] = load(queries[q]->segment.o + d + 16 * i) * set1(shares[q].correction);
   }
-  for (size_t i = 0; i < N; ++i) store(acc[i], o + 16 * i);
+  for (uint32_t t = shares[0].first; t <= shares[0].last; ++t) {
+    F16x v[N];
+    for (size_t i = 0; i < N; ++i) v[i] = load(value + t * stride + d + 16 * i);
+    for (size_t q = 0; q < Q; ++q) {
+      const F16x weight = set1(shares[q].p[t]);
+      for (size_t i = 0; i < N; ++i) acc[q][i] = fma(weight, v[i], acc[q][i]);
+    }
+  }
+  for (size_t q = 0; q < Q; ++q) {
+    for (size_t i = 0; i < N; ++i) store(acc[q][i], queries[q]->segment.o + d + 16 * i);
+  }
 }
 
-// Takes tokens [first, last] of a block into the running softmax of one query.
-void add_block(const AttentionCall& call, F16x s, const float* value, uint32_t first, uint32_t last, State& state) {
-  s = s * set1(call.scale);
-  if (call.softcap > 0) {
-    const F16x cap = set1(call.softcap);
-    s = cap * tanh(s / cap);
-  }
-  s = select_lanes(first, last, s, set1(-std::numeric_limits<float>::infinity()));
-  const float top = std::max(state.m, tree_max(s));
-  const float correction = exp1(state.m - top);
-  alignas(64) float p[16];
-  const F16x weights = exp(s - set1(top));
-  store(weights, p);
-  store(fma(load(state.l), set1(correction), weights), state.l);
-  const uint32_t stride = round_up_lanes(call.head_dim);
-  constexpr size_t kWide = kRegs == 1 ? 8 : 4;
+template <size_t Q>
+void add_values_of(const float* value, uint32_t stride, Query* const* queries, const Share* shares) {
+  constexpr size_t kWide = kRegs == 1 ? 4 : 2;
   uint32_t d = 0;
-  for (; d + 16 * kWide <= stride; d += 16 * kWide) add_values<kWide>(value + d, stride, p, first, last, correction, state.o + d);
-  for (; d < stride; d += 16) add_values<1>(value + d, stride, p, first, last, correction, state.o + d);
-  state.m = top;
-  state.empty = false;
+  for (; d + 16 * kWide <= stride; d += 16 * kWide) add_values<Q, kWide>(value, stride, queries, shares, d);
+  for (; d < stride; d += 16) add_values<Q, 1>(value, stride, queries, shares, d);
+}
+
+// Takes the scores of a block into the running softmax of `count` queries, stage by stage: no query waits for another.
+void add_block(const AttentionCall& call, const F16x* scores, const float* value, Query* const* queries, Share* shares, size_t count) {
+  alignas(64) float drop[16] = {};
+  F16x s[kTile];
+  for (size_t i = 0; i < count; ++i) {
+    s[i] = scores[i] * set1(call.scale);
+    if (call.softcap > 0) {
+      const F16x cap = set1(call.softcap);
+      s[i] = cap * tanh(s[i] / cap);
+    }
+    if (!shares[i].whole()) {
+      s[i] = select_lanes(shares[i].first, shares[i].last, s[i], set1(-std::numeric_limits<float>::infinity()));
+    }
+    shares[i].top = std::max(queries[i]->segment.m, tree_max(s[i]));
+    drop[i] = queries[i]->segment.m - shares[i].top;
+  }
+  store(exp(load(drop)), drop);
+  for (size_t i = 0; i < count; ++i) {
+    State& state = queries[i]->segment;
+    const F16x weights = exp(s[i] - set1(shares[i].top));
+    store(weights, shares[i].p);
+    shares[i].correction = drop[i];
+    store(fma(load(state.l), set1(drop[i]), weights), state.l);
+    state.m = shares[i].top;
+    state.empty = false;
+  }
+  const uint32_t stride = round_up_lanes(call.head_dim);
+  size_t i = 0;
+  while (i < count) {
+    const bool pair = i + 2 <= count && shares[i].first == shares[i + 1].first && shares[i].last == shares[i + 1].last;
+    if (pair) {
+      add_values_of<2>(value, stride, queries + i, shares + i);
+    } else {
+      add_values_of<1>(value, stride, queries + i, shares + i);
+    }
+    i += pair ? 2 : 1;
+  }
 }
 
 // Scores of `count` queries, a few together so that a line of K is loaded once for them.
@@ -160,13 +200,14 @@ void attend_tile(const AttentionCall& call, Query* tile, uint32_t count) {
     const float* key = as_floats(call.format, block + call.key_offset, size_t{kKvTokens} * call.head_dim, key_buffer);
     const float* value = as_floats(call.format, block + call.value_offset, size_t{kKvTokens} * padded, value_buffer);
     F16x scores[kTile];
+    Share shares[kTile];
     score(key, call.head_dim, seeing, seeing_count, scores);
     for (size_t i = 0; i < seeing_count; ++i) {
-      Query& q = *seeing[i];
-      const uint32_t first = q.from > begin ? q.from - begin : 0;
-      const uint32_t last = std::min(q.position, end) - begin;
-      add_block(call, scores[i], value, first, last, q.segment);
+      const Query& q = *seeing[i];
+      shares[i].first = q.from > begin ? q.from - begin : 0;
+      shares[i].last = std::min(q.position, end) - begin;
     }
+    add_block(call, scores, value, seeing, shares, seeing_count);
   }
 }
 
