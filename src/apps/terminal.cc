@@ -20,10 +20,13 @@ void on_interrupt(int) { interrupt_seen = 1; }
 bool stdin_is_terminal() { return isatty(STDIN_FILENO) != 0; }
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) != 0; }
 
-std::string emphasised(std::string_view text) {
+bool dims_text() {
   const char* no_color = std::getenv("NO_COLOR");
-  const bool plain = !stdout_is_terminal() || (no_color != nullptr && *no_color != '\0');
-  return plain ? std::string(text) : "\033[1m" + std::string(text) + "\033[0m";
+  return stdout_is_terminal() && (no_color == nullptr || *no_color == '\0');
+}
+
+std::string emphasised(std::string_view text) {
+  return dims_text() ? "\033[1m" + std::string(text) + "\033[0m" : std::string(text);
 }
 
 bool show_text(std::string_view text) {

@@ -13,6 +13,9 @@ bool stdout_is_terminal();
 // Text in bold where stdout is a terminal and NO_COLOR is not set.
 std::string emphasised(std::string_view text);
 
+// Whether text may be dimmed: stdout is a terminal and NO_COLOR is not set.
+bool dims_text();
+
 // Writes and flushes; false once nobody reads any more.
 bool show_text(std::string_view text);
 

@@ -145,7 +145,7 @@ def test_ctrl_c_interrupts_the_answer_and_keeps_the_chat():
             if select.select([master], [], [], 0.1)[0]:
                 seen += os.read(master, 65536).decode(errors='replace')
         return text in seen
-    assert read_for('>>> '), seen
+    assert read_for('>>>'), seen
     process.send_signal(signal.SIGINT)
     assert read_for('/bye or Ctrl-D'), seen
     os.write(master, b'What is the capital of Denmark?\n')
