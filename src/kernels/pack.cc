@@ -4,11 +4,8 @@
 #include <cmath>
 #include <cstring>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include "base/check.h"
+#include "kernels/pack_blocks.h"
 #include "kernels/quant_codes.h"
 #include "tensor/half.h"
 
@@ -144,71 +141,6 @@ void pack_same_halves(const PanelSource& source, std::byte* panel) {
   }
 }
 
-// Copies past the caches: what is packed now is not read before everything is packed. `to` is 16-byte aligned.
-void stream_out(const std::byte* from, size_t bytes, std::byte* to) {
-#if defined(__SSE2__)
-  for (size_t at = 0; at < bytes; at += 16) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), _mm_load_si128(reinterpret_cast<const __m128i*>(from + at)));
-  }
-#else
-  std::memcpy(to, from, bytes);
-#endif
-}
-
-// Makes what stream_out() wrote visible before whatever this thread writes next.
-void end_streams() {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
-}
-
-// Words 0..3 (of 4 bytes) at rows[i] + offset go to to[0..3] + 4 * i, which are 64 bytes apart: a turn of 4 x 4 words.
-void turn_words(const std::byte* const (&rows)[4], size_t offset, std::byte* to) {
-#if defined(__SSE2__)
-  __m128i r[4];
-  for (int i = 0; i < 4; ++i) r[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i] + offset));
-  const __m128i low01 = _mm_unpacklo_epi32(r[0], r[1]), low23 = _mm_unpacklo_epi32(r[2], r[3]);
-  const __m128i high01 = _mm_unpackhi_epi32(r[0], r[1]), high23 = _mm_unpackhi_epi32(r[2], r[3]);
-  const __m128i out[4] = {_mm_unpacklo_epi64(low01, low23), _mm_unpackhi_epi64(low01, low23),
-                          _mm_unpacklo_epi64(high01, high23), _mm_unpackhi_epi64(high01, high23)};
-  for (int word = 0; word < 4; ++word) _mm_store_si128(reinterpret_cast<__m128i*>(to + 64 * word), out[word]);
-#else
-  for (size_t i = 0; i < 4; ++i) {
-    for (size_t word = 0; word < 4; ++word) std::memcpy(to + 64 * word + 4 * i, rows[i] + offset + 4 * word, 4);
-  }
-#endif
-}
-
-// Q8_0 and Q4_0 as they are stored: a scale, then kWords words of 4 bytes, which only change places.
-template <size_t kWords>
-void pack_same_blocks(const PanelSource& source, std::byte* panel) {
-  constexpr size_t kTile = 32;  // blocks made in the first cache before they go out
-  constexpr size_t kStored = 2 + 4 * kWords, kPacked = 64 * kWords + 32;
-  alignas(64) std::byte tile[kTile * kPacked];
-  static constexpr std::byte kNoRow[kTile * kStored] = {};
-  const size_t blocks = source.columns / 32;
-  for (size_t begin = 0; begin < blocks; begin += kTile) {
-    const size_t count = std::min(blocks - begin, kTile);
-    for (size_t row = 0; row < kPanelRows; row += 4) {
-      const std::byte* from[4];
-      for (size_t i = 0; i < 4; ++i) {
-        from[i] = row + i < source.rows.size() ? source.rows[row + i] + begin * kStored : kNoRow;
-        for (size_t at = 0; at < kTile * kStored; at += 64) __builtin_prefetch(from[i] + kTile * kStored + at);
-      }
-      for (size_t block = 0; block < count; ++block) {
-        std::byte* to = tile + block * kPacked;
-        for (size_t word = 0; word < kWords; word += 4) turn_words(from, 2 + 4 * word, to + 64 * word + 4 * row);
-        for (size_t i = 0; i < 4; ++i) {
-          std::memcpy(to + 64 * kWords + 2 * (row + i), from[i], 2);
-          from[i] += kStored;
-        }
-      }
-    }
-    stream_out(tile, count * kPacked, panel + begin * kPacked);
-  }
-  end_streams();
-}
-
 void pack_quantized(const PanelSource& source, WeightFormat format, std::byte* panel) {
   QuantCodes codes;
   float values[32];
@@ -290,8 +222,7 @@ void pack_panel(const PanelSource& source, WeightFormat format, std::byte* panel
   const bool same = (source.dtype == DType::kBF16 && format == WeightFormat::kBF16) ||
                     (source.dtype == DType::kF16 && format == WeightFormat::kF16);
   if (same && source.row_scales.empty()) return pack_same_halves(source, panel);
-  if (source.dtype == DType::kQ8_0) return pack_same_blocks<8>(source, panel);
-  if (source.dtype == DType::kQ4_0) return pack_same_blocks<4>(source, panel);
+  if (pack_stored_blocks(source, panel)) return;
   if (is_quantized(format)) return pack_quantized(source, format, panel);
   pack_floats(source, format, panel);
 }
