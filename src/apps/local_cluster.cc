@@ -43,11 +43,14 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
                              .threads = flags.threads, .sequences_max = flags.max_num_seqs,
                              .waiting_max = flags.max_num_queued_reqs, .tokens_per_step = flags.max_num_batched_tokens,
                              .prefix_cache = !flags.no_prefix_cache};
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster());
+  LocalCluster* self = cluster.get();
   std::vector<ServedModel> wanted;
   std::vector<std::string> paths;
   for (const FoundModel& model : models) {
     wanted.push_back({.id = model.entry.id, .name = model.entry.name, .path = model.path, .load = load,
-                      .max_model_len = flags.max_model_len});
+                      .max_model_len = flags.max_model_len,
+                      .vocabulary = [self, name = model.entry.name] { return self->vocabulary(name); }});
     paths.push_back(model.path);
   }
   ASSIGN_OR_RETURN(NodePlan plan, plan_node(node_config, wanted));
@@ -55,8 +58,6 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
   Member member{.id = kNodeId, .role = Role::kNode};
   for (const ModelEntry& entry : entries) member.models.push_back(entry.id);
 
-  std::unique_ptr<LocalCluster> cluster(new LocalCluster());
-  LocalCluster* self = cluster.get();
   cluster->catalog_ = std::make_unique<Catalog>(
       std::move(entries), [paths](const ModelEntry& model) {
         return load_model_text(paths[model.id.value], model.tool_call_parser, model.reasoning_parser);
@@ -69,6 +70,13 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
   RETURN_IF_ERROR(cluster->membership_.join(std::move(member)).status());
   cluster->membership_.watch([self](const ClusterState& state) { self->router_->set_cluster(state); });
   return cluster;
+}
+
+StatusOr<std::shared_ptr<const TokenVocabulary>> LocalCluster::vocabulary(const std::string& name) {
+  const ModelEntry* entry = catalog_->find(name);
+  if (entry == nullptr) return not_found("the model '", name, "' is not served");
+  ASSIGN_OR_RETURN(const std::shared_ptr<const ModelText> text, catalog_->text(*entry));
+  return text->vocabulary.get(*text->tokenizer);
 }
 
 bool LocalCluster::wait_ready(Duration timeout) {

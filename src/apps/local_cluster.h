@@ -29,12 +29,13 @@ class LocalCluster {
 
  private:
   LocalCluster() = default;
+  StatusOr<std::shared_ptr<const TokenVocabulary>> vocabulary(const std::string& name);
 
   // In the order in which they are made; each refers to those above it.
   LoopbackNetwork network_;
   InMemoryMembership membership_;
-  std::unique_ptr<NodeHost> node_;
   std::unique_ptr<Catalog> catalog_;
+  std::unique_ptr<NodeHost> node_;
   std::unique_ptr<RouterLoop> router_;
 };
 

@@ -241,7 +241,7 @@ StepSlice Engine::make_slice(Sequence& s, const Slice& slice) {
   out.output_index = s.output_length();
   out.ban_stop_ids = s.output_length() < s.request->min_tokens;
   out.params = s.request;
-  if (out.sample && s.request->sampling.uses_history()) {
+  if (out.sample && (s.request->sampling.uses_history() || s.request->sampling.grammar)) {
     out.output.assign(s.tokens.begin() + s.prompt_length(), s.tokens.end());
   }
   if (s.scores_prompt()) {
@@ -261,23 +261,27 @@ void Engine::commit(Sequence& s, const InFlight& slice, const SliceResult& resul
   delta.first_index = s.delivered;
   delta.cached_prompt_tokens = s.cached_prompt_tokens;
   delta.queued = s.queued;
-  if (!result.finite) {
+  if (!result.finite || !result.error.ok()) {
     delta.finish = FinishReason::kError;
-    delta.error = "the model produced logits that are not numbers; its weights are damaged or its type overflows";
+    delta.error = !result.error.ok() ? result.error
+                                     : absl::InternalError("the model produced logits that are not numbers; its weights are "
+                                                           "damaged or its type overflows");
     deltas.push_back(std::move(delta));
     erase(s);
     return;
   }
   publish_full_blocks(s);
   if (!slice.sample) return;
-  CHECK_EQ(result.sampled.size(), size_t{1});
-  s.tokens.push_back(result.sampled[0].token);
-  ++s.delivered;
-  ++counters_.generated_tokens;
+  CHECK(result.sampled.size() == 1 || (result.sampled.empty() && result.complete));
+  for (const SampledToken& sampled : result.sampled) {
+    s.tokens.push_back(sampled.token);
+    ++s.delivered;
+    ++counters_.generated_tokens;
+  }
   delta.tokens = result.sampled;
   if (!s.scores_sent) delta.prompt = s.scored;
   s.scores_sent = true;
-  delta.finish = finished(s);
+  delta.finish = result.complete ? FinishReason::kStop : finished(s);
   const bool ends = delta.finish.has_value();
   deltas.push_back(std::move(delta));
   if (ends) erase(s);

@@ -42,7 +42,7 @@ struct TokenDelta {
   std::vector<SampledToken> tokens;
   std::vector<SampledToken> prompt;  // with the first delta, if asked for
   std::optional<FinishReason> finish;
-  std::string error;                 // with kError
+  Status error;                      // with kError
   uint32_t cached_prompt_tokens = 0;
   Duration queued{0};                // from Request::arrival until its first step began
 };

@@ -332,5 +332,47 @@ TEST(Engine, CachedBlocksAreGivenUpForRunningSequences) {
   EXPECT_EQ(h.pages().free(), 2u);
 }
 
+TEST(Engine, AnAnswerEndsWhereItsGrammarLetsNothingFollow) {
+  PagePool pages(64);
+  BlockPool blocks(pages, kBlockBytes);
+  EngineConfig config;
+  config.max_model_len = 256;
+  config.vocab_size = 1000;
+  Engine engine(blocks, config);
+  for (uint64_t id = 1; id <= 3; ++id) {
+    Request request;
+    request.id = RequestId(id);
+    request.prompt = {1, 2, 3};
+    request.max_tokens = 50;
+    request.min_tokens = 10;
+    request.sampling.grammar = Grammar{"root ::= \"a\"", {}};
+    ASSERT_TRUE(engine.submit(request).ok());
+  }
+  const auto step = [&](const std::function<void(SliceResult&)>& fill) {
+    const auto input = engine.begin_step(TimePoint());
+    StepResult result{input->step, {}};
+    for (const StepSlice& slice : input->slices) {
+      EXPECT_EQ(slice.output.size(), slice.output_index) << "whoever follows a grammar sees the answer so far";
+      result.slices.push_back({.request = slice.request});
+      fill(result.slices.back());
+    }
+    return engine.finish_step(result);
+  };
+  for (const TokenDelta& delta : step([](SliceResult& out) { out.sampled = {{5, 0, {}}}; })) EXPECT_FALSE(delta.finish.has_value());
+  const auto deltas = step([](SliceResult& out) {
+    out.complete = out.request != RequestId(3);
+    if (out.request == RequestId(1)) out.sampled = {{6, 0, {}}};
+    if (out.request == RequestId(3)) out.error = invalid_argument("no way on");
+  });
+  ASSERT_EQ(deltas.size(), 3u);
+  EXPECT_EQ(deltas[0].finish, FinishReason::kStop);
+  EXPECT_EQ(deltas[0].tokens.size(), 1u);
+  EXPECT_EQ(deltas[1].finish, FinishReason::kStop);
+  EXPECT_TRUE(deltas[1].tokens.empty());
+  EXPECT_EQ(deltas[2].finish, FinishReason::kError);
+  EXPECT_EQ(deltas[2].error.message(), "no way on");
+  EXPECT_FALSE(engine.has_work());
+}
+
 }  // namespace
 }  // namespace shoal

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/request.h"
+#include "base/status.h"
 #include "memory/block_pool.h"
 
 namespace shoal {
@@ -23,7 +24,7 @@ struct StepSlice {
   uint32_t output_index = 0;             // index of that token in the output: the counter of the draw
   bool ban_stop_ids = false;             // fewer than min_tokens so far
   std::shared_ptr<const Request> params; // sampling parameters and stop ids; shared, immutable
-  std::vector<TokenId> output;           // tokens generated so far, only if the penalties need them
+  std::vector<TokenId> output;           // tokens generated so far, only if the penalties or a grammar need them
 
   // Score prompt tokens [score_begin, score_end): the logits of position p - 1 judge token p.
   uint32_t score_begin = 0;
@@ -46,6 +47,8 @@ struct SliceResult {
   std::vector<SampledToken> sampled;  // one, if the slice asked for it
   std::vector<SampledToken> scored;   // score_end - score_begin
   bool finite = true;                 // false: the logits hold NaN or no number at all; nothing was sampled
+  bool complete = false;              // the grammar lets nothing follow: the answer ends with what was sampled, maybe nothing
+  Status error;                       // not OK: the grammar cannot be followed, and why; nothing was sampled
 };
 
 struct StepResult {

@@ -16,6 +16,7 @@
 #include "text/answers/call_syntax.h"
 #include "text/answers/tool_prompt.h"
 #include "text/chat_template.h"
+#include "text/token_vocabulary.h"
 #include "text/tokenizer.h"
 
 namespace shoal {
@@ -59,6 +60,7 @@ struct ModelText {
   std::map<std::string, std::string> template_variables; // bos_token, eos_token ...
   std::optional<TokenId> eos_id;                         // the tokenizer's own, beside those of ModelEntry
   bool knows_developer_role = false;                     // else "developer" is rendered as "system"
+  LazyVocabulary vocabulary;                             // of the tokenizer, for grammars
 };
 
 class Catalog {

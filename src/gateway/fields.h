@@ -40,6 +40,7 @@ class Fields {
 
   // The value, or nullptr when absent or null.
   const OrderedJson* find(std::string_view key) const;
+  const OrderedJson& object() const { return object_; }
   void refuse(std::string_view key, std::string message);  // invalid_value
   void refuse(ApiError error);
   std::string name(std::string_view key) const { return prefix_ + std::string(key); }

@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "gateway/api_error.h"
+#include "gateway/structured_fields.h"
 #include "gateway/tool_fields.h"
 
 namespace shoal {
@@ -57,6 +58,7 @@ struct GenerationFields {
   bool return_tokens_as_token_ids = false;
   std::optional<uint32_t> logprobs;   // alternatives to report beside each token
   int32_t priority = 0;
+  std::optional<StructuredOutput> structured;  // what the answer must look like
 };
 
 // How messages become one text.

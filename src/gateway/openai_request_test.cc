@@ -69,7 +69,7 @@ TEST(ChatRequest, EveryKnownFieldOfWrongTypeOrRangeIsRefusedByName) {
       {R"({"continue_final_message":true,"add_generation_prompt":true})", "continue_final_message"},
       {R"({"model":7})", "model"},
       {R"({"model":""})", "model"},
-      {R"({"response_format":{"type":"json_object"}})", "response_format"},
+      {R"({"response_format":{"type":"xml"}})", "response_format.type"},
       {R"({"tools":{}})", "tools"},
       {R"({"tools":["f"]})", "tools.[0]"},
       {R"({"tools":[{"type":"web_search"}]})", "tools.[0].type"},

@@ -163,6 +163,12 @@ ApiResult<PreparedRequest> finish(const GenerationFields& fields, const PrepareC
   out.n = fields.n;
   out.request.model = context.model.id;
   fill_sampling(fields, context, out.request.sampling);
+  if (fields.structured) {
+    auto grammar = context.grammars != nullptr ? context.grammars->grammar(*fields.structured, context.model, *context.text)
+                                               : make_grammar(*fields.structured, *context.text);
+    if (!grammar.ok()) return grammar.error();
+    out.request.sampling.grammar = std::move(*grammar);
+  }
   out.request.max_tokens = *length;
   out.request.min_tokens = fields.min_tokens;
   out.request.stop_ids = fields.stop_token_ids;

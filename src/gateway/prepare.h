@@ -49,6 +49,7 @@ struct PrepareContext {
   uint32_t max_model_len;     // prompt and answer together
   uint64_t fallback_seed;     // for requests that name none
   int64_t now_unix_seconds;   // for templates that print the date
+  GrammarCache* grammars = nullptr;  // may be null
 };
 
 ApiResult<PreparedRequest> prepare_chat(const ChatRequest& request, const PrepareContext& context);

@@ -16,15 +16,7 @@ bool is_empty(const OrderedJson& value) { return value.empty() || (value.is_bool
 
 // Fields that change the answer in a way this server cannot give: better a refusal than an answer that ignores them.
 void refuse_unsupported(Fields& fields) {
-  if (const OrderedJson* format = fields.find("response_format")) {
-    const std::string type = format->is_object() ? format->value("type", OrderedJson()).dump() : format->dump();
-    if (type != "\"text\"") {
-      fields.refuse(unsupported_value("response_format",
-                                      "'response_format' " + type + " is not supported; only {\"type\":\"text\"} is."));
-    }
-  }
-  for (const char* key : {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                          "grammar", "json_schema", "truncate_prompt_tokens", "chat_template", "suffix"}) {
+  for (const char* key : {"truncate_prompt_tokens", "chat_template", "suffix"}) {
     const OrderedJson* value = fields.find(key);
     if (value != nullptr && !is_empty(*value)) {
       fields.refuse(unsupported_value(key, absl::StrCat("'", key, "' is not supported; leave it out.")));
@@ -108,6 +100,7 @@ void read_generation_fields(Fields& fields, const RequestLimits& limits, Generat
     fields.refuse("model", "'model' is missing: name one of the models of GET /v1/models.");
   }
   refuse_unsupported(fields);
+  read_structured_output(fields, out.structured);
   read_stream(fields, out);
   fields.integer("n", 1, limits.choices_max, out.n);
   int64_t best_of = out.n;

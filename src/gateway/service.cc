@@ -181,7 +181,7 @@ ApiResult<PrepareContext> Service::context_for(const std::string& name, Caller c
     return error;
   }
   return PrepareContext{.model = **model, .text = *std::move(text), .max_model_len = context_limit(**model, *loop_.snapshot()),
-                        .fallback_seed = mix64(seeds_.fetch_add(1)), .now_unix_seconds = unix_seconds()};
+                        .fallback_seed = mix64(seeds_.fetch_add(1)), .now_unix_seconds = unix_seconds(), .grammars = &grammars_};
 }
 
 ApiResult<PreparedAnswer> Service::prepare(AnswerKind kind, std::string_view body, Caller caller) {

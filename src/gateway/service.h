@@ -105,6 +105,7 @@ class Service {
   const ServiceConfig config_;
   KeyRing keys_;
   Catalog& catalog_;
+  GrammarCache grammars_;
   RouterLoop& loop_;
   Metrics metrics_;
   std::atomic<bool> draining_{false};

@@ -34,8 +34,15 @@ struct StepJob {
   ModelId id;
   Model* model;
   uint32_t vocab_size;
+  TokenConstraints* constraints;
   ResolvedStep step;
 };
+
+std::map<ModelId, std::unique_ptr<TokenConstraints>> make_constraints(const std::map<ModelId, ServedModel>& models) {
+  std::map<ModelId, std::unique_ptr<TokenConstraints>> out;
+  for (const auto& [id, served] : models) out.emplace(id, std::make_unique<TokenConstraints>(served.vocabulary));
+  return out;
+}
 
 class NodeHostImpl : public NodeHost {
  public:
@@ -43,6 +50,7 @@ class NodeHostImpl : public NodeHost {
                Buffer workspace, int threads, LoopbackNetwork& network)
       : config_(node),
         models_(std::move(models)),
+        constraints_(make_constraints(models_)),
         device_(std::move(device)),
         kv_(*device_),
         workspace_(std::move(workspace)),
@@ -159,7 +167,8 @@ class NodeHostImpl : public NodeHost {
 
   void start_step(StartStep& start) {
     const NodeModel& model = facts(start.model);
-    StepJob job{start.model, residents_.at(start.model).model.get(), model.vocab_size, {std::move(start.input), {}}};
+    StepJob job{start.model, residents_.at(start.model).model.get(), model.vocab_size, constraints_.at(start.model).get(),
+                {std::move(start.input), {}}};
     for (const StepSlice& slice : job.step.input.slices) {
       for (const BlockId block : slice.blocks) job.step.blocks.push_back(kv_.block(model.kv_block_bytes, block));
     }
@@ -188,13 +197,14 @@ class NodeHostImpl : public NodeHost {
       std::optional<StepJob> job = steps_.pop(std::chrono::seconds(1));
       if (!job && steps_.closed()) return;
       if (!job) continue;
-      StepResult result = runner_.run(*job->model, job->vocab_size, job->step);
+      StepResult result = runner_.run(*job->model, job->vocab_size, job->step, job->constraints);
       events_.push(Event(StepDone{job->id, std::move(result)}));
     }
   }
 
   const NodeConfig config_;
   const std::map<ModelId, ServedModel> models_;
+  const std::map<ModelId, std::unique_ptr<TokenConstraints>> constraints_;  // used by the step thread only
   const std::unique_ptr<Device> device_;
   KvStore kv_;
   Buffer workspace_;

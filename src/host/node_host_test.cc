@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/json.h"
 #include "nlohmann/json.hpp"
+#include "text/tokenizer.h"
 #include "wire/message.h"
 
 namespace shoal {
@@ -118,6 +119,14 @@ std::vector<TokenId> long_prompt(uint32_t seed, uint32_t length) {
   return prompt;
 }
 
+// A bundled model that can follow grammars.
+ServedModel with_vocabulary(const std::string& name, uint32_t max_model_len) {
+  return {ModelId(0), name, model_path(name), {}, max_model_len, [name]() -> StatusOr<std::shared_ptr<const TokenVocabulary>> {
+            ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, load_hf_tokenizer(model_path(name)));
+            return TokenVocabulary::of(*tokenizer);
+          }};
+}
+
 TEST(NodeHost, TheBundledModelsAnswerAsTheReferenceDoes) {
   LoopbackNetwork network;
   Client client(network);
@@ -158,7 +167,7 @@ TEST(NodeHost, AnAnswerIsTheSameAloneInACrowdAndUnderMemoryPressure) {
       config.tokens_per_step = 48;
       config.prefix_cache = false;
     }
-    const auto host = start(config, {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 512}}, network);
+    const auto host = start(config, {with_vocabulary("tiny-llama", 512)}, network);
     ASSERT_TRUE(host.ok()) << host.status();
     std::vector<RequestId> ids;
     for (uint32_t i = 0; i < 24; ++i) {
@@ -167,12 +176,14 @@ TEST(NodeHost, AnAnswerIsTheSameAloneInACrowdAndUnderMemoryPressure) {
       request.sampling.top_p = 0.95f;
       request.sampling.seed = i;
       request.sampling.logprobs = 0;
+      if (i % 3 == 0) request.sampling.grammar = Grammar{"root ::= \"[\" (item \", \"){300} \"]\"\nitem ::= [a-z]{1,9} | \"(\" item \")\"", {}};
+      if (i % 6 == 1) request.sampling.grammar = Grammar{"root ::= [0-9]+", {"e", "the"}};
       ids.push_back(client.submit(request));
       if (round == 0) client.wait(ids.back());  // one after the other
     }
     for (const RequestId id : ids) {
       const Client::Answer answer = client.wait(id);
-      ASSERT_EQ(answer.finish, FinishReason::kLength) << answer.error;
+      ASSERT_TRUE(answer.finish == FinishReason::kLength || answer.finish == FinishReason::kStop) << answer.error;
       answers[round].push_back(answer.tokens);
       logprobs[round].push_back(answer.logprobs);
     }
@@ -202,12 +213,13 @@ TEST(NodeHost, APrefixHitChangesNothingButTheWork) {
   EXPECT_EQ(first.logprobs, second.logprobs);
 }
 
-TEST(NodeHost, AReplayedRequestContinuesWithTheSameTokens) {
+void expect_replays_continue(const GrammarRef& grammar) {
   LoopbackNetwork network;
   Client client(network);
-  const auto host = start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, network);
+  const auto host = start(small_config(), {with_vocabulary("tiny-llama", 0)}, network);
   ASSERT_TRUE(host.ok()) << host.status();
   Request request = greedy(ModelId(0), long_prompt(9, 40), 40);
+  request.sampling.grammar = grammar;
   request.sampling.temperature = 1.0f;
   request.sampling.seed = 77;
   request.sampling.frequency_penalty = 0.4f;
@@ -233,7 +245,7 @@ TEST(NodeHost, AReplayedRequestContinuesWithTheSameTokens) {
       ended = tokens->finish.has_value();
       done.notify_all();
     });
-    const auto second = start(small_config(), {{ModelId(0), "tiny-llama", model_path("tiny-llama"), {}, 0}}, other);
+    const auto second = start(small_config(), {with_vocabulary("tiny-llama", 0)}, other);
     ASSERT_TRUE(second.ok());
     replay.id = RequestId(1);
     ASSERT_TRUE(transport->send(kNode, encode(Submit{replay})).ok());
@@ -241,6 +253,12 @@ TEST(NodeHost, AReplayedRequestContinuesWithTheSameTokens) {
     ASSERT_TRUE(done.wait_for(lock, std::chrono::seconds(60), [&] { return ended; }));
     EXPECT_EQ(rest, std::vector<TokenId>(whole.tokens.begin() + cut, whole.tokens.end()));
   }
+}
+
+TEST(NodeHost, AReplayedRequestContinuesWithTheSameTokens) {
+  expect_replays_continue({});
+  expect_replays_continue(Grammar{"root ::= ([a-z]{1,8} [ \\n]){200}", {}});
+  expect_replays_continue(Grammar{"root ::= ([a-z]{1,8} [ \\n]){200}", {" "}});
 }
 
 TEST(NodeHost, ScoringAPromptGivesALogprobOfEveryTokenButTheFirst) {

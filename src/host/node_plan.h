@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "models/model.h"
 #include "roles/node.h"
+#include "runner/token_constraints.h"
 
 namespace shoal {
 
@@ -19,6 +20,7 @@ struct ServedModel {
   std::string path;            // HF folder or GGUF file
   LoadOptions load;
   uint32_t max_model_len = 0;  // 0: what the model allows; capped to what the device can hold
+  TokenConstraints::VocabularySource vocabulary;  // empty: requests with a grammar end in an error
 };
 
 struct NodeHostConfig {

@@ -152,8 +152,8 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
     tokens.tokens = std::move(delta.tokens);
     tokens.prompt = std::move(delta.prompt);
     tokens.finish = delta.finish;
-    tokens.error = std::move(delta.error);
-    if (delta.finish == FinishReason::kError) tokens.error_code = StatusCode::kInternal;
+    tokens.error = std::string(delta.error.message());
+    tokens.error_code = delta.error.code();
     tokens.cached_prompt_tokens = delta.cached_prompt_tokens;
     tokens.queued = delta.queued;
     const NodeId gateway = owner->second.gateway;

@@ -77,7 +77,19 @@ bool Sampler::adjust(std::span<const float> logits, const SampleContext& context
   for (const TokenId token : context.banned) {
     if (known(token)) adjusted_[token] = kMinusInfinity;
   }
+  forbid_others(context.allowed);
   return all_sound(adjusted_);
+}
+
+void Sampler::forbid_others(std::span<const uint64_t> allowed) {
+  if (allowed.empty()) return;
+  const auto all = [&](size_t i) { return i / 64 < allowed.size() ? allowed[i / 64] : 0; };
+  for (size_t i = 0; i < adjusted_.size(); i += 64) {
+    const uint64_t word = all(i);
+    if (word == ~uint64_t{0}) continue;
+    const size_t end = std::min(i + 64, adjusted_.size());
+    for (size_t k = i; k < end; ++k) adjusted_[k] = (word >> (k - i) & 1) != 0 ? adjusted_[k] : kMinusInfinity;
+  }
 }
 
 TokenId Sampler::greedy() const {
@@ -136,17 +148,18 @@ TokenId Sampler::draw(const SampleContext& context) {
   return candidates_[std::min<size_t>(static_cast<size_t>(chosen), candidates_.size() - 1)].token;
 }
 
-bool Sampler::sample(std::span<const float> logits, const SampleContext& context, SampledToken& out) {
-  if (!all_sound(logits)) return false;
+SampleOutcome Sampler::sample(std::span<const float> logits, const SampleContext& context, SampledToken& out) {
+  if (!all_sound(logits)) return SampleOutcome::kNotFinite;
   const SamplingParams& p = context.params;
-  const bool plain = p.logit_bias.empty() && context.banned.empty() && !p.uses_history();
+  const bool plain = p.logit_bias.empty() && context.banned.empty() && context.allowed.empty() && !p.uses_history();
   if (plain && p.temperature < kGreedyBelow) {  // the common greedy case copies nothing
     out.token = static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   } else {
-    if (!adjust(logits, context)) return false;
+    if (!adjust(logits, context)) return SampleOutcome::kNothingLeft;
     out.token = p.temperature < kGreedyBelow ? greedy() : draw(context);
   }
-  return !p.logprobs || score(logits, out.token, *p.logprobs, out);
+  if (p.logprobs) score(logits, out.token, *p.logprobs, out);
+  return SampleOutcome::kToken;
 }
 
 bool Sampler::score(std::span<const float> logits, TokenId token, uint32_t alternatives, SampledToken& out) {

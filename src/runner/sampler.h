@@ -16,16 +16,23 @@ struct SampleContext {
   std::span<const TokenId> prompt;       // both only read if the penalties need them
   std::span<const TokenId> output;
   std::span<const TokenId> banned;       // cannot be sampled
+  std::span<const uint64_t> allowed;     // one bit per token id, those beyond it are 0; empty: every token
+};
+
+enum class SampleOutcome : uint8_t {
+  kToken,
+  kNotFinite,     // the logits hold NaN, +inf or nothing finite
+  kNothingLeft,   // every token that is allowed has the probability 0
 };
 
 // Scratch that survives between calls, so that sampling allocates nothing in the long run.
 class Sampler {
  public:
-  // False if `logits` holds NaN, +inf or nothing finite. Filters in this order: bias and penalties, bans, temperature,
-  // min-p, top-k, top-p. Log-probabilities are those of the unmodified logits.
-  bool sample(std::span<const float> logits, const SampleContext& context, SampledToken& out);
+  // Filters in this order: bias and penalties, bans, what is allowed, temperature, min-p, top-k, top-p.
+  // Log-probabilities are those of the unmodified logits.
+  SampleOutcome sample(std::span<const float> logits, const SampleContext& context, SampledToken& out);
 
-  // How likely `token` was, with the `alternatives` most likely ones.
+  // False for kNotFinite. How likely `token` was, with the `alternatives` most likely ones.
   bool score(std::span<const float> logits, TokenId token, uint32_t alternatives, SampledToken& out);
 
  private:
@@ -33,7 +40,8 @@ class Sampler {
     float logit;
     TokenId token;
   };
-  bool adjust(std::span<const float> logits, const SampleContext& context);
+  bool adjust(std::span<const float> logits, const SampleContext& context);  // false: no token is left
+  void forbid_others(std::span<const uint64_t> allowed);
   TokenId greedy() const;
   TokenId draw(const SampleContext& context);
   void keep_top(uint32_t k);

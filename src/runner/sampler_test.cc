@@ -17,7 +17,7 @@ TokenId sample(const std::vector<float>& logits, const SamplingParams& params, u
                std::vector<TokenId> output = {}, std::vector<TokenId> banned = {}) {
   Sampler sampler;
   SampledToken token;
-  EXPECT_TRUE(sampler.sample(logits, {params, index, prompt, output, banned}, token));
+  EXPECT_EQ(sampler.sample(logits, {params, index, prompt, output, banned}, token), SampleOutcome::kToken);
   return token.token;
 }
 
@@ -27,7 +27,7 @@ std::map<TokenId, double> frequencies(const std::vector<float>& logits, const Sa
   Sampler sampler;
   for (uint32_t i = 0; i < draws; ++i) {
     SampledToken token;
-    EXPECT_TRUE(sampler.sample(logits, {params, i, {}, {}, {}}, token));
+    EXPECT_EQ(sampler.sample(logits, {params, i, {}, {}, {}}, token), SampleOutcome::kToken);
     counts[token.token] += 1.0 / draws;
   }
   return counts;
@@ -150,7 +150,7 @@ TEST(Sampler, LogprobsAreThoseOfTheUnmodifiedDistribution) {
   p.logprobs = 2;
   Sampler sampler;
   SampledToken token;
-  ASSERT_TRUE(sampler.sample(std::vector<float>{0.0f, std::log(3.0f)}, {p, 0, {}, {}, {}}, token));
+  ASSERT_TRUE(sampler.sample(std::vector<float>{0.0f, std::log(3.0f)}, {p, 0, {}, {}, {}}, token) == SampleOutcome::kToken);
   EXPECT_EQ(token.token, 0);
   EXPECT_NEAR(token.logprob, std::log(0.25f), 1e-5);
   ASSERT_EQ(token.top.size(), 2u);
@@ -163,12 +163,12 @@ TEST(Sampler, LogitsThatAreNoNumbersAreReported) {
   SampledToken token;
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
   const SamplingParams p;
-  EXPECT_FALSE(sampler.sample(std::vector<float>{0, nan}, {p, 0, {}, {}, {}}, token));
-  EXPECT_FALSE(sampler.sample(std::vector<float>{0, inf}, {p, 0, {}, {}, {}}, token));
-  EXPECT_FALSE(sampler.sample(std::vector<float>{-inf, -inf}, {p, 0, {}, {}, {}}, token));
-  EXPECT_TRUE(sampler.sample(std::vector<float>{-inf, 0}, {p, 0, {}, {}, {}}, token));
+  EXPECT_EQ(sampler.sample(std::vector<float>{0, nan}, {p, 0, {}, {}, {}}, token), SampleOutcome::kNotFinite);
+  EXPECT_EQ(sampler.sample(std::vector<float>{0, inf}, {p, 0, {}, {}, {}}, token), SampleOutcome::kNotFinite);
+  EXPECT_EQ(sampler.sample(std::vector<float>{-inf, -inf}, {p, 0, {}, {}, {}}, token), SampleOutcome::kNotFinite);
+  EXPECT_EQ(sampler.sample(std::vector<float>{-inf, 0}, {p, 0, {}, {}, {}}, token), SampleOutcome::kToken);
   const std::vector<TokenId> all = {0, 1};
-  EXPECT_FALSE(sampler.sample(std::vector<float>{0, 0}, {p, 0, {}, {}, all}, token));
+  EXPECT_EQ(sampler.sample(std::vector<float>{0, 0}, {p, 0, {}, {}, all}, token), SampleOutcome::kNothingLeft);
 }
 
 }  // namespace

@@ -16,7 +16,38 @@ void append_logit_rows(const StepSlice& slice, uint32_t row_begin, std::vector<u
 
 }  // namespace
 
-SliceResult StepRunner::pick(const StepSlice& slice, uint32_t vocab_size, const float*& row) {
+void StepRunner::sample(const StepSlice& slice, std::span<const float> logits, TokenConstraints* constraints, SliceResult& out) {
+  const Request& request = *slice.params;
+  SampleContext context{request.sampling, slice.output_index, request.prompt, slice.output, {}, {}};
+  if (slice.ban_stop_ids) context.banned = request.stop_ids;
+  const bool constrained = static_cast<bool>(request.sampling.grammar);
+  if (constrained) {
+    if (constraints == nullptr) {
+      out.error = unimplemented("this node cannot follow grammars");
+      return;
+    }
+    const StatusOr<TokenConstraints::Next> next = constraints->next(request, slice.output, slice.ban_stop_ids);
+    if (!next.ok()) {
+      out.error = invalid_argument(next.status().message());  // the request's own fault, whatever it was
+      return;
+    }
+    out.complete = next->over;
+    if (next->over) return;
+    context.allowed = next->allowed;
+  }
+  SampledToken sampled;
+  const SampleOutcome outcome = sampler_.sample(logits, context, sampled);
+  if (outcome == SampleOutcome::kToken) {
+    if (constrained) out.complete = constraints->took(sampled.token);
+    out.sampled.push_back(std::move(sampled));
+  } else if (outcome == SampleOutcome::kNothingLeft && constrained) {
+    out.error = invalid_argument("the model gives every token that the grammar allows here the probability 0");
+  } else {
+    out.finite = false;
+  }
+}
+
+SliceResult StepRunner::pick(const StepSlice& slice, uint32_t vocab_size, const float*& row, TokenConstraints* constraints) {
   SliceResult out;
   out.request = slice.request;
   const Request& request = *slice.params;
@@ -26,16 +57,12 @@ SliceResult StepRunner::pick(const StepSlice& slice, uint32_t vocab_size, const 
     out.scored.push_back(std::move(scored));
   }
   if (!slice.sample) return out;
-  SampleContext context{request.sampling, slice.output_index, request.prompt, slice.output, {}};
-  if (slice.ban_stop_ids) context.banned = request.stop_ids;
-  SampledToken sampled;
-  out.finite &= sampler_.sample({row, vocab_size}, context, sampled);
-  out.sampled.push_back(std::move(sampled));
+  sample(slice, {row, vocab_size}, constraints, out);
   row += vocab_size;
   return out;
 }
 
-StepResult StepRunner::run(Model& model, uint32_t vocab_size, const ResolvedStep& step) {
+StepResult StepRunner::run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints) {
   tokens_.clear();
   slices_.clear();
   logit_rows_.clear();
@@ -53,7 +80,7 @@ StepResult StepRunner::run(Model& model, uint32_t vocab_size, const ResolvedStep
 
   StepResult result{step.input.step, {}};
   const float* row = logits_.data();
-  for (const StepSlice& slice : step.input.slices) result.slices.push_back(pick(slice, vocab_size, row));
+  for (const StepSlice& slice : step.input.slices) result.slices.push_back(pick(slice, vocab_size, row, constraints));
   return result;
 }
 

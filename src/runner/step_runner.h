@@ -7,6 +7,7 @@
 #include "engine/step.h"
 #include "models/model.h"
 #include "runner/sampler.h"
+#include "runner/token_constraints.h"
 
 namespace shoal {
 
@@ -21,10 +22,12 @@ class StepRunner {
   // `workspace` is enough for every model it will run; it outlives the runner.
   explicit StepRunner(std::span<std::byte> workspace) : workspace_(workspace) {}
 
-  StepResult run(Model& model, uint32_t vocab_size, const ResolvedStep& step);
+  // `constraints` are the model's; null: requests with a grammar end in an error.
+  StepResult run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints = nullptr);
 
  private:
-  SliceResult pick(const StepSlice& slice, uint32_t vocab_size, const float*& row);
+  SliceResult pick(const StepSlice& slice, uint32_t vocab_size, const float*& row, TokenConstraints* constraints);
+  void sample(const StepSlice& slice, std::span<const float> logits, TokenConstraints* constraints, SliceResult& out);
 
   std::span<std::byte> workspace_;
   Sampler sampler_;

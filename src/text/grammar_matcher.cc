@@ -125,6 +125,10 @@ Status GrammarMatcher::advance(Position& at, TokenId token) {
   return OkStatus();
 }
 
+bool GrammarMatcher::complete(const Position& at) const {
+  return !at.free && machine_->holds(at.state, Machine::kEnd) && machine_->stacks(at.state).size() == 1;
+}
+
 StatusOr<GrammarMatcher::Allowed> GrammarMatcher::allowed(const Position& at) {
   machine_->begin_operation();
   Allowed out;
@@ -134,7 +138,7 @@ StatusOr<GrammarMatcher::Allowed> GrammarMatcher::allowed(const Position& at) {
   } else {
     out.mask = mask_of(at.state);
     out.may_end = machine_->holds(at.state, Machine::kEnd);
-    out.complete = out.may_end && machine_->stacks(at.state).size() == 1;
+    out.complete = complete(at);
   }
   if (machine_->overflowed()) return too_ambiguous();
   return out;

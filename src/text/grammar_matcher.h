@@ -58,6 +58,8 @@ class GrammarMatcher {
   Position start() const;
   // ResourceExhausted if the grammar is so ambiguous here that following it would take more than sensible work.
   StatusOr<Allowed> allowed(const Position& at);
+  // Whether nothing but the end may follow.
+  bool complete(const Position& at) const;
   // InvalidArgument if the token is not allowed there.
   Status advance(Position& at, TokenId token);
 

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <set>
 
 #include "base/rng.h"
 #include "nlohmann/json.hpp"
+#include "text/grammar/fuzz_targets.h"
 #include "text/grammar/gbnf_builder.h"
 #include "text/pcre_regex.h"
 
@@ -369,6 +371,22 @@ TEST(GrammarMatcher, RecursionWrittenAsAListNeedsNoDeeperStack) {
     ASSERT_TRUE(m->advance(at, ';').ok());
   }
   EXPECT_EQ(at.state, state);
+}
+
+TEST(GrammarCorpus, EveryFileHoldsTheProperties) {
+  const auto vocab = fuzz::grammar_vocabulary();
+  const std::pair<const char*, void (*)(const std::shared_ptr<const TokenVocabulary>&, std::string_view)> targets[] = {
+      {"gbnf", fuzz::gbnf}, {"json_schema", fuzz::json_schema}, {"regex", fuzz::regex}};
+  for (const auto& [name, run] : targets) {
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(std::string(SHOAL_SOURCE_DIR "/tests/corpus/") + name)) {
+      const auto bytes = read_file(entry.path().string(), 1 << 20);
+      ASSERT_TRUE(bytes.ok());
+      run(vocab, *bytes);
+      ++files;
+    }
+    EXPECT_GT(files, 3) << name;
+  }
 }
 
 // ---- regular expressions against PCRE2 --------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,6 +57,19 @@ class TokenVocabulary {
   std::vector<TokenId> sorted_;
   std::vector<TrieNode> trie_;          // and a sentinel
   StringMap<TokenId> ids_;              // of control and added tokens
+};
+
+// Made at the first call, once. Any thread.
+class LazyVocabulary {
+ public:
+  std::shared_ptr<const TokenVocabulary> get(const Tokenizer& tokenizer) const {
+    std::call_once(once_, [&] { made_ = TokenVocabulary::of(tokenizer); });
+    return made_;
+  }
+
+ private:
+  mutable std::once_flag once_;
+  mutable std::shared_ptr<const TokenVocabulary> made_;
 };
 
 }  // namespace shoal

@@ -26,7 +26,7 @@ ROWS = [
     (CHAT, {'model': 'tiny-llama', 'messages': USER, 'max_tokens': 5000}, 400, 'context_length_exceeded', 'messages'),
     (CHAT, {'model': 'tiny-llama', 'messages': USER, 'stop': ['x'] * 1000}, 400, 'invalid_value', 'stop'),
     (CHAT, {'model': 'tiny-llama', 'messages': USER, 'logit_bias': {'99999': 1}}, 400, 'invalid_value', 'logit_bias'),
-    (CHAT, {'model': 'tiny-llama', 'messages': USER, 'response_format': {'type': 'json_object'}}, 400, 'unsupported_value', 'response_format'),
+    (CHAT, {'model': 'tiny-llama', 'messages': USER, 'response_format': {'type': 'xml'}}, 400, 'unsupported_value', 'response_format.type'),
     (CHAT, {'model': 'tiny-llama', 'messages': USER, 'tools': [{'type': 'function'}]}, 400, 'unsupported_value', 'tools'),
     (COMPLETION, {'model': 'tiny-llama', 'prompt': [0, 768]}, 400, 'invalid_value', 'prompt'),
     (COMPLETION, {'model': 'tiny-llama', 'prompt': []}, 400, 'invalid_value', 'prompt'),

@@ -120,7 +120,7 @@ Status SchemaLowering::count_step(const std::string& path) {
 
 Status SchemaLowering::check_keywords(const OrderedJson& schema, const std::string& path) const {
   for (const auto& [key, value] : schema.items()) {
-    const auto refuse = [&] { return invalid_argument(child(path, key), ": the keyword '", key, "' is not supported"); };
+    const auto refuse = [&, key = key] { return invalid_argument(child(path, key), ": the keyword '", key, "' is not supported"); };
     if (listed(kRefused, key)) return refuse();
     if (key == "uniqueItems" && value != false) {
       const auto most = schema.find("maxItems");

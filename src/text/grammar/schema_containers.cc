@@ -171,7 +171,7 @@ std::string SchemaLowering::member_chain(const std::vector<Member>& members, con
   std::string tail = more;         // what follows member i
   for (size_t i = members.size(); i-- > 0;) {
     if (i <= leading) {
-      if (tail.find(' ') != std::string::npos) tail = out_.add_rule("members", tail);
+      if (i > 0 && tail.find(' ') != std::string::npos) tail = out_.add_rule("members", tail);
       heads.push_back(members[i].text + (tail.empty() ? "" : " " + tail));
     }
     const std::string here = separator + members[i].text;
