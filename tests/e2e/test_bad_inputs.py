@@ -27,7 +27,7 @@ ROWS = [
     (CHAT, {'model': 'tiny-llama', 'messages': USER, 'stop': ['x'] * 1000}, 400, 'invalid_value', 'stop'),
     (CHAT, {'model': 'tiny-llama', 'messages': USER, 'logit_bias': {'99999': 1}}, 400, 'invalid_value', 'logit_bias'),
     (CHAT, {'model': 'tiny-llama', 'messages': USER, 'response_format': {'type': 'xml'}}, 400, 'unsupported_value', 'response_format.type'),
-    (CHAT, {'model': 'tiny-llama', 'messages': USER, 'tools': [{'type': 'function'}]}, 400, 'unsupported_value', 'tools'),
+    (CHAT, {'model': 'tiny-llama', 'messages': USER, 'tools': [{'type': 'function'}]}, 400, 'invalid_value', 'tools.[0].function'),
     (COMPLETION, {'model': 'tiny-llama', 'prompt': [0, 768]}, 400, 'invalid_value', 'prompt'),
     (COMPLETION, {'model': 'tiny-llama', 'prompt': []}, 400, 'invalid_value', 'prompt'),
     (COMPLETION, {'model': 'tiny-llama', 'prompt': 'x', 'logprobs': 21}, 400, 'invalid_value', 'logprobs'),
