@@ -80,6 +80,7 @@ class SchemaLowering {
   absl::flat_hash_map<std::string, std::string> refs_;  // pointer -> rule
   int depth_ = 0;
   size_t steps_ = 0;
+  mutable size_t looks_ = 0;                            // of disjoint()
 };
 
 // The names of the types that `schema` allows, from "type" or from the keywords it uses; empty: any.

@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kProductMax = 64;  // alternatives of two anyOf lists that hold at once
 constexpr int kLookMax = 12;
+constexpr size_t kLooksMax = 50'000;  // comparisons of alternatives, in all
 
 using Types = std::vector<std::string>;
 
@@ -210,7 +211,7 @@ Status SchemaLowering::merge_objects(const OrderedJson& a, const OrderedJson& b,
 }
 
 bool SchemaLowering::disjoint(const OrderedJson& a, const OrderedJson& b, int depth) const {
-  if (depth > kLookMax) return false;
+  if (depth > kLookMax || ++looks_ > kLooksMax) return false;
   if (a == false || b == false) return true;
   if (!a.is_object() || !b.is_object()) return false;
   for (const auto& [x, y] : {std::pair{&a, &b}, std::pair{&b, &a}}) {
@@ -221,7 +222,7 @@ bool SchemaLowering::disjoint(const OrderedJson& a, const OrderedJson& b, int de
     for (const char* keyword : {"anyOf", "oneOf", "allOf"}) {
       const auto list = x->find(keyword);
       if (list == x->end() || !list->is_array() || list->empty()) continue;
-      const auto apart = [&](const OrderedJson& item) { return disjoint(item, *y, depth + 1); };
+      const auto apart = [&, other = y](const OrderedJson& item) { return disjoint(item, *other, depth + 1); };
       const bool all = keyword != std::string_view("allOf");
       if (all ? std::all_of(list->begin(), list->end(), apart) : std::any_of(list->begin(), list->end(), apart)) return true;
     }
