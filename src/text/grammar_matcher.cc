@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "text/grammar/gbnf_parser.h"
+#include "text/grammar/lookalikes.h"
 
 namespace shoal {
 namespace {
@@ -65,6 +66,8 @@ GrammarMatcher::GrammarMatcher(Automaton automaton, const std::vector<std::strin
     : vocabulary_(std::move(vocabulary)), scanner_(triggers), path_(vocabulary_->token_bytes_max() + 1) {
   automaton_bytes_ = automaton.nodes.size() * sizeof(Automaton::Node) + automaton.byte_edges.size() * sizeof(Automaton::ByteEdge) +
                      automaton.call_edges.size() * sizeof(Automaton::Call);
+  lookalikes_ = grammar::lookalikes(automaton, vocabulary_->token_bytes_max());
+  automaton_bytes_ += lookalikes_.size() * sizeof(NodeIndex);
   machine_ = std::make_unique<Machine>(std::move(automaton));
 }
 
@@ -166,6 +169,7 @@ bool GrammarMatcher::walk(uint32_t from, StateId state, size_t nodes_max, Visit&
 }
 
 const GrammarMatcher::Local& GrammarMatcher::local(NodeIndex node) {
+  node = lookalikes_[node];
   if (const auto known = locals_.find(node); known != locals_.end()) return known->second;
   Local out;
   TokenMask mask{std::vector<uint64_t>(word_count(vocabulary_->size())), 0};
@@ -197,8 +201,11 @@ void GrammarMatcher::add_bytes_of(StateId state, TokenMask& mask) {
     const uint32_t end = vocabulary_->trie_node(i + 1).tokens;
     for (uint32_t t = vocabulary_->trie_node(i).tokens; t < end; ++t) set(mask, ids[t]);
   };
-  if (walk(0, state, kFewNodes, accept)) return;
   const std::vector<StackId> places(machine_->stacks(state).begin(), machine_->stacks(state).end());
+  const bool known_by_node = places.size() <= kPlacesMax && std::all_of(places.begin(), places.end(), [this](StackId place) {
+    return place == Machine::kEnd || locals_.contains(lookalikes_[machine_->node(place)]);
+  });
+  if (!known_by_node && walk(0, state, kFewNodes, accept)) return;
   size_t below = 0;
   for (const StackId place : places) {
     if (places.size() <= kPlacesMax && place != Machine::kEnd) below += local(machine_->node(place)).escape_nodes;

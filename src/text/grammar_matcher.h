@@ -93,6 +93,7 @@ class GrammarMatcher {
   std::unique_ptr<grammar::Machine> machine_;
   grammar::TriggerScanner scanner_;
   uint64_t generation_ = 1;
+  std::vector<grammar::NodeIndex> lookalikes_;                    // by node: the one whose Local is its own as well
   absl::flat_hash_map<grammar::NodeIndex, Local> locals_;
   absl::flat_hash_map<grammar::StateId, std::shared_ptr<const TokenMask>> masks_;
   absl::flat_hash_map<uint32_t, std::shared_ptr<const TokenMask>> free_masks_;  // null: every token

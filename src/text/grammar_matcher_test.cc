@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "text/grammar/fuzz_targets.h"
 #include "text/grammar/gbnf_builder.h"
+#include "text/grammar/lookalikes.h"
 #include "text/pcre_regex.h"
 
 namespace shoal {
@@ -239,6 +240,54 @@ TEST(GrammarMatcher, MasksHoldExactlyTheTokensWhoseBytesFollowTheGrammar) {
   }
   EXPECT_GT(checked, 100'000u);
   EXPECT_EQ(grammars, 400u);
+}
+
+TEST(GrammarMatcher, MasksNearABoundDifferFromThoseFarFromIt) {
+  const auto vocab = vocabulary(kWords);
+  const char* grammars[] = {
+      "root ::= \"\\\"\" ([ab\\u00e9] | \"{\" [a0]){0,19} \"\\\"\" \"}}\"?",
+      "root ::= (c \"0\"?){3,17} \"b\"\nc ::= [ab]+ | \"{\" [ab]{0,3} \"}\"",
+      "root ::= (e \"a\"){2,14} \"\\\"\"\ne ::= \"b\"?",
+      "root ::= ([ab]{1,9} [09]){4} | [a-c]{21}",
+  };
+  Rng rng(11);
+  for (const char* gbnf : grammars) {
+    for (int walk = 0; walk < 12; ++walk) {
+      const auto m = matcher(gbnf, vocab);
+      auto at = m->start();
+      Oracle oracle(gbnf);
+      for (int step = 0; step < 30; ++step) {
+        const auto allowed = m->allowed(at);
+        ASSERT_TRUE(allowed.ok());
+        ASSERT_EQ(allowed->may_end, oracle.may_end());
+        std::vector<TokenId> fitting;
+        for (TokenId id = 0; id < static_cast<TokenId>(vocab->size()); ++id) {
+          Oracle next = oracle;
+          for (const char c : vocab->bytes(id)) {
+            if (next.alive()) next.take(static_cast<uint8_t>(c));
+          }
+          ASSERT_EQ(allowed->mask->holds(id), next.alive()) << gbnf << ": '" << vocab->bytes(id) << "' after " << step << " tokens";
+          if (next.alive()) fitting.push_back(id);
+        }
+        if (fitting.empty()) break;
+        const TokenId chosen = fitting[rng.below(fitting.size())];
+        ASSERT_TRUE(m->advance(at, chosen).ok());
+        for (const char c : vocab->bytes(chosen)) oracle.take(static_cast<uint8_t>(c));
+      }
+    }
+  }
+}
+
+TEST(Lookalikes, OnlyTheEndOfACountIsTold) {
+  const auto parsed = grammar::parse_gbnf("root ::= \"<\" [a-z]{0,500} \">\"");
+  const auto automaton = grammar::compile(*parsed, [](std::string_view) { return std::nullopt; }, 0);
+  ASSERT_TRUE(automaton.ok());
+  for (const size_t bytes : {1u, 4u, 30u}) {
+    const auto of = grammar::lookalikes(*automaton, bytes);
+    const std::set<grammar::NodeIndex> distinct(of.begin(), of.end());
+    EXPECT_GE(distinct.size(), bytes + 2);
+    EXPECT_LE(distinct.size(), bytes + 8);
+  }
 }
 
 TEST(Gbnf, TheDialectIsThatOfLlamaCpp) {
