@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gateway/call_constraint.h"
 #include "gateway/strings.h"
 #include "nlohmann/json.hpp"
 
@@ -214,6 +215,24 @@ ApiResult<std::vector<TextPart>> render_chat(const ChatPrompt& prompt, const Mod
   return *std::move(parts);
 }
 
+namespace {
+
+// The form that the client asked of the answer is in `grammar`; calls that it asked for come before it.
+std::optional<ApiError> constrain_answer(const ToolFields& tools, const ModelText& text, AnswerParserOptions& answer,
+                                         GrammarRef& grammar) {
+  const bool calls = tools.offered() && tools.choice.kind != ToolChoice::Kind::kAuto;
+  if (calls || !grammar) {
+    auto constraint = constrain_calls(tools, text, answer);
+    if (!constraint.ok()) return constraint.error();
+    if (*constraint) grammar = std::move(*constraint);
+  } else if (answer.begins_in_reasoning() && grammar->triggers.empty()) {  // the form is that of what follows the reasoning
+    grammar = Grammar{grammar->gbnf, {std::string(answer.format.reasoning->end)}};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::vector<TokenId> encode_chat(const std::vector<TextPart>& parts, const ModelText& text) {
   // The template writes the special tokens itself, so the tokenizer adds none.
   return text.tokenizer->encode(parts, {.add_special = false, .parse_special = true});
@@ -226,7 +245,10 @@ ApiResult<PreparedRequest> prepare_chat(const ChatRequest& request, const Prepar
   prompts[0].ids = encode_chat(*parts, *context.text);
   auto prepared = finish(request.common, context, std::move(prompts), false, "messages");
   if (!prepared.ok()) return prepared;
-  (*prepared).answer = answer_options(request, *context.text, *parts);
+  AnswerParserOptions& answer = (*prepared).answer;
+  answer = answer_options(request, *context.text, *parts);
+  SamplingParams& sampling = (*prepared).request.sampling;
+  if (auto error = constrain_answer(request.prompt.tools, *context.text, answer, sampling.grammar)) return *error;
   (*prepared).include_reasoning = request.include_reasoning;
   (*prepared).id_seed = context.fallback_seed;
   return prepared;

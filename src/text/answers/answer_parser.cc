@@ -22,7 +22,7 @@ class MarkedParser : public AnswerParser {
   explicit MarkedParser(const AnswerParserOptions& options)
       : tools_(options.tools), calls_syntax_(tools_ != nullptr ? options.format.calls : nullptr),
         reasoning_(options.reasoning ? options.format.reasoning : nullptr) {
-    if (reasoning_ != nullptr && (options.starts_reasoning || options.format.always_reasons)) state_ = State::kReasoning;
+    if (reasoning_ != nullptr && options.begins_in_reasoning()) state_ = State::kReasoning;
     drop_space_ = opened_by_prompt_ = state_ == State::kReasoning;
     const auto add = [this](Marker::Kind kind, std::string_view literal) {
       if (!trim(literal).empty()) markers_.push_back({kind, trim(literal)});
@@ -126,15 +126,16 @@ class MarkedParser : public AnswerParser {
     }
     for (size_t at = clean_; at < rest.size(); ++at) {
       const MatchResult match = match_literal(reasoning_->end, rest.substr(at));
-      if (match.match == Match::kNo) continue;
+      const bool calls = match.match == Match::kNo && begins_call(rest.substr(at));
+      if (match.match == Match::kNo && !calls) continue;
       const size_t words = trim_right(rest.substr(0, at)).size();
       think(rest.substr(0, words), out);
-      if (match.match == Match::kPartial) {
+      if (match.match == Match::kPartial || waits_) {
         rest.remove_prefix(words);
         clean_ = at - words;
         return false;
       }
-      rest.remove_prefix(at + match.bytes);
+      rest.remove_prefix(calls ? at : at + match.bytes);
       clean_ = 0;
       state_ = State::kText;
       at_start_ = drop_space_ = true;
@@ -145,6 +146,18 @@ class MarkedParser : public AnswerParser {
     rest.remove_prefix(words);
     clean_ = rest.size();
     return false;
+  }
+
+  // A call ends the reasoning: models forget to, and what constrains calls looks for their marker alone.
+  bool begins_call(std::string_view text) {
+    waits_ = false;
+    for (const Marker& marker : markers_) {
+      if (marker.kind != Marker::Kind::kSection && marker.kind != Marker::Kind::kCall) continue;
+      const MatchResult match = match_literal(marker.literal, text);
+      waits_ |= match.match == Match::kPartial;
+      if (match.match == Match::kFull) return !(waits_ = false);
+    }
+    return waits_;
   }
 
   bool read_text(std::string_view& rest, AnswerDelta& out) {

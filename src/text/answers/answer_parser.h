@@ -42,6 +42,9 @@ struct AnswerParserOptions {
   bool reasoning = true;                  // false: reasoning stays in the content, with its markers
   bool starts_reasoning = false;          // the prompt has opened it
   std::shared_ptr<const ToolList> tools;  // null: what looks like a call is content
+
+  // Whether the answer begins with reasoning, without a marker.
+  bool begins_in_reasoning() const { return format.reasoning != nullptr && (starts_reasoning || format.always_reasons); }
 };
 
 // What is not a call after all is content, in full: nothing a model writes is an error. A call of which clients already
