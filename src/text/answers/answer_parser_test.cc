@@ -347,6 +347,15 @@ TEST(ChatTemplatesTest, EachPublishedTemplateGetsItsFamily) {
 
 std::string after_question(const std::string& text) { return text.substr(text.rfind("probe_question") + 14); }
 
+TEST(ChatTemplatesTest, TheTableOfTheDocsIsTrue) {
+  const std::string docs = *read_file(std::string(SHOAL_SOURCE_DIR) + "/docs/TOOLS.md", 1 << 20);
+  const auto cell = [](const char* name) { return name[0] == '\0' ? std::string("-") : std::string(name); };
+  for (const Family& family : kFamilies) {
+    EXPECT_THAT(docs, HasSubstr("\n| " + cell(family.file) + " | " + cell(family.calls) + " | " + cell(family.reasoning) + " |\n"));
+  }
+  for (const CallSyntax& syntax : call_syntaxes()) EXPECT_THAT(docs, HasSubstr(std::string(syntax.name)));
+}
+
 // What a template prints for an assistant's calls is read back as the same calls.
 TEST(ChatTemplatesTest, CallsThatATemplatePrintsAreReadBack) {
   if (!fs::exists(shared_data("chat_templates"))) GTEST_SKIP() << "shared data is not here";
