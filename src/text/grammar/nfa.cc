@@ -111,7 +111,7 @@ std::vector<std::pair<Label, NodeSet>> disjoint_edges(const Nfa& nfa, const Node
 }
 
 StatusOr<std::vector<DfaNode>> without_empty_edges(const Nfa& nfa) {
-  constexpr size_t kEdgesMax = 4'000'000;
+  constexpr size_t kEdgesMax = 1'000'000;
   size_t edges = 0;
   Subsets subsets(nfa);
   std::vector<DfaNode> out(nfa.edges.size() + 1);
