@@ -6,7 +6,6 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "text/ordered_json.h"
 
 namespace shoal {
 

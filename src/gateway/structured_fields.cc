@@ -1,10 +1,10 @@
 #include "gateway/structured_fields.h"
 
+#include "base/json.h"
 #include "gateway/strings.h"
 #include "nlohmann/json.hpp"
 #include "text/grammar/gbnf_builder.h"
 #include "text/grammar_matcher.h"
-#include "text/ordered_json.h"
 
 namespace shoal {
 namespace {

@@ -8,7 +8,6 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "text/ordered_json.h"
 #include "text/tokenizer.h"
 
 namespace shoal {

@@ -189,7 +189,7 @@ class CallGrammar {
     if (properties == schema.end() || !properties->is_object()) return out;
     for (const auto& [key, property] : properties->items()) {
       // What "#/..." points to is in the whole schema.
-      OrderedJson inner = property;
+      OrderedJson inner = property.is_object() ? property : none;
       for (const char* definitions : {"$defs", "definitions"}) {
         if (inner.is_object() && schema.contains(definitions)) inner[definitions] = schema[definitions];
       }

@@ -182,5 +182,21 @@ TEST(CallGrammarTest, AStrictSchemaThatCannotBeFollowedIsRefusedAndAnotherIsAnyO
   EXPECT_TRUE(call_grammar(options).ok());
 }
 
+TEST(CallGrammarTest, NoSchemaIsTooOddForAnyFormat) {
+  for (const char* schema : {"null", "{}", R"({"properties":{"a":true,"b":false,"c":7,"":{}}})", R"({"type":"object","properties":7,"required":7})",
+                             R"({"type":"array"})", R"({"properties":{"a":{"type":["string","null"]},"b":{"enum":[]},"c":{"type":7}},"required":["z"]})",
+                             R"({"properties":{"a>b\"</parameter>":{"type":"string","enum":["x",1]}},"$defs":{"d":{}}})"}) {
+    const ToolList tools = {{"f", *parse_ordered_json(schema)}};
+    for (const CallSyntax& syntax : call_syntaxes()) {
+      if (!can_constrain(syntax, false)) continue;
+      CallGrammarOptions options{.syntax = syntax, .tools = tools};
+      options.control_token = [](std::string_view) { return std::nullopt; };
+      const auto grammar = call_grammar(options);
+      ASSERT_TRUE(grammar.ok()) << syntax.name << " " << schema << grammar.status();
+      EXPECT_TRUE(check_grammar(*grammar, options.control_token, 256).ok()) << syntax.name << " " << schema << "\n" << grammar->gbnf;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace shoal

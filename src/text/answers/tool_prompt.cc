@@ -147,6 +147,9 @@ void adapt_calls(OrderedJson& message, const TemplateTraits& traits, const CallS
   }
   const bool empty = message["content"].is_null() || message["content"] == "";
   if (empty) message["content"] = traits.null_content ? OrderedJson(nullptr) : OrderedJson("");
+  // Harmony's templates have a name of their own for it, and take it only where there is no content.
+  const bool thinks = calls.shape == CallShape::kHarmony && empty && message.contains("reasoning_content");
+  if (thinks) message["thinking"] = message["reasoning_content"];
 }
 
 }  // namespace

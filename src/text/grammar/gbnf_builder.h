@@ -14,8 +14,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "base/json.h"
 #include "base/status.h"
-#include "text/ordered_json.h"
 
 namespace shoal {
 

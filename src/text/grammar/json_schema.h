@@ -16,8 +16,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.h"
 #include "base/status.h"
-#include "text/ordered_json.h"
 
 namespace shoal {
 class GbnfBuilder;
