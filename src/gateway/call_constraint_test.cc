@@ -11,7 +11,8 @@ namespace {
 class CallConstraintTest : public testing::Test {
  protected:
   // A model whose template ends the prompt with `tail`, and which writes calls and reasoning in these formats.
-  ApiResult<PreparedRequest> chat(const std::string& tail, Json more, const char* calls = "hermes", const char* reasoning = "qwen3") {
+  ApiResult<PreparedRequest> chat(const std::string& tail, Json more, const char* calls = "hermes", const char* reasoning = "qwen3",
+                                  uint32_t max_model_len = 4000) {
     auto text = std::make_shared<ModelText>();
     text->tokenizer = std::make_unique<test::ByteTokenizer>();
     text->chat_template = *ChatTemplate::parse("{% for m in messages %}{{ m.content }}\n{% endfor %}{{ tools|tojson }}" + tail);
@@ -21,7 +22,7 @@ class CallConstraintTest : public testing::Test {
     body.update(more);
     const auto request = parse_chat_request(body.dump(), {});
     if (!request.ok()) return request.error();
-    return prepare_chat(*request, {.model = model_, .text = text, .max_model_len = 4000, .fallback_seed = 1, .now_unix_seconds = 0});
+    return prepare_chat(*request, {.model = model_, .text = text, .max_model_len = max_model_len, .fallback_seed = 1, .now_unix_seconds = 0, .grammars = cache_});
   }
   static Json tools(Json more = Json::object()) {
     Json out = {{"tools", Json::parse(R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}}}])")}};
@@ -33,6 +34,7 @@ class CallConstraintTest : public testing::Test {
     return grammar ? &*grammar : nullptr;
   }
 
+  GrammarCache* cache_ = nullptr;
   ModelEntry model_{.id = ModelId(0), .name = "m", .max_model_len = 4000, .vocab_size = test::kVocab};
 };
 
@@ -78,6 +80,25 @@ TEST_F(CallConstraintTest, AStrictSchemaThatCannotBeFollowedIsTheClientsFault) {
   EXPECT_EQ(refused.error().param, "tools");
   strict["tools"][0]["function"]["strict"] = false;
   EXPECT_TRUE(chat("", strict).ok());
+}
+
+TEST_F(CallConstraintTest, SchemasThatAreTooMuchTogetherStandForAnyObject) {
+  Json many = {{"tools", Json::array()}, {"tool_choice", "required"}};
+  Json schema = {{"type", "object"}, {"properties", Json::object()}};
+  for (int i = 0; i < 40; ++i) schema["properties"]["p" + std::to_string(i)] = {{"type", "array"}, {"maxItems", 60}, {"items", {{"type", "integer"}}}};
+  for (int i = 0; i < 60; ++i) many["tools"].push_back({{"type", "function"}, {"function", {{"name", "f" + std::to_string(i)}, {"parameters", schema}}}});
+  const auto prepared = chat("", many, "hermes", "none", 1 << 24);
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  ASSERT_NE(grammar_of(prepared), nullptr);
+  EXPECT_EQ(grammar_of(prepared)->gbnf.find("p39"), std::string::npos);
+}
+
+TEST_F(CallConstraintTest, AGrammarIsMadeOnceForTheSameTools) {
+  GrammarCache cache;
+  cache_ = &cache;
+  const auto first = chat("", tools()), second = chat("", tools()), other = chat("", tools({{"tool_choice", "required"}}));
+  EXPECT_EQ(grammar_of(first), grammar_of(second));
+  EXPECT_NE(grammar_of(first), grammar_of(other));
 }
 
 }  // namespace

@@ -218,11 +218,11 @@ ApiResult<std::vector<TextPart>> render_chat(const ChatPrompt& prompt, const Mod
 namespace {
 
 // The form that the client asked of the answer is in `grammar`; calls that it asked for come before it.
-std::optional<ApiError> constrain_answer(const ToolFields& tools, const ModelText& text, AnswerParserOptions& answer,
+std::optional<ApiError> constrain_answer(const ToolFields& tools, const PrepareContext& context, AnswerParserOptions& answer,
                                          GrammarRef& grammar) {
   const bool calls = tools.offered() && tools.choice.kind != ToolChoice::Kind::kAuto;
   if (calls || !grammar) {
-    auto constraint = constrain_calls(tools, text, answer);
+    auto constraint = constrain_calls(tools, context.model, *context.text, context.grammars, answer);
     if (!constraint.ok()) return constraint.error();
     if (*constraint) grammar = std::move(*constraint);
   } else if (answer.begins_in_reasoning() && grammar->triggers.empty()) {  // the form is that of what follows the reasoning
@@ -248,7 +248,7 @@ ApiResult<PreparedRequest> prepare_chat(const ChatRequest& request, const Prepar
   AnswerParserOptions& answer = (*prepared).answer;
   answer = answer_options(request, *context.text, *parts);
   SamplingParams& sampling = (*prepared).request.sampling;
-  if (auto error = constrain_answer(request.prompt.tools, *context.text, answer, sampling.grammar)) return *error;
+  if (auto error = constrain_answer(request.prompt.tools, context, answer, sampling.grammar)) return *error;
   (*prepared).include_reasoning = request.include_reasoning;
   (*prepared).id_seed = context.fallback_seed;
   return prepared;

@@ -165,7 +165,10 @@ ApiResult<GrammarRef> make_grammar(const StructuredOutput& wanted, const ModelTe
 }
 
 ApiResult<GrammarRef> GrammarCache::grammar(const StructuredOutput& wanted, const ModelEntry& model, const ModelText& text) {
-  std::string key = cache_key(wanted, model);
+  return grammar(cache_key(wanted, model), [&] { return make_grammar(wanted, text); });
+}
+
+ApiResult<GrammarRef> GrammarCache::grammar(std::string key, const std::function<ApiResult<GrammarRef>()>& make) {
   {
     std::lock_guard lock(mutex_);
     if (const auto known = by_key_.find(key); known != by_key_.end()) {
@@ -173,8 +176,8 @@ ApiResult<GrammarRef> GrammarCache::grammar(const StructuredOutput& wanted, cons
       return known->second->grammar;
     }
   }
-  auto made = make_grammar(wanted, text);
-  if (made.ok()) remember(std::move(key), *made);
+  auto made = make();
+  if (made.ok() && *made) remember(std::move(key), *made);
   return made;
 }
 

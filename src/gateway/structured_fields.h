@@ -2,6 +2,7 @@
 // structured_outputs) and llama.cpp (grammar, json_schema); and its way to a grammar.
 #pragma once
 
+#include <functional>
 #include <list>
 #include <mutex>
 #include <string>
@@ -31,6 +32,8 @@ class GrammarCache {
  public:
   // 400 invalid_schema or invalid_grammar with the param of `wanted` if it cannot be followed by the model.
   ApiResult<GrammarRef> grammar(const StructuredOutput& wanted, const ModelEntry& model, const ModelText& text);
+  // What `make` gives, which `key` must say all about; neither errors nor "no grammar" are kept.
+  ApiResult<GrammarRef> grammar(std::string key, const std::function<ApiResult<GrammarRef>()>& make);
 
  private:
   static constexpr size_t kEntriesMax = 512;
