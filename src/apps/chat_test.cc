@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -36,8 +37,9 @@ TEST(ThinkingStyle, OrdinaryTextIsShownAtOnce) {
 
 class History : public testing::Test {
  protected:
-  void SetUp() override { std::filesystem::remove_all(folder_); }
-  const std::string folder_ = testing::TempDir() + "shoal_history_test";
+  ~History() override { std::filesystem::remove_all(folder_); }
+  // Tests run side by side, each in a process of its own.
+  const std::string folder_ = testing::TempDir() + "shoal_history_test_" + std::to_string(getpid());
   const std::string path_ = folder_ + "/shoal/history";
 };
 

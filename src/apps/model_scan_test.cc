@@ -1,6 +1,7 @@
 #include "apps/model_scan.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -17,7 +18,7 @@ const std::string kModels = std::string(SHOAL_SOURCE_DIR) + "/models";
 class ScanTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::path(testing::TempDir()) / "shoal_scan_test";
+    root_ = fs::path(testing::TempDir()) / ("shoal_scan_test_" + std::to_string(getpid()));
     fs::remove_all(root_);
     fs::create_directories(root_);
   }

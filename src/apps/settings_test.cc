@@ -1,6 +1,7 @@
 #include "apps/settings.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -25,7 +26,7 @@ Parsed parse(std::vector<std::string> words, const std::string& yaml = "") {
   name_environment(*verb);
   words.insert(words.begin(), "serve");
   if (!yaml.empty()) {
-    const std::string path = testing::TempDir() + "shoal_settings_test.yaml";
+    const std::string path = testing::TempDir() + "shoal_settings_test_" + std::to_string(getpid()) + ".yaml";
     std::ofstream(path) << yaml;
     words.insert(words.end(), {"--config", path});
   }

@@ -254,8 +254,12 @@ struct Certificate {
     X509_free(x509);
     EVP_PKEY_free(pair);
   }
-  const std::string certificate = testing::TempDir() + "shoal_edge_cert.pem";
-  const std::string key = testing::TempDir() + "shoal_edge_key.pem";
+  ~Certificate() {
+    unlink(certificate.c_str());
+    unlink(key.c_str());
+  }
+  const std::string certificate = absl::StrCat(testing::TempDir(), "shoal_edge_cert_", getpid(), ".pem");
+  const std::string key = absl::StrCat(testing::TempDir(), "shoal_edge_key_", getpid(), ".pem");
 };
 
 TEST(Tls, TheSameAnswersAndStreamsEncrypted) {
