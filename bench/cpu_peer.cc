@@ -27,6 +27,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "bench/limits.h"
+#include "bench/peer.h"
 #include "device/thread_pool.h"
 #include "formats/checkpoint.h"
 #include "kernels/kernels.h"
@@ -139,15 +140,6 @@ class Ours {
 
 // --- the peer: its own programs, their JSON ---------------------------------------------------------------------------
 
-std::optional<std::string> output_of(const std::string& command) {
-  FILE* pipe = popen((command + " 2>/dev/null").c_str(), "r");
-  if (pipe == nullptr) return std::nullopt;
-  std::string text;
-  char piece[4096];
-  while (const size_t count = fread(piece, 1, sizeof piece, pipe)) text.append(piece, count);
-  return pclose(pipe) == 0 ? std::optional(text) : std::nullopt;
-}
-
 struct PeerRates {
   double prefill = 0, decode = 0;
 };
@@ -183,11 +175,6 @@ std::map<uint32_t, double> peer_batched(const Flags& flags) {
 }
 
 // --- the table ----------------------------------------------------------------------------------------------------------
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
 
 struct Row {
   std::string what;

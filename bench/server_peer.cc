@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "bench/peer.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -33,15 +34,6 @@ struct Flags {
   int threads = 2, runs = 3, input = 128, output = 64, port = 18'700;
   bool json = false;
 };
-
-std::optional<std::string> output_of(const std::string& command) {
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return std::nullopt;
-  std::string text;
-  char piece[4096];
-  while (const size_t count = fread(piece, 1, sizeof piece, pipe)) text.append(piece, count);
-  return pclose(pipe) == 0 ? std::optional(text) : std::nullopt;
-}
 
 // A child process that ends with this object.
 class Server {
@@ -107,7 +99,7 @@ Json load(const Flags& f, const Side& side, uint32_t streams) {
   const std::string command = "'" + f.shoal + "' bench --base-url http://127.0.0.1:" + std::to_string(side.port) +
       " --model bench --tokenizer '" + f.model + "' --random-input-len " + std::to_string(f.input) + " --random-output-len " +
       std::to_string(f.output) + " --num-prompts " + std::to_string(2 * streams) + " --max-concurrency " + std::to_string(streams) +
-      " --ignore-eos --seed " + std::to_string(streams) + " --json --no-progress 2>/dev/null";
+      " --ignore-eos --seed " + std::to_string(streams) + " --json --no-progress";
   const auto text = output_of(command);
   const Json json = text ? Json::parse(*text, nullptr, false) : Json();
   if (!json.is_object() || json.value("failed", 1) != 0) {
@@ -115,11 +107,6 @@ Json load(const Flags& f, const Side& side, uint32_t streams) {
     std::exit(1);
   }
   return json;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
 }
 
 std::string ratio(double a, double b) {
