@@ -1,0 +1,125 @@
+#include "policy/decode_turns.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace shoal {
+namespace {
+
+constexpr double kAlphaMin = 0.5;  // never buffer more than twice the round
+constexpr double kStepSecondsMin = 1e-6;
+
+double playback_rate(const TurnBatch& b) { return b.tbt_seconds / std::max(b.step_seconds, kStepSecondsMin); }
+
+// c: of each model once, its largest.
+double switches_seconds(std::span<const TurnBatch> batches) {
+  std::map<ModelId, double> of_model;
+  for (const TurnBatch& b : batches) of_model[b.model] = std::max(of_model[b.model], b.switch_seconds);
+  double sum = 0;
+  for (const auto& [model, seconds] : of_model) sum += seconds;
+  return sum;
+}
+
+std::vector<const TurnBatch*> in_order(std::span<const TurnBatch> batches, const TurnOptions& options) {
+  struct Lead {  // of a model: what its batches are sorted by
+    Duration slack;
+    size_t first;
+  };
+  std::map<ModelId, Lead> leads;
+  std::vector<const TurnBatch*> order;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    order.push_back(&batches[i]);
+    const auto [lead, first] = leads.try_emplace(batches[i].model, Lead{batches[i].slack, i});
+    if (!first) lead->second.slack = std::min(lead->second.slack, batches[i].slack);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](const TurnBatch* a, const TurnBatch* b) {
+    const Lead &x = leads.at(a->model), &y = leads.at(b->model);
+    if (options.least_slack_first && x.slack != y.slack) return x.slack < y.slack;
+    if (a->model != b->model) return x.first < y.first;
+    return options.least_slack_first && a->slack < b->slack;
+  });
+  return order;
+}
+
+}  // namespace
+
+double quota_max_seconds(std::span<const TurnBatch> batches, const TurnOptions& options) {
+  if (options.quota_max_seconds > 0) return options.quota_max_seconds;
+  std::set<ModelId> models;
+  for (const TurnBatch& b : batches) models.insert(b.model);
+  const double mean = models.empty() ? 0 : switches_seconds(batches) / static_cast<double>(models.size());
+  return std::clamp(2.5 * mean, 0.25, 4.0);
+}
+
+RoundPlan plan_round(std::span<const TurnBatch> batches, const TurnOptions& options) {
+  RoundPlan plan;
+  double n_min = std::numeric_limits<double>::infinity(), S = 0;
+  bool several = false;
+  for (const TurnBatch& b : batches) {
+    n_min = std::min(n_min, playback_rate(b));
+    S += 1 / playback_rate(b);
+    several |= b.model != batches.front().model;
+  }
+  const double c = several ? switches_seconds(batches) : 0;
+  plan.alpha = std::max((batches.empty() ? 0 : c / (n_min * quota_max_seconds(batches, options))) + S, kAlphaMin);
+  plan.round_seconds = c;
+  for (const TurnBatch* b : in_order(batches, options)) {
+    Turn turn{b->model};
+    if (c > 0) {
+      turn.quota_seconds = c / (playback_rate(*b) * (plan.alpha - S));
+      plan.round_seconds += turn.quota_seconds;
+    }
+    plan.turns.push_back(turn);
+  }
+  return plan;
+}
+
+bool ends_early(const EarlyEndView& view, const TurnOptions& options) {
+  if (!options.end_early) return false;
+  const Duration start = from_seconds(view.waiting_switch_seconds + view.waiting_step_seconds);
+  if (view.waiting_slack >= start) return false;
+  // Away: the other's switch and first step, then its own switch back.
+  return view.running_slack > start + from_seconds(view.running_switch_seconds);
+}
+
+RoundMembers::Member* RoundMembers::find(ModelId model) {
+  const auto found = std::find_if(members_.begin(), members_.end(), [&](const Member& m) { return m.model == model; });
+  return found == members_.end() ? nullptr : &*found;
+}
+
+bool RoundMembers::update(std::span<const ModelId> models) {
+  const auto has_work = [&](const Member& m) { return std::find(models.begin(), models.end(), m.model) != models.end(); };
+  bool changed = std::erase_if(members_, [&](const Member& m) { return !has_work(m); }) > 0;
+  const bool running = !members_.empty();  // whoever comes to nobody begins a round
+  for (const ModelId model : models) {
+    if (find(model) != nullptr) continue;
+    members_.push_back({model, running && !options_.enter_running_round ? round_ : 0});
+    changed = true;
+  }
+  const auto due = [&](const Member& m) { return m.turn_in < round_; };
+  if (!members_.empty() && std::none_of(members_.begin(), members_.end(), due)) ++round_;
+  return changed;
+}
+
+void RoundMembers::had_turn(ModelId model) {
+  Member* member = find(model);
+  CHECK(member != nullptr);
+  member->turn_in = round_;
+}
+
+bool RoundMembers::is_due(ModelId model) const {
+  return std::any_of(members_.begin(), members_.end(), [&](const Member& m) { return m.model == model && m.turn_in < round_; });
+}
+
+std::string to_string(const RoundPlan& plan) {
+  std::string out;
+  for (const Turn& turn : plan.turns) absl::StrAppend(&out, turn.model.value, " for ", turn.quota_seconds, " s; ");
+  absl::StrAppend(&out, "alpha ", plan.alpha);
+  return out;
+}
+
+}  // namespace shoal

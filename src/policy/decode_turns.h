@@ -1,0 +1,106 @@
+// Whose turn it is when more models have work than the device holds: weighted round robin with slack, after Aegaeon
+// (SOSP'25, algorithm 2). Pure.
+//
+// A round runs every batch (one model's requests) once, batch i for a quota q_i of device time, between two loads of
+// weights. With t_i the predicted seconds of a step and d_i the wanted seconds between tokens:
+//
+//   n_i   = d_i / t_i                 how much faster than reading it decodes
+//   S     = sum 1 / n_i               share of the device that reading speed costs
+//   c     = sum over distinct models of the switch seconds that nothing hides
+//   alpha = max(c / (min n_i * QMAX) + S, 0.5)
+//   q_i   = c / (n_i * (alpha - S))   so every batch gains q_i * n_i = c / (alpha - S) seconds of reading
+//
+// Slow batches get more time. alpha > 1: more is wanted than the device can give, and 1 / alpha of it is attained.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/time.h"
+
+namespace shoal {
+
+// Each improvement on the paper has a switch, so that its effect can be measured.
+struct TurnOptions {
+  double quota_max_seconds = 0;      // QMAX; 0: 2.5 times the measured switch, within [0.25, 4]. The paper: 4
+  bool least_slack_first = true;     // else in the order of arrival
+  bool enter_running_round = true;   // a new batch comes in by its slack; else it waits for the next round
+  bool end_early = true;             // a turn may end before its quota for one that would be late otherwise
+  bool recompute = true;             // quotas follow changes of membership; else they hold for the round
+  static TurnOptions paper() { return {4.0, false, false, false, false}; }
+  friend bool operator==(const TurnOptions&, const TurnOptions&) = default;
+};
+
+struct TurnBatch {
+  ModelId model;
+  double step_seconds = 0;      // t
+  double tbt_seconds = 0.1;     // d
+  double switch_seconds = 0;    // of a switch to it, what nothing hides
+  Duration slack{0};            // the least of its requests'
+};
+
+struct Turn {
+  ModelId model;
+  double quota_seconds = kUnlimited;
+  static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+  friend bool operator==(const Turn&, const Turn&) = default;
+};
+
+struct RoundPlan {
+  std::vector<Turn> turns;
+  double alpha = 0.5;
+  double round_seconds = 0;  // switches and quotas; 0 without quotas
+  double attainment() const { return alpha <= 1 ? 1 : 1 / alpha; }
+};
+
+// The quotas of one round, in the order of its turns: batches of one model side by side, then by least slack (ties and
+// the paper's order: as given). One model, or nothing to switch: no quota.
+RoundPlan plan_round(std::span<const TurnBatch> batches, const TurnOptions& options);
+
+double quota_max_seconds(std::span<const TurnBatch> batches, const TurnOptions& options);
+
+// A running turn, and one that waits for its room on the device.
+struct EarlyEndView {
+  Duration running_slack{0};         // the least of the running batch
+  double running_switch_seconds = 0; // to bring it back
+  Duration waiting_slack{0};
+  double waiting_switch_seconds = 0;
+  double waiting_step_seconds = 0;
+};
+// Whether the running turn should end for the waiting one: that one is late unless its switch begins now, and the running
+// one has buffered enough to come back without being late.
+bool ends_early(const EarlyEndView& view, const TurnOptions& options);
+
+// Who had a turn in the round under way. A model that enters is to have one in this round, or in the next.
+class RoundMembers {
+ public:
+  explicit RoundMembers(const TurnOptions& options) : options_(options) {}
+
+  // `models`: all that have work now. New ones enter, the others leave; without a member left to have its turn, a new
+  // round begins. True if the membership changed.
+  bool update(std::span<const ModelId> models);
+  // Its turn begins. REQUIRES: a member.
+  void had_turn(ModelId model);
+
+  bool is_due(ModelId model) const;  // still to have its turn in this round
+  uint64_t round() const { return round_; }
+
+ private:
+  struct Member {
+    ModelId model;
+    uint64_t turn_in = 0;  // the round of its last turn, or of the one it may not enter any more
+  };
+  Member* find(ModelId model);
+
+  TurnOptions options_;
+  std::vector<Member> members_;
+  uint64_t round_ = 1;
+};
+
+std::string to_string(const RoundPlan& plan);
+
+}  // namespace shoal

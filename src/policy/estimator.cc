@@ -1,0 +1,205 @@
+#include "policy/estimator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "base/check.h"
+#include "base/json.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+constexpr double kForget = 0.995;        // per observation: about 200 of them count
+constexpr double kRidge = 1e-5;          // pull towards the prior, as a share of what was seen
+constexpr double kCorrectionRate = 0.2;
+constexpr double kMeanRate = 0.3;
+constexpr double kOutlier = 8;           // once there is a fit, one observation moves it no more than this factor
+
+double dot(const StepFit::Terms& a, const StepFit::Terms& b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
+
+using Matrix = std::array<std::array<double, 3>, 3>;
+
+// The least squares solution with only the terms of `mask`; false if the matrix is singular there.
+bool solve(const Matrix& matrix, const StepFit::Terms& right, unsigned mask, StepFit::Terms& out) {
+  Matrix a = matrix;
+  StepFit::Terms b = right;
+  for (size_t i = 0; i < 3; ++i) {
+    if ((mask >> i & 1) != 0) continue;
+    for (size_t j = 0; j < 3; ++j) a[i][j] = a[j][i] = 0;
+    a[i][i] = 1;
+    b[i] = 0;
+  }
+  for (size_t i = 0; i < 3; ++i) {  // positive definite: no pivoting
+    if (a[i][i] <= 0) return false;
+    for (size_t k = i + 1; k < 3; ++k) {
+      const double factor = a[k][i] / a[i][i];
+      for (size_t j = i; j < 3; ++j) a[k][j] -= factor * a[i][j];
+      b[k] -= factor * b[i];
+    }
+  }
+  for (size_t i = 3; i-- > 0;) {
+    for (size_t j = i + 1; j < 3; ++j) b[i] -= a[i][j] * b[j];
+    b[i] /= a[i][i];
+  }
+  out = b;
+  return true;
+}
+
+}  // namespace
+
+StepWork work_of(uint64_t begin, uint64_t end) {
+  const uint64_t rows = end - begin;
+  return {rows, rows * begin + rows * (rows + 1) / 2, rows == 1};
+}
+
+// The best solution without a negative term is the best of the non-negative ones among the eight choices of terms.
+StepFit::Terms StepFit::coefficients() const {
+  Matrix a = {{{squares_[0], squares_[1], squares_[2]},
+               {squares_[1], squares_[3], squares_[4]},
+               {squares_[2], squares_[4], squares_[5]}}};
+  const double ridge = kRidge * (squares_[0] + squares_[3] + squares_[5]) + 1e-15;
+  Terms right = products_;
+  for (size_t i = 0; i < 3; ++i) {
+    a[i][i] += ridge;
+    right[i] += ridge;  // the prior is 1 in its own units
+  }
+  Terms best{};
+  double best_cost = std::numeric_limits<double>::infinity();
+  for (unsigned mask = 1; mask < 8; ++mask) {
+    Terms x;
+    if (!solve(a, right, mask, x) || *std::min_element(x.begin(), x.end()) < 0) continue;
+    Terms ax;
+    for (size_t i = 0; i < 3; ++i) ax[i] = dot(a[i], x);
+    const double cost = dot(x, ax) - 2 * dot(x, right);
+    if (cost < best_cost) {
+      best_cost = cost;
+      best = x;
+    }
+  }
+  return best;
+}
+
+void StepFit::observe(const StepWork& work, double seconds) {
+  if (!std::isfinite(seconds) || seconds <= 0) return;
+  if (observations_ >= 8) {
+    const double expected = predict(work);
+    seconds = std::clamp(seconds, expected / kOutlier, expected * kOutlier);
+  }
+  const Terms x = {prior_[0], prior_[1] * static_cast<double>(work.rows), prior_[2] * static_cast<double>(work.attended)};
+  size_t k = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    for (size_t j = i; j < 3; ++j, ++k) squares_[k] = kForget * squares_[k] + x[i] * x[j];
+    products_[i] = kForget * products_[i] + x[i] * seconds;
+  }
+  const double fitted = dot(coefficients(), x);
+  if (fitted > 0) correction_ += kCorrectionRate * (std::clamp(seconds / fitted, 0.1, 10.0) - correction_);
+  ++observations_;
+}
+
+double StepFit::predict(const StepWork& work) const {
+  const Terms x = {prior_[0], prior_[1] * static_cast<double>(work.rows), prior_[2] * static_cast<double>(work.attended)};
+  return correction_ * dot(coefficients(), x);
+}
+
+void MovingMean::add(double x) {
+  if (!std::isfinite(x) || x < 0) return;
+  value = count == 0 ? x : value + kMeanRate * (x - value);
+  ++count;
+}
+
+void ModelEstimator::observe_step(const StepWork& work, double seconds) {
+  (work.decode ? decode_ : prefill_).observe(work, seconds);
+}
+
+void ModelEstimator::observe_switch(double seconds, double waited_seconds) {
+  switch_.add(seconds);
+  waited_.add(std::min(waited_seconds, seconds));
+}
+
+double ModelEstimator::step_seconds(const StepWork& work) const { return (work.decode ? decode_ : prefill_).predict(work); }
+
+double ModelEstimator::decode_seconds(uint64_t sequences, uint64_t context_tokens) const {
+  return decode_.predict({sequences, context_tokens, true});
+}
+
+double ModelEstimator::prefill_seconds(uint64_t cached, uint64_t tokens, uint64_t tokens_per_step) const {
+  CHECK_GT(tokens_per_step, 0u);
+  double seconds = 0;
+  const uint64_t whole = tokens / tokens_per_step;
+  if (whole > 0) {  // the terms of equal steps add up to that of their mean
+    const StepWork all = work_of(cached, cached + whole * tokens_per_step);
+    seconds += static_cast<double>(whole) * prefill_.predict({tokens_per_step, all.attended / whole, false});
+  }
+  const uint64_t rest = tokens - whole * tokens_per_step;
+  if (rest > 0) seconds += prefill_.predict(work_of(cached + tokens - rest, cached + tokens));
+  return seconds;
+}
+
+namespace {
+
+template <typename Numbers>
+Json array_of(const Numbers& numbers) {
+  Json out = Json::array();
+  for (const double x : numbers) out.push_back(x);
+  return out;
+}
+
+Status read_numbers(const Json& object, const char* key, std::span<double> out) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_array() || found->size() != out.size()) {
+    return invalid_argument("'", key, "' must be ", out.size(), " numbers");
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (!(*found)[i].is_number()) return invalid_argument("'", key, "' must be ", out.size(), " numbers");
+    out[i] = (*found)[i].get<double>();
+    if (!std::isfinite(out[i]) || out[i] < 0) return invalid_argument("'", key, "' has a number that is negative or not finite");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::string ModelEstimator::to_json() const {
+  const auto fit = [](const StepFit& f) {
+    return Json{{"squares", array_of(f.squares_)}, {"products", array_of(f.products_)}, {"state", {f.correction_, static_cast<double>(f.observations_)}}};
+  };
+  const auto mean = [](const MovingMean& m) { return Json{m.value, static_cast<double>(m.count)}; };
+  return dump_json(Json{{"version", 1}, {"decode", fit(decode_)}, {"prefill", fit(prefill_)},
+                        {"switch", mean(switch_)}, {"waited", mean(waited_)}});
+}
+
+StatusOr<ModelEstimator> ModelEstimator::from_json(std::string_view text) {
+  ASSIGN_OR_RETURN(const Json json, parse_json(text, {.bytes_max = 64 << 10, .depth_max = 8, .values_max = 256}));
+  if (!json.is_object()) return invalid_argument("an estimator is a JSON object");
+  ASSIGN_OR_RETURN(const int64_t version, json_int(json, "version", 0, 0, 1000));
+  if (version != 1) return invalid_argument("'version' is ", version, ", expected 1; measure anew");
+  ModelEstimator out;
+  const auto read_count = [](double count, uint64_t& to) -> Status {
+    if (count > 1e15) return invalid_argument("a count of ", count, " is absurd");
+    to = static_cast<uint64_t>(count);
+    return OkStatus();
+  };
+  for (const auto& [key, fit] : {std::pair("decode", &out.decode_), std::pair("prefill", &out.prefill_)}) {
+    const auto found = json.find(key);
+    if (found == json.end() || !found->is_object()) return invalid_argument("'", key, "' must be an object");
+    std::array<double, 2> state{};
+    RETURN_IF_ERROR(read_numbers(*found, "squares", fit->squares_));
+    RETURN_IF_ERROR(read_numbers(*found, "products", fit->products_));
+    RETURN_IF_ERROR(read_numbers(*found, "state", state));
+    fit->correction_ = std::clamp(state[0], 0.1, 10.0);
+    RETURN_IF_ERROR(read_count(state[1], fit->observations_));
+  }
+  for (const auto& [key, mean] : {std::pair("switch", &out.switch_), std::pair("waited", &out.waited_)}) {
+    std::array<double, 2> state{};
+    RETURN_IF_ERROR(read_numbers(json, key, state));
+    mean->value = state[0];
+    RETURN_IF_ERROR(read_count(state[1], mean->count));
+  }
+  return out;
+}
+
+}  // namespace shoal

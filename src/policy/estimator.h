@@ -1,0 +1,83 @@
+// How long steps, prefills and switches of one model take on one device: fitted to what was seen, from the first
+// observation on. Plain values; what they are kept in is the caller's matter.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace shoal {
+
+// What a step computes, in the terms that its time is linear in (the form of DistServe, appendix A).
+struct StepWork {
+  uint64_t rows = 0;      // tokens computed
+  uint64_t attended = 0;  // sum over rows of the tokens each looks at: linear in the context of a decode, quadratic in a prompt
+  bool decode = false;    // every sequence computes one token
+};
+
+// The work of tokens [begin, end) of one sequence.
+StepWork work_of(uint64_t begin, uint64_t end);
+
+// seconds = x0 + x1 * rows + x2 * attended, no coefficient negative: least squares over the observations, older ones
+// forgotten by and by, with a quick correction for what changed since (another load on the machine, say).
+class StepFit {
+ public:
+  using Terms = std::array<double, 3>;
+  // `prior`: seconds per step, row and attended token that are believed before anything is seen. Positive; their ratios
+  // decide what an early observation is put down to.
+  explicit StepFit(const Terms& prior) : prior_(prior) {}
+
+  void observe(const StepWork& work, double seconds);  // ignored unless finite and positive
+  double predict(const StepWork& work) const;
+
+  uint64_t observations() const { return observations_; }
+
+ private:
+  friend class ModelEstimator;
+  Terms coefficients() const;  // in units of the prior
+
+  Terms prior_;
+  std::array<double, 6> squares_{};  // upper triangle of sum x x', x in units of the prior
+  Terms products_{};                 // sum x * seconds
+  double correction_ = 1;            // moving mean of seen over fitted
+  uint64_t observations_ = 0;
+};
+
+// A moving mean that starts at its first value.
+struct MovingMean {
+  double value = 0;
+  uint64_t count = 0;
+  void add(double x);
+};
+
+class ModelEstimator {
+ public:
+  void observe_step(const StepWork& work, double seconds);
+  // A switch to this model: seconds until its weights were there, and how many of them nothing else filled.
+  void observe_switch(double seconds, double waited_seconds);
+
+  double step_seconds(const StepWork& work) const;
+  // Of a decode step of so many sequences that look at so many tokens together.
+  double decode_seconds(uint64_t sequences, uint64_t context_tokens) const;
+  // Of computing `tokens` after `cached` ones, in steps of at most tokens_per_step. REQUIRES: tokens_per_step > 0.
+  double prefill_seconds(uint64_t cached, uint64_t tokens, uint64_t tokens_per_step) const;
+  // `fallback`: while no switch was seen.
+  double switch_seconds(double fallback) const { return switch_.count == 0 ? fallback : switch_.value; }
+  double waited_seconds(double fallback) const { return waited_.count == 0 ? fallback : waited_.value; }
+
+  // One line of JSON with every number that predictions depend on.
+  std::string to_json() const;
+  // InvalidArgument for anything to_json() does not write.
+  static StatusOr<ModelEstimator> from_json(std::string_view text);
+
+ private:
+  StepFit decode_{{0.01, 2e-4, 1e-7}};
+  StepFit prefill_{{0.01, 1e-3, 1e-7}};
+  MovingMean switch_;
+  MovingMean waited_;
+};
+
+}  // namespace shoal

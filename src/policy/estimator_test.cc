@@ -1,0 +1,122 @@
+#include "policy/estimator.h"
+
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+
+namespace shoal {
+namespace {
+
+// A device with exactly these costs, and some noise.
+struct Truth {
+  double step, row, attended;
+  double of(const StepWork& w) const {
+    return step + row * static_cast<double>(w.rows) + attended * static_cast<double>(w.attended);
+  }
+};
+
+TEST(StepEstimate, WorkCountsWhatEachRowLooksAt) {
+  EXPECT_EQ(work_of(0, 4).attended, 1u + 2 + 3 + 4);
+  EXPECT_EQ(work_of(10, 11).attended, 11u);
+  EXPECT_TRUE(work_of(10, 11).decode);
+  EXPECT_FALSE(work_of(0, 4).decode);
+}
+
+TEST(StepEstimate, TheFirstObservationIsAlreadyAFit) {
+  ModelEstimator e;
+  e.observe_step({4, 400, true}, 0.05);
+  EXPECT_NEAR(e.decode_seconds(4, 400), 0.05, 0.01);
+  e.observe_step(work_of(0, 100), 2.0);
+  EXPECT_NEAR(e.prefill_seconds(0, 1000, 512), 20, 8);  // by the token, not by the step
+}
+
+TEST(StepEstimate, FindsTheCostsOfADeviceThroughNoise) {
+  const Truth decode{0.012, 3e-4, 2e-7}, prefill{0.006, 4e-5, 1e-9};
+  ModelEstimator e;
+  Rng rng(3);
+  for (int i = 0; i < 400; ++i) {
+    const auto noise = [&] { return 0.9 + 0.2 * rng.uniform(); };
+    const uint64_t batch = 1 + rng.below(32);
+    const StepWork d{batch, batch * (50 + rng.below(4000)), true};
+    e.observe_step(d, decode.of(d) * noise());
+    const uint64_t begin = rng.below(2000);
+    const StepWork p = work_of(begin, begin + 16 + rng.below(512));
+    e.observe_step(p, prefill.of(p) * noise());
+  }
+  for (const uint64_t batch : {1u, 8u, 32u}) {
+    const double truth = decode.of({batch, batch * 1000, true});
+    EXPECT_NEAR(e.decode_seconds(batch, batch * 1000), truth, 0.15 * truth);
+  }
+  double truth = 0;
+  for (uint64_t at = 0; at < 2000; at += 500) truth += prefill.of(work_of(at, at + 500));
+  EXPECT_NEAR(e.prefill_seconds(0, 2000, 500), truth, 0.15 * truth);
+}
+
+TEST(StepEstimate, FollowsADeviceThatBecameSlower) {
+  ModelEstimator e;
+  for (int i = 0; i < 200; ++i) e.observe_step({4, 400, true}, 0.02);
+  for (int i = 0; i < 20; ++i) e.observe_step({4, 400, true}, 0.06);
+  EXPECT_NEAR(e.decode_seconds(4, 400), 0.06, 0.01);
+}
+
+TEST(StepEstimate, OneHiccupIsNoNewTruth) {
+  ModelEstimator e;
+  for (int i = 0; i < 200; ++i) e.observe_step({4, 400, true}, 0.02);
+  e.observe_step({4, 400, true}, 30.0);
+  EXPECT_LT(e.decode_seconds(4, 400), 0.06);
+  e.observe_step({4, 400, true}, -1);
+  e.observe_step({4, 400, true}, 0.0 / 0.0);
+  EXPECT_GT(e.decode_seconds(4, 400), 0.01);
+}
+
+TEST(StepEstimate, NoPredictionIsNegative) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Rng rng(seed);
+    ModelEstimator e;
+    for (int i = 0; i < 30; ++i) e.observe_step({1 + rng.below(64), rng.below(100000), true}, 1e-4 + rng.uniform());
+    for (int i = 0; i < 30; ++i) EXPECT_GE(e.decode_seconds(rng.below(100), rng.below(1'000'000)), 0);
+  }
+}
+
+TEST(SwitchEstimate, IsTheFallbackUntilOneWasSeen) {
+  ModelEstimator e;
+  EXPECT_EQ(e.switch_seconds(2.5), 2.5);
+  e.observe_switch(1.0, 0.2);
+  EXPECT_EQ(e.switch_seconds(2.5), 1.0);
+  EXPECT_EQ(e.waited_seconds(2.5), 0.2);
+  for (int i = 0; i < 30; ++i) e.observe_switch(0.5, 0.0);
+  EXPECT_NEAR(e.switch_seconds(2.5), 0.5, 0.01);
+  EXPECT_NEAR(e.waited_seconds(2.5), 0, 0.01);
+}
+
+TEST(ModelEstimator, SurvivesItsJson) {
+  ModelEstimator e;
+  Rng rng(9);
+  for (int i = 0; i < 50; ++i) e.observe_step({1 + rng.below(8), rng.below(4000), i % 2 == 0}, 0.01 + rng.uniform());
+  e.observe_switch(1.25, 0.5);
+  const auto copy = ModelEstimator::from_json(e.to_json());
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_EQ(copy->decode_seconds(5, 500), e.decode_seconds(5, 500));
+  EXPECT_EQ(copy->prefill_seconds(0, 700, 128), e.prefill_seconds(0, 700, 128));
+  EXPECT_EQ(copy->switch_seconds(9), 1.25);
+  EXPECT_EQ(copy->to_json(), e.to_json());
+}
+
+TEST(ModelEstimator, RefusesWhatItDidNotWrite) {
+  const std::string good = ModelEstimator().to_json();
+  const auto with = [&](std::string_view from, std::string_view to) {
+    std::string text = good;
+    const size_t place = text.find(from);
+    EXPECT_NE(place, std::string::npos) << from;
+    return text.replace(place, from.size(), to);
+  };
+  for (const std::string& bad : {std::string("[]"), std::string("{}"), std::string("{"), with("\"version\":1", "\"version\":2"),
+                                 with("\"switch\":[0.0,0.0]", "\"switch\":[-1.0,0.0]"), with("\"switch\":[0.0,0.0]", "\"switch\":[0.0]"),
+                                 with("\"switch\":[0.0,0.0]", "\"switch\":[1.0,1e30]"), with("\"decode\":{", "\"encode\":{")}) {
+    EXPECT_FALSE(ModelEstimator::from_json(bad).ok()) << bad;
+  }
+  EXPECT_TRUE(ModelEstimator::from_json(good).ok());
+}
+
+}  // namespace
+}  // namespace shoal
