@@ -1,4 +1,4 @@
-// random_model --shape NAME --type q8_0|q4_0|f16|bf16|f32 --out FILE.gguf [--seed N] [--layers N]
+// random_model --shape NAME --type q8_0|q4_0|q4_k|q6_k|f16|bf16|f32 --out FILE.gguf [--seed N] [--layers N]
 //
 // A GGUF file of a well-known dense shape with seeded random weights and a made-up vocabulary, for measuring speed
 // against other programs that read GGUF: the numbers mean nothing, the work is that of a real model. The same seed gives
@@ -37,7 +37,8 @@ struct Type {
   uint32_t number, elements, bytes;
 };
 const std::map<std::string, Type> kTypes = {
-    {"f32", {0, 1, 4}}, {"f16", {1, 1, 2}}, {"q4_0", {2, 32, 18}}, {"q8_0", {8, 32, 34}}, {"bf16", {30, 1, 2}}};
+    {"f32", {0, 1, 4}}, {"f16", {1, 1, 2}}, {"q4_0", {2, 32, 18}}, {"q8_0", {8, 32, 34}}, {"bf16", {30, 1, 2}},
+    {"q4_k", {12, 256, 144}}, {"q6_k", {14, 256, 210}}};
 
 constexpr uint64_t kAlignment = 32;
 constexpr uint32_t kStringType = 8, kArrayType = 9, kU32Type = 4, kF32Type = 6, kI32Type = 5, kBoolType = 7;
@@ -97,6 +98,18 @@ std::vector<Tensor> tensors_of(const Shape& s, const std::string& type) {
   return out;
 }
 
+// K-quants: scales and codes of any bits; d and dmin such that the numbers stay about within the range.
+void random_super_blocks(Rng& rng, const Tensor& tensor, float range, char* out) {
+  const uint32_t bytes = kTypes.at(tensor.type).bytes;
+  const bool four = tensor.type == "q4_k";  // scale < 64 times code < 16 less min < 64; else scale < 128 times |code| <= 32
+  const uint16_t d = f16_from_f32(range / (four ? 32.0f * 8 : 64.0f * 32)), dmin = f16_from_f32(range / 32);
+  for (uint64_t block = 0; block < tensor.columns / 256; ++block, out += bytes) {
+    for (uint32_t at = 0; at < bytes; ++at) out[at] = static_cast<char>(rng.bits());
+    std::memcpy(four ? out : out + 208, &d, 2);
+    if (four) std::memcpy(out + 2, &dmin, 2);
+  }
+}
+
 // One row of weights uniform in [-a, a], a = sqrt(3 / columns): the outputs keep the variance of the inputs.
 void random_row(Rng& rng, const Tensor& tensor, char* out) {
   const float range = std::sqrt(3.0f / static_cast<float>(tensor.columns));
@@ -115,6 +128,7 @@ void random_row(Rng& rng, const Tensor& tensor, char* out) {
     }
     return;
   }
+  if (tensor.type == "q4_k" || tensor.type == "q6_k") return random_super_blocks(rng, tensor, range, out);
   for (uint64_t i = 0; i < tensor.columns; ++i) {
     const float value = uniform();
     const uint16_t half = tensor.type == "f16" ? f16_from_f32(value) : bf16_from_f32(value);
@@ -213,7 +227,7 @@ int write_model(const std::string& name, const Shape& shape, const std::string& 
 }
 
 int usage() {
-  std::fprintf(stderr, "usage: random_model --shape NAME --type q8_0|q4_0|f16|bf16|f32 --out FILE.gguf [--seed N] [--layers N]\n"
+  std::fprintf(stderr, "usage: random_model --shape NAME --type q8_0|q4_0|q4_k|q6_k|f16|bf16|f32 --out FILE.gguf [--seed N] [--layers N]\n"
                        "       random_model --list\n");
   return 2;
 }

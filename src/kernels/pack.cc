@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "kernels/pack_blocks.h"
+#include "kernels/cpu/backend.h"
 #include "kernels/quant_codes.h"
 #include "tensor/half.h"
 
@@ -130,17 +130,6 @@ void pack_floats(const PanelSource& source, WeightFormat format, std::byte* pane
   }
 }
 
-void pack_same_halves(const PanelSource& source, std::byte* panel) {
-  constexpr size_t kTile = 32;  // columns: the 16 source lines and the target stay in the first cache
-  for (size_t begin = 0; begin < source.columns; begin += kTile) {
-    const size_t end = std::min(source.columns, begin + kTile);
-    for (size_t row = 0; row < source.rows.size(); ++row) {
-      const std::byte* from = source.rows[row];
-      for (size_t k = begin; k < end; ++k) std::memcpy(panel + 2 * (k * kPanelRows + row), from + 2 * k, 2);
-    }
-  }
-}
-
 void pack_quantized(const PanelSource& source, WeightFormat format, std::byte* panel) {
   QuantCodes codes;
   float values[32];
@@ -218,11 +207,9 @@ bool can_pack(DType from, WeightFormat to) {
 void pack_panel(const PanelSource& source, WeightFormat format, std::byte* panel) {
   CHECK(can_pack(source.dtype, format));
   CHECK_LE(source.rows.size(), kPanelRows);
+  const PackFunction packer = chosen_panel_packer();
+  if (packer != nullptr && packer(source, format, panel)) return;
   if (source.rows.size() < kPanelRows) std::memset(panel, 0, panel_bytes(format, source.columns));
-  const bool same = (source.dtype == DType::kBF16 && format == WeightFormat::kBF16) ||
-                    (source.dtype == DType::kF16 && format == WeightFormat::kF16);
-  if (same && source.row_scales.empty()) return pack_same_halves(source, panel);
-  if (pack_stored_blocks(source, panel)) return;
   if (is_quantized(format)) return pack_quantized(source, format, panel);
   pack_floats(source, format, panel);
 }

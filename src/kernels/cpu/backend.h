@@ -2,12 +2,18 @@
 #pragma once
 
 #include "kernels/kernels.h"
+#include "kernels/pack.h"
 
 namespace shoal {
 
 using LinearFunction = void (*)(const LinearCall&, size_t panel_begin, size_t panel_end);
 LinearFunction chosen_float_linear();      // formats kF32, kF16, kBF16
 LinearFunction chosen_quantized_linear();  // the other formats
+
+// Packs one panel whose packed form holds the stored bits in another order; false if this panel is not one, and then
+// nothing is written. Null on a target without SIMD.
+using PackFunction = bool (*)(const PanelSource&, WeightFormat, std::byte* panel);
+PackFunction chosen_panel_packer();
 
 // Attention and store_kv.
 struct AttentionFunctions {

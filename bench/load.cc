@@ -1,0 +1,238 @@
+// load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cpu-time] [--json]
+//
+// How fast weights come to a device: for each type of weights in the file the bytes that packing reads and writes per
+// second, beside a plain copy by the same threads in the same run (A B A B, medians); then the whole load by stage. The
+// file is expected in the page cache; the first load also takes the device's pages from the system, the later ones find
+// them. --cpu-time counts the processor time of all threads instead of the clock, for machines that have other work.
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "bench/peer.h"
+#include "device/device.h"
+#include "device/thread_pool.h"
+#include "formats/checkpoint.h"
+#include "kernels/pack.h"
+#include "kernels/quant_codes.h"
+#include "models/model.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+constexpr uint64_t kCopyBytes = 256 * kMiB;  // more than caches hold
+constexpr uint32_t kPanelsPerTask = 8;
+
+struct Flags {
+  std::string model;
+  int threads = 2, runs = 5;
+  bool cpu_time = false, json = false;
+};
+
+struct TypeRates {
+  uint64_t stored = 0, packed = 0;
+  std::vector<double> pack, copy;  // bytes read and written per second
+};
+
+// Seconds that `work` takes by the clock, or of processor time per thread.
+template <typename Work>
+double seconds_of(const Flags& flags, const Work& work) {
+  const auto cpu = [] {
+    timespec t{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+  };
+  const TimePoint begin = steady_now();
+  const double cpu_begin = cpu();
+  work();
+  return flags.cpu_time ? (cpu() - cpu_begin) / flags.threads : to_seconds(steady_now() - begin);
+}
+
+struct Matrix {
+  TensorView view;
+  WeightFormat format;
+  uint64_t offset;  // in the memory that it is packed to
+};
+
+std::map<DType, std::vector<Matrix>> matrices_by_type(const Checkpoint& checkpoint) {
+  std::map<DType, std::vector<Matrix>> out;
+  std::map<DType, uint64_t> bytes;
+  for (const auto& [name, view] : checkpoint.weights.all()) {
+    if (view.shape.rank() != 2 || !is_weight_type(view.dtype)) continue;
+    const WeightFormat format = natural_format(view.dtype);
+    if (view.shape[1] % format_columns(format) != 0) continue;
+    out[view.dtype].push_back({view, format, bytes[view.dtype]});
+    bytes[view.dtype] += round_up(packed_bytes(format, view.shape[0], view.shape[1]), kTensorAlignment);
+  }
+  return out;
+}
+
+void pack_matrices(const std::vector<Matrix>& matrices, ThreadPool& threads, std::byte* memory) {
+  struct Task {
+    const Matrix* matrix;
+    uint64_t panel, panels;
+  };
+  std::vector<Task> tasks;
+  for (const Matrix& matrix : matrices) {
+    const uint64_t panels = div_up(matrix.view.shape[0], kPanelRows);
+    for (uint64_t at = 0; at < panels; at += kPanelsPerTask) tasks.push_back({&matrix, at, std::min<uint64_t>(panels - at, kPanelsPerTask)});
+  }
+  threads.parallel_for(tasks.size(), [&](size_t i, int) {
+    const Matrix& matrix = *tasks[i].matrix;
+    const uint64_t columns = matrix.view.shape[1], row_bytes = matrix.view.row_bytes();
+    for (uint64_t panel = tasks[i].panel; panel < tasks[i].panel + tasks[i].panels; ++panel) {
+      const std::byte* rows[kPanelRows];
+      const uint64_t first = panel * kPanelRows, count = std::min<uint64_t>(kPanelRows, matrix.view.shape[0] - first);
+      for (uint64_t row = 0; row < count; ++row) rows[row] = matrix.view.data + (first + row) * row_bytes;
+      pack_panel({matrix.view.dtype, {rows, count}, columns, {}, 0}, matrix.format,
+                 memory + matrix.offset + panel * panel_bytes(matrix.format, columns));
+    }
+  });
+}
+
+double copy_rate(const Flags& flags, ThreadPool& threads, std::byte* memory) {
+  const uint64_t share = kCopyBytes / static_cast<uint64_t>(flags.threads) / 4096 * 4096;
+  const double seconds = seconds_of(flags, [&] {
+    threads.parallel_for(static_cast<size_t>(flags.threads), [&](size_t i, int) {
+      std::memcpy(memory + kCopyBytes + i * share, memory + i * share, share);
+    });
+  });
+  return 2.0 * static_cast<double>(share) * flags.threads / seconds;
+}
+
+StatusOr<std::map<std::string, TypeRates>> measure_types(const Flags& flags, ThreadPool& threads) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(flags.model));
+  std::map<std::string, TypeRates> out;
+  for (const auto& [type, matrices] : matrices_by_type(*checkpoint)) {
+    TypeRates& rates = out[std::string(dtype_name(type))];
+    for (const Matrix& matrix : matrices) {
+      rates.stored += matrix.view.bytes;
+      rates.packed = std::max(rates.packed, matrix.offset + packed_bytes(matrix.format, matrix.view.shape[0], matrix.view.shape[1]));
+    }
+    const uint64_t bytes = std::max(rates.packed, 2 * kCopyBytes);
+    ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, make_cpu_device(static_cast<uint32_t>(div_up(bytes, kDevicePageBytes))));
+    ASSIGN_OR_RETURN(const auto memory, device->map(std::vector<PageRange>{{0, device->pages()}}));
+    std::memset(memory.data(), 1, memory.size());
+    for (int run = 0; run <= flags.runs; ++run) {  // the first is not counted: it maps the file
+      const double copy = copy_rate(flags, threads, memory.data());
+      const double seconds = seconds_of(flags, [&] { pack_matrices(matrices, threads, memory.data()); });
+      if (run == 0) continue;
+      rates.copy.push_back(copy);
+      rates.pack.push_back(static_cast<double>(rates.stored + rates.packed) / seconds);
+    }
+  }
+  return out;
+}
+
+using Stages = std::map<std::string, double>;  // seconds
+
+// One whole load into memory of that device.
+StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, std::unique_ptr<Device>& device) {
+  Stages stages;
+  std::shared_ptr<const Checkpoint> checkpoint;
+  std::unique_ptr<ModelPlan> plan;
+  Status status;
+  const auto timed = [&](const char* name, const auto& work) { stages[name] = seconds_of(flags, [&] { status.Update(work()); }); };
+  timed("1 open", [&]() -> Status {
+    ASSIGN_OR_RETURN(checkpoint, open_checkpoint(flags.model));
+    return OkStatus();
+  });
+  RETURN_IF_ERROR(status);
+  timed("2 plan", [&]() -> Status {
+    ASSIGN_OR_RETURN(plan, plan_model(std::move(checkpoint), {}));
+    return OkStatus();
+  });
+  RETURN_IF_ERROR(status);
+  if (device == nullptr) {
+    ASSIGN_OR_RETURN(device, make_cpu_device(static_cast<uint32_t>(div_up(plan->weight_bytes(), kDevicePageBytes))));
+  }
+  timed("3 pack", [&]() -> Status {
+    ASSIGN_OR_RETURN(const auto memory, device->map(std::vector<PageRange>{{0, device->pages()}}));
+    std::atomic<uint64_t> progress{0};
+    const std::atomic<bool> cancelled{false};
+    return plan->load(memory.first(plan->weight_bytes()), threads, threads, progress, cancelled).status();
+  });
+  timed("4 close", [&] {
+    plan.reset();
+    return OkStatus();
+  });
+  RETURN_IF_ERROR(status);
+  return stages;
+}
+
+Status run(const Flags& flags) {
+  ThreadPool threads(flags.threads);
+  std::unique_ptr<Device> device;
+  ASSIGN_OR_RETURN(const Stages first, measure_load(flags, threads, device));
+  std::map<std::string, std::vector<double>> later;
+  for (int i = 0; i < flags.runs; ++i) {
+    ASSIGN_OR_RETURN(const Stages stages, measure_load(flags, threads, device));
+    for (const auto& [name, seconds] : stages) later[name].push_back(seconds);
+  }
+  device.reset();
+  ASSIGN_OR_RETURN(const auto types, measure_types(flags, threads));
+  if (flags.json) {
+    Json out = {{"model", flags.model}, {"threads", flags.threads}, {"types", Json::object()}, {"stages", Json::object()}};
+    for (const auto& [name, r] : types) {
+      out["types"][name] = {{"stored_bytes", r.stored}, {"packed_bytes", r.packed}, {"pack_bytes_per_s", median(r.pack)},
+                            {"copy_bytes_per_s", median(r.copy)}};
+    }
+    for (const auto& [name, seconds] : first) out["stages"][name.substr(2)] = {{"first_s", seconds}, {"later_s", median(later[name])}};
+    std::printf("%s\n", dump_json(out).c_str());
+    return OkStatus();
+  }
+  std::printf("%s, %d threads, medians of %d%s\n\n%-8s %12s %12s %14s %14s %8s\n", flags.model.c_str(), flags.threads, flags.runs,
+              flags.cpu_time ? ", processor time" : "", "type", "stored", "packed", "pack GB/s", "copy GB/s", "share");
+  for (const auto& [name, r] : types) {
+    std::printf("%-8s %12s %12s %14.2f %14.2f %8.2f\n", name.c_str(), format_bytes(r.stored).c_str(), format_bytes(r.packed).c_str(),
+                median(r.pack) / 1e9, median(r.copy) / 1e9, median(r.pack) / median(r.copy));
+  }
+  double total_first = 0, total_later = 0;
+  std::printf("\n%-8s %12s %12s\n", "stage", "first, s", "later, s");
+  for (const auto& [name, seconds] : first) {
+    std::printf("%-8s %12.4f %12.4f\n", name.c_str() + 2, seconds, median(later[name]));
+    total_first += seconds;
+    total_later += median(later[name]);
+  }
+  std::printf("%-8s %12.4f %12.4f\n", "load", total_first, total_later);
+  return OkStatus();
+}
+
+}  // namespace
+}  // namespace shoal
+
+int main(int argc, char** argv) {
+  shoal::Flags flags;
+  bool good = true;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--json") {
+      flags.json = true;
+    } else if (flag == "--cpu-time") {
+      flags.cpu_time = true;
+    } else if (flag == "--model" && i + 1 < argc) {
+      flags.model = argv[++i];
+    } else if ((flag == "--threads" || flag == "--runs") && i + 1 < argc) {
+      (flag == "--threads" ? flags.threads : flags.runs) = std::atoi(argv[++i]);
+    } else {
+      good = false;
+    }
+  }
+  if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1) {
+    std::fprintf(stderr, "usage: load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cpu-time] [--json]\n");
+    return 2;
+  }
+  const shoal::Status status = shoal::run(flags);
+  if (!status.ok()) std::fprintf(stderr, "load: %s\n", std::string(status.message()).c_str());
+  return status.ok() ? 0 : 1;
+}

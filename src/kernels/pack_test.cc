@@ -1,0 +1,79 @@
+#include "kernels/cpu/targets.h"
+
+#include "kernels/pack.h"
+
+#include <cstring>
+#include <vector>
+
+#include "base/rng.h"
+#include "gtest/gtest.h"
+#include "hwy/highway.h"
+#include "kernels/kernels.h"
+#include "tensor/half.h"
+#include "tensor/tensor.h"
+
+namespace shoal {
+namespace {
+
+// Random bytes for blocks, numbers for floats, in 16 rows whose last is zero.
+std::vector<std::byte> stored_rows(Rng& rng, DType type, size_t columns) {
+  const size_t row_bytes = *dtype_bytes(type, columns);
+  std::vector<std::byte> stored(kPanelRows * row_bytes);
+  for (size_t at = 0; at < 15 * row_bytes; ++at) stored[at] = static_cast<std::byte>(rng.bits());
+  for (size_t i = 0; i < 15 * columns && !is_block_type(type); ++i) {
+    const float value = static_cast<float>(rng.uniform() * 2 - 1);
+    const uint16_t half = type == DType::kF16 ? f16_from_f32(value) : bf16_from_f32(value);
+    if (type == DType::kF32) {
+      std::memcpy(stored.data() + 4 * i, &value, 4);
+    } else {
+      std::memcpy(stored.data() + 2 * i, &half, 2);
+    }
+  }
+  return stored;
+}
+
+std::vector<std::byte> panel_of(const std::vector<std::byte>& stored, DType type, size_t rows, size_t columns, size_t shift) {
+  std::vector<const std::byte*> sources;
+  for (size_t row = 0; row < rows; ++row) sources.push_back(stored.data() + row * *dtype_bytes(type, columns));
+  const size_t bytes = panel_bytes(natural_format(type), columns);
+  Buffer out = *Buffer::allocate(bytes + kTensorAlignment);
+  pack_panel({type, sources, columns, {}, 0}, natural_format(type), out.data() + shift);
+  return std::vector<std::byte>(out.data() + shift, out.data() + shift + bytes);
+}
+
+// A panel with a missing row is packed number by number; a full one, of these types, by moving words. A stored row of
+// zeros is packed as a missing one.
+TEST(PackTest, WordsThatAreMovedAreThoseOfTheNumbersPackedOneByOne) {
+  for (int64_t target : simd_targets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    Rng rng(11);
+    for (DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K}) {
+      for (size_t columns : {size_t{256}, size_t{1536}, size_t{5632}}) {
+        const std::vector<std::byte> stored = stored_rows(rng, type, columns);
+        const auto want = panel_of(stored, type, 15, columns, 0);
+        EXPECT_TRUE(panel_of(stored, type, 16, columns, 0) == want) << dtype_name(type) << ' ' << columns;
+        EXPECT_TRUE(panel_of(stored, type, 16, columns, 16) == want) << dtype_name(type) << ' ' << columns << ", not aligned";
+      }
+    }
+    hwy::SetSupportedTargetsForTest(0);
+  }
+}
+
+// Columns that are not whole vectors, and matrices whose type is changed on the way.
+TEST(PackTest, PanelsThatAreNotWholeWordsAreStillRight) {
+  Rng rng(12);
+  for (DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const size_t columns = 41;
+    const std::vector<std::byte> stored = stored_rows(rng, type, columns);
+    const auto panel = panel_of(stored, type, 16, columns, 0);
+    const size_t bytes = type == DType::kF32 ? 4 : 2;
+    for (size_t row = 0; row < 16; ++row) {
+      for (size_t k = 0; k < columns; ++k) {
+        ASSERT_EQ(std::memcmp(panel.data() + bytes * (k * kPanelRows + row), stored.data() + bytes * (row * columns + k), bytes), 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal
