@@ -1,8 +1,9 @@
-// kernels [--threads N] [--json]: each CPU kernel beside the limit that it can meet at best, measured in the same run.
+// kernels [--threads N] [--only WORD] [--json]: each CPU kernel beside the limit that it can meet at best, measured in the same run.
 //
 //   linear      W [N, K] times M rows: the larger of bytes of W / read bandwidth and operations / multiply-add rate
 //   pack        stored rows into panels: bytes read and written / copy bandwidth
-//   attention   one token that sees C tokens, all heads: bytes of K and V / read bandwidth
+//   attention   the last M tokens (one, if none is named) of a context of C, all heads: the larger of bytes of K and V / read
+//               bandwidth and operations / multiply-add rate
 //
 // Shapes are those of the 1.1B Llama. Weights of several copies, so that no cache holds them from one call to the next.
 #include <sys/mman.h>
@@ -74,11 +75,87 @@ std::string text(const char* format, double value) {
   return buffer;
 }
 
+struct Heads {
+  uint32_t kv, group, dim;  // KV heads, query heads of each, elements of a head
+};
+
+// Attention of the last rows of a context, split between threads as a step does it: by KV heads and rows, one row by segments
+// of the context as well.
+class AttentionRun {
+ public:
+  AttentionRun(KvFormat format, uint32_t context, uint32_t rows, const Heads& heads)
+      : format_(format), context_(context), rows_(rows), heads_(heads), head_bytes_(kv_head_bytes(format, heads.dim)),
+        block_bytes_(2 * heads.kv * head_bytes_), copies_(std::max<uint64_t>(1, kBeyondCaches / kv_bytes())),
+        width_(uint64_t{heads.kv} * heads.group * heads.dim), rows_each_(std::max<uint32_t>(1, 32 / heads.group)),
+        segments_(rows == 1 ? (context - 1) / (kKvTokens * kSegmentBlocks) + 1 : 1),
+        states_(uint64_t{heads.group} * attention_state_floats(heads.dim)), kv_(kv_bytes() * copies_), q_(rows * width_, 0.01f),
+        out_(q_.size()), partial_(heads.kv * segments_ * states_) {}
+
+  uint64_t kv_bytes() const { return block_bytes_ * (context_ / kKvTokens); }
+
+  void run(const Kernels& kernels, ThreadPool& pool, int run) {
+    blocks_.clear();
+    for (uint32_t b = 0; b < context_ / kKvTokens; ++b) blocks_.push_back(kv_.data + run % copies_ * kv_bytes() + b * block_bytes_);
+    const uint32_t pieces = (rows_ + rows_each_ - 1) / rows_each_;
+    if (rows_ > 1) {
+      pool.parallel_for(uint64_t{pieces} * heads_.kv, [&](size_t task, int) {
+        kernels.attention(call_of(static_cast<uint32_t>(task % heads_.kv), pieces - 1 - static_cast<uint32_t>(task / heads_.kv)));
+      });
+      return;
+    }
+    pool.parallel_for(uint64_t{heads_.kv} * segments_, [&](size_t task, int) {
+      const uint32_t segment = static_cast<uint32_t>(task / heads_.kv), head = static_cast<uint32_t>(task % heads_.kv);
+      kernels.attention(part_of(head, segment, segment + 1));
+    });
+    pool.parallel_for(heads_.kv, [&](size_t head, int) { kernels.merge_attention(part_of(static_cast<uint32_t>(head), 0, segments_)); });
+  }
+
+ private:
+  AttentionCall call_of(uint32_t head, uint32_t piece) {
+    const uint32_t row = piece * rows_each_;
+    const uint64_t at = row * width_ + uint64_t{head} * heads_.group * heads_.dim;
+    AttentionCall call;
+    call.q = q_.data() + at;
+    call.out = out_.data() + at;
+    call.q_stride = call.out_stride = width_;
+    call.blocks = blocks_.data();
+    call.key_offset = head * head_bytes_;
+    call.value_offset = (heads_.kv + head) * head_bytes_;
+    call.format = format_;
+    call.head_dim = heads_.dim;
+    call.group = heads_.group;
+    call.rows = std::min(rows_each_, rows_ - row);
+    call.position = context_ - rows_ + row;
+    call.scale = 0.125f;
+    return call;
+  }
+  AttentionCall part_of(uint32_t head, uint32_t begin, uint32_t end) {
+    AttentionCall call = call_of(head, 0);
+    call.segment_begin = begin;
+    call.segment_end = end;
+    call.partial = partial_.data() + (uint64_t{head} * segments_ + begin) * states_;
+    return call;
+  }
+
+  const KvFormat format_;
+  const uint32_t context_, rows_;
+  const Heads heads_;
+  const uint64_t head_bytes_, block_bytes_, copies_, width_;
+  const uint32_t rows_each_, segments_;
+  const uint64_t states_;  // floats of a segment of one KV head
+  const Bytes kv_;
+  std::vector<float> q_, out_, partial_;
+  std::vector<std::byte*> blocks_;
+};
+
 class Bench {
  public:
-  Bench(int threads, const Limits& limits) : pool_(threads), limits_(limits), kernels_(best_kernels()) {}
+  // Measures only operations of this name, if one is given.
+  Bench(int threads, const Limits& limits, std::string only)
+      : pool_(threads), limits_(limits), kernels_(best_kernels()), only_(std::move(only)) {}
 
   void linear(WeightFormat format, uint32_t n, uint32_t k, uint32_t rows) {
+    if (!wanted("linear")) return;
     const uint64_t bytes = packed_bytes(format, n, k);
     const uint64_t copies = std::max<uint64_t>(1, kBeyondCaches / bytes);
     const Bytes weights(bytes * copies);
@@ -99,6 +176,7 @@ class Bench {
   }
 
   void pack(DType type, WeightFormat format, uint32_t n, uint32_t k) {
+    if (!wanted("pack")) return;
     const uint64_t row_bytes = *dtype_bytes(type, k), packed = packed_bytes(format, n, k);
     const uint64_t copies = std::max<uint64_t>(1, kBeyondCaches / packed);
     const Bytes stored(row_bytes * n * copies), target(packed * copies);
@@ -116,35 +194,20 @@ class Bench {
         text("%.1f GB/s", bytes / seconds * 1e-9));
   }
 
-  void attention(uint32_t context, uint32_t kv_heads, uint32_t group, uint32_t head_dim) {
-    const uint64_t head_bytes = uint64_t{kKvTokens} * head_dim * 2, block_bytes = 2 * kv_heads * head_bytes;
-    const uint32_t blocks = context / kKvTokens;
-    const uint64_t copies = std::max<uint64_t>(1, kBeyondCaches / (block_bytes * blocks));
-    const Bytes kv(block_bytes * blocks * copies);
-    std::vector<float> q(uint64_t{kv_heads} * group * head_dim, 0.01f), out(q.size());
-    const double seconds = best_seconds([&](int run) {
-      std::vector<std::byte*> list;
-      for (uint32_t b = 0; b < blocks; ++b) list.push_back(kv.data + (run % copies * blocks + b) * block_bytes);
-      pool_.parallel_for(kv_heads, [&](size_t head, int) {
-        AttentionCall call;
-        call.q = q.data() + head * group * head_dim;
-        call.out = out.data() + head * group * head_dim;
-        call.q_stride = call.out_stride = q.size();
-        call.blocks = list.data();
-        call.key_offset = head * head_bytes;
-        call.value_offset = (kv_heads + head) * head_bytes;
-        call.format = KvFormat::kF16;
-        call.head_dim = head_dim;
-        call.group = group;
-        call.rows = 1;
-        call.position = context - 1;
-        call.scale = 0.125f;
-        kernels_.attention(call);
-      });
-    });
-    const double bytes = static_cast<double>(block_bytes * blocks);
-    add(absl::StrCat("attention C=", context, " heads ", kv_heads * group, "/", kv_heads, "x", head_dim), seconds,
-        bytes / limits_.read_bytes_per_s, text("%.1f GB/s", bytes / seconds * 1e-9));
+  // The last `rows` tokens of a context, all heads.
+  void attention(KvFormat format, uint32_t context, uint32_t rows, const Heads& heads) {
+    if (!wanted("attention")) return;
+    AttentionRun attention(format, context, rows, heads);
+    const double seconds = best_seconds([&](int run) { attention.run(kernels_, pool_, run); });
+    const double bytes = static_cast<double>(attention.kv_bytes());
+    const double seen = rows * (context - (rows - 1) / 2.0);  // pairs of a query and a token
+    const double operations = 4.0 * seen * heads.kv * heads.group * heads.dim;
+    const double memory = bytes / limits_.read_bytes_per_s, compute = operations / limits_.f32_ops_per_s;
+    static constexpr const char* kNames[] = {"f32", "f16", "bf16", "q8_0"};
+    add(absl::StrCat("attention ", kNames[static_cast<int>(format)], " C=", context, rows == 1 ? "" : absl::StrCat(" M=", rows), " heads ",
+                     heads.kv * heads.group, "/", heads.kv, "x", heads.dim),
+        seconds, std::max(memory, compute),
+        compute > memory ? text("%.0f GFLOP/s", operations / seconds * 1e-9) : text("%.1f GB/s", bytes / seconds * 1e-9));
   }
 
   const std::vector<Result>& results() const { return results_; }
@@ -152,9 +215,12 @@ class Bench {
  private:
   void add(std::string what, double seconds, double limit, std::string rate) { results_.push_back({std::move(what), seconds, limit, std::move(rate)}); }
 
+  bool wanted(const std::string& what) const { return only_.empty() || only_ == what; }
+
   ThreadPool pool_;
   const Limits limits_;
   const Kernels kernels_;
+  const std::string only_;
   std::vector<Result> results_;
 };
 
@@ -169,9 +235,9 @@ void print_json(const Bench& bench, const Limits& limits, int threads) {
   std::printf("%s\n", dump_json(out).c_str());
 }
 
-int run(int threads, bool json) {
+int run(int threads, const std::string& only, bool json) {
   const Limits limits = measure_limits(threads);
-  Bench bench(threads, limits);
+  Bench bench(threads, limits, only);
   for (const WeightFormat format : {WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_K, WeightFormat::kQ6_K, WeightFormat::kBF16, WeightFormat::kF32}) {
     for (const uint32_t rows : {1u, 8u, 32u, 512u}) bench.linear(format, 5632, 2048, rows);
   }
@@ -179,7 +245,12 @@ int run(int threads, bool json) {
   bench.pack(DType::kQ4_0, WeightFormat::kQ4_0, 5632, 2048);
   bench.pack(DType::kQ4_K, WeightFormat::kQ4_K, 5632, 2048);
   bench.pack(DType::kBF16, WeightFormat::kBF16, 5632, 2048);
-  for (const uint32_t context : {512u, 4096u, 32'768u}) bench.attention(context, 4, 8, 64);
+  for (const KvFormat format : {KvFormat::kF16, KvFormat::kBF16, KvFormat::kQ8_0}) {
+    for (const uint32_t context : {512u, 2048u, 8192u}) bench.attention(format, context, 1, {4, 8, 64});
+  }
+  for (const uint32_t context : {512u, 2048u, 8192u}) bench.attention(KvFormat::kF16, context, 1, {8, 4, 128});
+  for (const uint32_t context : {512u, 2048u, 8192u}) bench.attention(KvFormat::kF16, context, 512, {4, 8, 64});
+  bench.attention(KvFormat::kF16, 2048, 512, {8, 4, 128});
   if (json) {
     print_json(bench, limits, threads);
     return 0;
@@ -199,15 +270,17 @@ int run(int threads, bool json) {
 int main(int argc, char** argv) {
   int threads = 2;
   bool json = false;
+  std::string only;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--json") json = true;
+    else if (flag == "--only" && i + 1 < argc) only = argv[++i];
     else if (flag == "--threads" && i + 1 < argc) threads = std::atoi(argv[++i]);
     else threads = 0;
   }
   if (threads < 1) {
-    std::fprintf(stderr, "usage: kernels [--threads N] [--json]\n");
+    std::fprintf(stderr, "usage: kernels [--threads N] [--only linear|pack|attention] [--json]\n");
     return 2;
   }
-  return shoal::run(threads, json);
+  return shoal::run(threads, only, json);
 }

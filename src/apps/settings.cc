@@ -24,7 +24,7 @@ constexpr char kNoConfig[] = "none";  // --config none: not even a shoal.yaml th
 const std::map<std::string, Quantization> kQuantizations = {
     {"none", Quantization::kNone}, {"q8_0", Quantization::kQ8_0}, {"q4_0", Quantization::kQ4_0}};
 const std::map<std::string, KvType> kKvTypes = {
-    {"auto", KvType::kAuto}, {"f32", KvType::kF32}, {"f16", KvType::kF16}, {"bf16", KvType::kBF16}};
+    {"auto", KvType::kAuto}, {"f32", KvType::kF32}, {"f16", KvType::kF16}, {"bf16", KvType::kBF16}, {"q8_0", KvType::kQ8_0}};
 
 template <typename Map>
 std::vector<std::string> keys_of(const Map& map) {

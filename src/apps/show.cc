@@ -131,7 +131,7 @@ RunVerb add_show(CLI::App& app) {
   verb->add_flag("--check", flags->check, "Read every byte; exit 1 and one reason if the model cannot be used");
   verb->add_flag("--json", flags->json, "Print a JSON object");
   verb->add_option("--quantization", flags->engine.quantization, "Show it as loaded with none, q8_0 or q4_0");
-  verb->add_option("--kv-cache-dtype", flags->engine.kv_cache_dtype, "auto, f32, f16 or bf16");
+  verb->add_option("--kv-cache-dtype", flags->engine.kv_cache_dtype, "auto, f32, f16, bf16 or q8_0");
   verb->footer("Examples:\n  shoal show models/tiny-llama\n  shoal show model.gguf --check --json");
   return [flags] {
     const auto options = load_options(flags->engine);

@@ -10,6 +10,7 @@ const Kernels& ref_kernels() {
   static constexpr Kernels kKernels = {
       "scalar",       &ref::linear,   &ref::linear, &ref::quantize_row, &ref::rms_norm, &ref::add,      &ref::scale,
       &ref::silu_mul, &ref::gelu_mul, &ref::softcap,      &ref::rope,     &ref::store_kv, &ref::attention,
+      &ref::merge_attention,
   };
   return kKernels;
 }
@@ -23,6 +24,7 @@ Kernels best_kernels() {
   kernels.quantized_linear = chosen_quantized_linear();
   const AttentionFunctions attention = chosen_attention();
   kernels.attention = attention.attention;
+  kernels.merge_attention = attention.merge;
   kernels.store_kv = attention.store_kv;
   choose_elementwise(kernels);
   return kernels;

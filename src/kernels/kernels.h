@@ -15,13 +15,24 @@
 
 namespace shoal {
 
-enum class KvFormat : uint8_t { kF32, kF16, kBF16 };
-constexpr size_t kv_element_bytes(KvFormat format) { return format == KvFormat::kF32 ? 4 : 2; }
+enum class KvFormat : uint8_t { kF32, kF16, kBF16, kQ8_0 };
 
 constexpr uint32_t kKvTokens = 16;            // tokens of a KV block
 constexpr uint32_t kSegmentBlocks = 32;       // blocks of one attention segment: 512 tokens
 constexpr uint32_t kHeadDimMax = 512;
+constexpr uint32_t kKvQuantBlock = 32;        // channels that share a scale in KvFormat::kQ8_0
 constexpr uint32_t round_up_lanes(uint32_t n) { return (n + 15) / 16 * 16; }
+
+// Channels of a head as stored: whole lanes, or whole blocks of kQ8_0. Heads of any width can be stored in any format.
+constexpr uint32_t kv_channels(KvFormat format, uint32_t head_dim) {
+  return format == KvFormat::kQ8_0 ? (head_dim + kKvQuantBlock - 1) / kKvQuantBlock * kKvQuantBlock : round_up_lanes(head_dim);
+}
+// Bytes of K (and of V) of one head in a block.
+constexpr size_t kv_head_bytes(KvFormat format, uint32_t head_dim) {
+  const size_t channels = kv_channels(format, head_dim);
+  if (format == KvFormat::kQ8_0) return channels * kKvTokens + channels / kKvQuantBlock * kKvTokens * 2;
+  return channels * kKvTokens * (format == KvFormat::kF32 ? 4 : 2);
+}
 
 // y[m] = W x[m] + bias for rows m of activations and panels [panel_begin, panel_end) of W.
 // Order: per chunk (one chunk if chunk_unit is 0) from 0.0f along K ascending:
@@ -50,8 +61,11 @@ struct RopeCall {
 };
 
 // Writes one token's K and V of one layer into its block; rounds to nearest even.
-// In a block, head h of a layer has K [head_dim][16 tokens] at key_offset + h * head_bytes and V [16 tokens][padded
-// head_dim] at value_offset + h * head_bytes; V's padding is written as zero.
+// In a block, head h of a layer has K [head_dim][16 tokens] at key_offset + h * head_bytes and V [16 tokens][kv_channels]
+// at value_offset + h * head_bytes; V's padding is written as zero.
+// kQ8_0: int8 codes in these places (K of kv_channels), then f16 scales [kv_channels / 32][16 tokens]; a number is
+// code * scale, which is exact in f32. scale = f16(amax / 127) of the 32 channels of a token, at most 65504;
+// code = nearest-even(x * (1 / scale)) within +-127, 0 if the scale is 0.
 struct StoreKvCall {
   const float* k = nullptr;  // [kv_heads][head_dim]
   const float* v = nullptr;
@@ -69,6 +83,9 @@ struct StoreKvCall {
 // cap * tanh(s / cap); then m' = max(m, max s), c = exp(m - m'), p = exp(s - m'), l[t] = fma(l[t], c, p) in 16 lanes,
 // o = o * c, o = fma(p, v, o) for tokens ascending. Merge of segments: a = exp(M - M'), c = exp(m - M'),
 // L = fma(l, c, L * a), O likewise. Result: O * (1 / tree(L)). Tokens out of a row's range are never read as numbers.
+//
+// A long context can be split between threads: with `partial`, only segments [segment_begin, segment_end) are computed, and
+// their states are written there instead of results; merge_attention makes the results of all of them, in the same bits.
 struct AttentionCall {
   const float* q = nullptr;  // row r, head g: q + r * q_stride + g * head_dim
   size_t q_stride = 0;
@@ -84,7 +101,14 @@ struct AttentionCall {
   uint32_t window = 0;    // 0: everything
   float scale = 1;
   float softcap = 0;      // 0: none
+  uint32_t segment_begin = 0, segment_end = 0;
+  float* partial = nullptr;  // [segment_end - segment_begin][rows * group][attention_state_floats(head_dim)]
+
+  uint32_t segments() const { return (position + rows - 1) / (kKvTokens * kSegmentBlocks) + 1; }  // that its rows reach
 };
+// The state of one (row, query head) in a segment: maximum, 1 if any token was seen else 0, nothing up to 16; l[16];
+// o[padded head_dim].
+constexpr size_t attention_state_floats(uint32_t head_dim) { return 32 + round_up_lanes(head_dim); }
 
 struct Kernels {
   const char* name;
@@ -102,6 +126,7 @@ struct Kernels {
   void (*rope)(const RopeCall&);
   void (*store_kv)(const StoreKvCall&);
   void (*attention)(const AttentionCall&);
+  void (*merge_attention)(const AttentionCall&);  // `partial` holds [segment_begin, segment_end): writes `out`
 
   void linear(const LinearCall& call, size_t panel_begin, size_t panel_end) const {
     (is_quantized(call.weight.format) ? quantized_linear : float_linear)(call, panel_begin, panel_end);

@@ -13,6 +13,7 @@ KvFormat kv_format(KvType type, bool quantized) {
     case KvType::kF32: return KvFormat::kF32;
     case KvType::kF16: return KvFormat::kF16;
     case KvType::kBF16: return KvFormat::kBF16;
+    case KvType::kQ8_0: return KvFormat::kQ8_0;
     default: return quantized ? KvFormat::kF16 : KvFormat::kF32;
   }
 }
@@ -110,6 +111,8 @@ Status DecoderPlan::plan(const LoadOptions& options) {
   shape_.kv_width = config.kv_heads * config.head_dim;
   shape_.mlp_width = config.intermediate_size;
   shape_.rope_half = config.rope.dims / 2;
+  shape_.head_dim = config.head_dim;
+  shape_.context = config.context_length;
   shape_.local_rope = config.local_rope.has_value();
   shape_.quantized = layout_.quantized();
   parts_ = std::move(parts);

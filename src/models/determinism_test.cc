@@ -125,6 +125,27 @@ TEST(DeterminismTest, BitsDoNotDependOnTheVectorWidth) {
   });
 }
 
+// Longer than two segments of attention, so that threads split the context where they have nothing else to split.
+TEST(DeterminismTest, EveryKvTypeHasTheSameBitsInAnyChunksOnAnyThreadsAndVectorWidth) {
+  for (Architecture architecture : {Architecture::kLlama, Architecture::kGemma2}) {
+    const RandomCheckpoint checkpoint(small_config(architecture), DType::kBF16, 7);
+    const auto prompt = random_prompt(6, 1100, 211);
+    for (KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kQ8_0}) {
+      SCOPED_TRACE(absl::StrCat(architecture_name(architecture), " KV ", static_cast<int>(type)));
+      const LoadOptions options{.quantization = Quantization::kQ8_0, .kv_type = type};
+      const auto want = run_alone(*open(checkpoint.get(), options, 1), prompt, 0);
+      for (float v : want) ASSERT_TRUE(std::isfinite(v));
+      EXPECT_TRUE(same_bits(run_alone(*open(checkpoint.get(), options, 2), prompt, 37), want));
+      for (int64_t target : simd_targets()) {
+        hwy::SetSupportedTargetsForTest(target);
+        const auto model = open(checkpoint.get(), options, 5);
+        hwy::SetSupportedTargetsForTest(0);
+        EXPECT_TRUE(same_bits(run_alone(*model, prompt, 500), want)) << hwy::TargetName(target & -target);
+      }
+    }
+  }
+}
+
 TEST(DeterminismTest, AMachineWithoutFmaComputesTheSameBits) {
   const RandomCheckpoint checkpoint(small_config(Architecture::kLlama), DType::kBF16, 7);
   const auto prompt = random_prompt(4, 20, 211);

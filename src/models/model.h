@@ -23,7 +23,7 @@ struct Checkpoint;
 constexpr uint32_t kBlockTokens = 16;  // tokens of one KV block
 
 enum class Quantization { kNone, kQ8_0, kQ4_0 };
-enum class KvType { kAuto, kF32, kF16, kBF16 };
+enum class KvType { kAuto, kF32, kF16, kBF16, kQ8_0 };
 
 struct LoadOptions {
   Quantization quantization = Quantization::kNone;  // quantise F32/F16/BF16 matrices at load; embeddings and norms stay

@@ -11,7 +11,6 @@
 namespace shoal {
 namespace {
 
-constexpr uint32_t kPieceQueries = 32;  // query heads of one KV head in a task of attention
 constexpr size_t kOutputsMax = 8;       // matrices that share an input
 
 uint64_t widest_input(const StepShape& s) { return std::max({s.hidden, s.q_width, s.mlp_width}); }
@@ -49,6 +48,7 @@ StepBuffers carve_buffers(const StepShape& s, uint64_t rows, uint64_t logit_rows
     b.sin[which] = carver.take<float>(rows * s.rope_half);
   }
   b.last = carver.take<float>(logit_rows * s.hidden);
+  b.partial = carver.take<float>(s.partial_floats());
   if (s.quantized) b.quantized = carver.take<QuantBlock>(std::max(rows, logit_rows) * div_up(widest_input(s), kQuantBlock));
   return b;
 }
@@ -80,16 +80,6 @@ void Step::carve(std::span<std::byte> workspace) {
   const uint64_t misaligned = reinterpret_cast<uintptr_t>(workspace.data()) % kTensorAlignment;
   Carver carver(workspace.data() + (misaligned == 0 ? 0 : kTensorAlignment - misaligned));
   at_ = carve_buffers(context_.shape, rows_, logit_rows, carver);
-}
-
-void Step::plan_attention() {
-  const uint32_t heads = context_.shape.q_width / context_.kv.head_dim;
-  const uint32_t rows_each = std::max<uint32_t>(1, kPieceQueries / (heads / context_.kv.heads));
-  for (uint32_t s = 0; s < input_.slices.size(); ++s) {
-    for (uint32_t row = 0; row < input_.slices[s].rows; row += rows_each) {
-      pieces_.push_back({s, row, std::min(rows_each, input_.slices[s].rows - row)});
-    }
-  }
 }
 
 void Step::embed(const EmbeddingPlace& table, float* x) const {
@@ -153,36 +143,6 @@ void Step::store_kv(const float* k, const float* v, uint32_t layer) const {
     std::byte* block = slice.blocks[position / kBlockTokens];
     context_.kernels.store_kv({k + row * width, v + row * width, block + kv.key_offset(layer), block + kv.value_offset(layer),
                                kv.head_bytes(), position % kBlockTokens, kv.heads, kv.head_dim, kv.format});
-  });
-}
-
-void Step::attend(const float* q, const float* k, const float* v, const AttentionSpec& spec, float* attn) const {
-  store_kv(k, v, spec.layer);
-  const KvLayout& kv = context_.kv;
-  const uint64_t width = context_.shape.q_width;
-  const uint32_t group = static_cast<uint32_t>(width / kv.head_dim / kv.heads);
-  context_.threads.parallel_for(pieces_.size() * kv.heads, [&](size_t task, int) {
-    // Later rows see more: they go first, so that the threads end together.
-    const AttentionPiece& piece = pieces_[pieces_.size() - 1 - task / kv.heads];
-    const uint64_t head = task % kv.heads;
-    const SequenceSlice& slice = input_.slices[piece.slice];
-    const uint64_t at = (uint64_t{slice_begin_[piece.slice]} + piece.first_row) * width + head * group * kv.head_dim;
-    AttentionCall call;
-    call.q = q + at;
-    call.out = attn + at;
-    call.q_stride = call.out_stride = width;
-    call.blocks = slice.blocks.data();
-    call.key_offset = kv.key_offset(spec.layer) + head * kv.head_bytes();
-    call.value_offset = kv.value_offset(spec.layer) + head * kv.head_bytes();
-    call.format = kv.format;
-    call.head_dim = kv.head_dim;
-    call.group = group;
-    call.rows = piece.rows;
-    call.position = slice.position + piece.first_row;
-    call.window = spec.window;
-    call.scale = spec.scale;
-    call.softcap = spec.softcap;
-    context_.kernels.attention(call);
   });
 }
 

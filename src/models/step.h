@@ -22,7 +22,7 @@ struct KvLayout {
   KvFormat format = KvFormat::kF32;
   uint32_t layers = 0, heads = 0, head_dim = 0;
 
-  size_t head_bytes() const { return size_t{round_up_lanes(head_dim)} * kKvTokens * kv_element_bytes(format); }
+  size_t head_bytes() const { return kv_head_bytes(format, head_dim); }
   size_t key_offset(uint32_t layer) const { return size_t{layer} * 2 * heads * head_bytes(); }
   size_t value_offset(uint32_t layer) const { return key_offset(layer) + heads * head_bytes(); }
   size_t block_bytes() const { return size_t{layers} * 2 * heads * head_bytes(); }
@@ -32,10 +32,13 @@ struct KvLayout {
 struct StepShape {
   uint32_t hidden = 0, q_width = 0, kv_width = 0, mlp_width = 0;  // elements of a row
   uint32_t rope_half = 0;
+  uint32_t head_dim = 0, context = 0;  // what bounds the states of attention that is split by segments
   bool local_rope = false;  // a second rotary table
   bool quantized = false;   // int8 activations are needed
 
   uint64_t bytes(uint32_t rows, uint32_t logit_rows) const;
+  // Room for the states of one row over the whole context, or for as much as is worth it.
+  uint64_t partial_floats() const;
 };
 
 // Buffers of a step, all f32, in the caller's workspace.
@@ -52,6 +55,7 @@ struct StepBuffers {
   float* cos[2]; // [rows, rope_half]; 1: of the layers with a local base
   float* sin[2];
   float* last;   // [logit rows, hidden]
+  float* partial; // states of attention by segments (step_attention.cc)
   QuantBlock* quantized;  // [rows, widest input / 32]
 };
 
@@ -109,10 +113,19 @@ class Step {
  private:
   struct AttentionPiece {
     uint32_t slice, first_row, rows;  // first_row within the slice
+    uint32_t segments;                // that its rows reach
+    uint64_t partial_at;              // its states in StepBuffers::partial, if attention is split
+  };
+  struct AttentionArguments {
+    const float* q;
+    float* out;
+    const AttentionSpec& spec;
   };
 
   void carve(std::span<std::byte> workspace);
   void plan_attention();
+  AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;
+  void attend_by_segments(const AttentionArguments& arguments) const;
   void store_kv(const float* k, const float* v, uint32_t layer) const;
 
   const StepContext& context_;
@@ -122,6 +135,7 @@ class Step {
   std::vector<uint32_t> row_slice_;   // slice of each row
   std::vector<uint32_t> slice_begin_; // first row of each slice
   std::vector<AttentionPiece> pieces_;
+  bool split_segments_ = false;  // too few pieces for the threads
 };
 
 }  // namespace shoal

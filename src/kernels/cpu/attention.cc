@@ -1,7 +1,7 @@
 // Paged attention: lanes are tokens for the scores, channels for the weighted sum of V. The order is that of kernels.h.
 //
-// Query heads (row, head of the group) are taken kTile at a time; a tile walks the blocks once, so K and V of a block are
-// read, and converted to f32, once per tile.
+// Query heads (row, head of the group) are taken kTile at a time and walk the blocks together. A block that few of them
+// see is widened to f32 in registers, once for kTogether queries; one that many see is widened once into a buffer.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "kernels/cpu/backend.h"
+#include "kernels/cpu/kv_lines-inl.h"
 #include "kernels/cpu/lanes-inl.h"
 #include "kernels/ref/ref.h"
 
@@ -19,230 +20,340 @@ HWY_BEFORE_NAMESPACE();
 namespace shoal {
 namespace HWY_NAMESPACE {
 #if SHOAL_PORTABLE_TARGET
-AttentionFunctions attention_functions() { return {&ref::attention, &ref::store_kv}; }
+AttentionFunctions attention_functions() { return {&ref::attention, &ref::merge_attention, &ref::store_kv}; }
 #else
 
-constexpr uint32_t kTile = 8;
-constexpr uint32_t kTogether = kRegs == 1 ? 8 : 4;  // scores computed at a time
+constexpr uint32_t kTile = 32;
+constexpr uint32_t kTogether = kRegs == 1 ? 8 : 4;  // queries whose sums fill the registers
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-struct State {
+// A running softmax for each query of a tile.
+struct Running {
+  alignas(64) float m[kTile];
+  alignas(64) float l[kTile][16];
+  alignas(64) float o[kTile * kHeadDimMax];  // [query][padded head_dim]
+  bool empty[kTile];
+};
+
+struct Tile {
+  uint32_t count, padded;
+  uint32_t from[kTile], position[kTile];     // a query sees tokens [from, position] ...
+  uint32_t first[kTile], last[kTile];        // ... of the current block [first, last], none if first > last
+  alignas(64) float q[kTile * kHeadDimMax];  // of `width` queries that are scored together: [head_dim][width]
+  alignas(64) float p[kTile][16];            // scores of the block, then the weights of its tokens
+  alignas(64) float top[kTile], correction[kTile];
+  Running segment, total;
+};
+
+// K and V of the block after this one, asked for a little at a time while this one is computed with: the blocks lie apart,
+// so no hardware sees what comes next, and asked for all at once they would wait for each other.
+class Ahead {
+ public:
+  Ahead(const AttentionCall& call, const std::byte* block) {
+    if (block == nullptr) return;
+    key_ = block + call.key_offset;
+    value_ = block + call.value_offset;
+    bytes_ = kv_head_bytes(call.format, call.head_dim);
+  }
+  HWY_INLINE void some() {
+    for (const size_t end = std::min(bytes_, at_ + kBytes); at_ < end; at_ += 64) {
+      __builtin_prefetch(key_ + at_);
+      __builtin_prefetch(value_ + at_);
+    }
+  }
+
+ private:
+  static constexpr size_t kBytes = 8 * 64;
+  const std::byte* key_ = nullptr;
+  const std::byte* value_ = nullptr;
+  size_t bytes_ = 0, at_ = 0;
+};
+
+// Calls body.operator()<N>(first) for runs of N queries that together are [begin, end).
+template <typename Body>
+HWY_INLINE void in_groups(uint32_t begin, uint32_t end, const Body& body) {
+  for (; begin + 8 <= end && kTogether == 8; begin += 8) body.template operator()<8>(begin);
+  for (; begin + 4 <= end; begin += 4) body.template operator()<4>(begin);
+  for (; begin + 2 <= end; begin += 2) body.template operator()<2>(begin);
+  for (; begin < end; ++begin) body.template operator()<1>(begin);
+}
+
+void reset(Running& state, const Tile& tile) {
+  for (uint32_t i = 0; i < tile.count; ++i) {
+    state.m[i] = kLowest;
+    state.empty[i] = true;
+    store(zero(), state.l[i]);
+  }
+  std::fill_n(state.o, size_t{tile.count} * tile.padded, 0.0f);
+}
+
+// A state as it stands in AttentionCall::partial, or of one query of a tile.
+struct StateView {
   float m;
   bool empty;
-  alignas(64) float l[16];
-  alignas(64) float o[kHeadDimMax];
+  const float* l;
+  const float* o;
 };
-
-// One query head of the tile.
-struct Query {
-  const float* q;
-  float* out;
-  uint32_t from, position;  // sees tokens [from, position]
-  State segment, total;
-};
-
-void reset(State& s, uint32_t padded) {
-  s.m = -std::numeric_limits<float>::infinity();
-  s.empty = true;
-  store(zero(), s.l);
-  for (uint32_t d = 0; d < padded; d += 16) store(zero(), s.o + d);
+StateView view(const Running& state, uint32_t i, uint32_t padded) {
+  return {state.m[i], state.empty[i], state.l[i], state.o + size_t{i} * padded};
 }
 
-void merge(const State& segment, uint32_t padded, State& total) {
+// total = total merged with a later segment, for query i.
+void merge(const StateView& segment, uint32_t i, uint32_t padded, Running& total) {
   if (segment.empty) return;
-  if (total.empty) {
-    total.m = segment.m;
-    total.empty = false;
-    store(load(segment.l), total.l);
-    for (uint32_t d = 0; d < padded; d += 16) store(load(segment.o + d), total.o + d);
+  float* o = total.o + size_t{i} * padded;
+  if (total.empty[i]) {
+    total.m[i] = segment.m;
+    total.empty[i] = false;
+    store(load(segment.l), total.l[i]);
+    std::copy_n(segment.o, padded, o);
     return;
   }
-  const float top = std::max(total.m, segment.m);
-  const F16x a = set1(exp1(total.m - top)), c = set1(exp1(segment.m - top));
-  store(fma(load(segment.l), c, load(total.l) * a), total.l);
-  for (uint32_t d = 0; d < padded; d += 16) store(fma(load(segment.o + d), c, load(total.o + d) * a), total.o + d);
-  total.m = top;
+  const float top = std::max(total.m[i], segment.m);
+  const F16x a = set1(exp1(total.m[i] - top)), c = set1(exp1(segment.m - top));
+  store(fma(load(segment.l), c, load(total.l[i]) * a), total.l[i]);
+  for (uint32_t d = 0; d < padded; d += 16) store(fma(load(segment.o + d), c, load(o + d) * a), o + d);
+  total.m[i] = top;
 }
 
-// `count` (a multiple of 16) elements of a KV block as f32: in place if they are, else converted into `buffer`.
-const float* as_floats(KvFormat format, const std::byte* p, size_t count, float* buffer) {
-  if (format == KvFormat::kF32) return reinterpret_cast<const float*>(p);
-  if (format == KvFormat::kF16) {
-    const auto* from = reinterpret_cast<const hwy::float16_t*>(p);
-    for (size_t i = 0; i < count; i += 16) store(load(from + i), buffer + i);
-  } else {
-    const auto* from = reinterpret_cast<const hwy::bfloat16_t*>(p);
-    for (size_t i = 0; i < count; i += 16) store(load(from + i), buffer + i);
-  }
-  return buffer;
-}
-
-// scores[i] = 16 dots of queries[i] with the tokens of a block; key is [head_dim][16].
-template <size_t N>
-HWY_INLINE void dot_keys(const float* key, uint32_t head_dim, Query* const* queries, F16x* scores) {
-  F16x acc[N];
-  for (size_t i = 0; i < N; ++i) acc[i] = zero();
-  for (uint32_t d = 0; d < head_dim; ++d) {
-    const F16x k = load(key + d * kKvTokens);
-    for (size_t i = 0; i < N; ++i) acc[i] = fma(k, set1(queries[i]->q[d]), acc[i]);
-  }
-  for (size_t i = 0; i < N; ++i) scores[i] = acc[i];
-}
-
-// What a block of tokens adds to one query: the weights of its tokens, and what becomes of the sums before it.
-struct Share {
-  uint32_t first, last;  // tokens of the block that the query sees
-  float top, correction;
-  alignas(64) float p[16];
-  bool whole() const { return first == 0 && last == kKvTokens - 1; }
-};
-
-// o = o * c + sum of p[t] * value[t] over tokens ascending, N x 16 channels of Q queries at a time. REQUIRES: the queries
-// see the same tokens.
-template <size_t Q, size_t N>
-HWY_INLINE void add_values(const float* value, uint32_t stride, Query* const* queries, const Share* shares, uint32_t d) {
-  F16x acc[Q][N];
-  for (size_t q = 0; q < Q; ++q) {
-    for (size_t i = 0; i < N; ++i) acc[q][i] = load(queries[q]->segment.o + d + 16 * i) * set1(shares[q].correction);
-  }
-  for (uint32_t t = shares[0].first; t <= shares[0].last; ++t) {
-    F16x v[N];
-    for (size_t i = 0; i < N; ++i) v[i] = load(value + t * stride + d + 16 * i);
-    for (size_t q = 0; q < Q; ++q) {
-      const F16x weight = set1(shares[q].p[t]);
-      for (size_t i = 0; i < N; ++i) acc[q][i] = fma(weight, v[i], acc[q][i]);
+// scores [query][16 tokens] of W queries.
+template <uint32_t W, typename Lines>
+HWY_INLINE void dot_keys(const Lines& key, uint32_t head_dim, const float* q, float (*scores)[16], Ahead& ahead) {
+  F16x acc[W];
+  for (uint32_t i = 0; i < W; ++i) acc[i] = zero();
+  for (uint32_t first = 0; first < head_dim; first += kKvQuantBlock) {
+    ahead.some();
+    const auto scale = key.key_scale(first);
+    const uint32_t end = std::min(first + kKvQuantBlock, head_dim);
+    for (uint32_t d = first; d < end; ++d) {
+      const F16x k = key.key(d, scale);
+      for (uint32_t i = 0; i < W; ++i) acc[i] = fma(k, set1(q[d * W + i]), acc[i]);
     }
   }
-  for (size_t q = 0; q < Q; ++q) {
-    for (size_t i = 0; i < N; ++i) store(acc[q][i], queries[q]->segment.o + d + 16 * i);
+  for (uint32_t i = 0; i < W; ++i) store(acc[i], scores[i]);
+}
+
+// o = o * c + sum of p[t] * value[t] over tokens ascending, N x 16 channels from d of Q queries that see the same tokens.
+template <uint32_t Q, uint32_t N, typename Lines>
+HWY_INLINE void add_values(const Lines& value, Tile& tile, uint32_t query, uint32_t d) {
+  float* o = tile.segment.o + size_t{query} * tile.padded + d;
+  F16x acc[Q][N];
+  for (uint32_t q = 0; q < Q; ++q) {
+    const F16x correction = set1(tile.correction[query + q]);
+    for (uint32_t i = 0; i < N; ++i) acc[q][i] = load(o + q * tile.padded + 16 * i) * correction;
+  }
+  const float* p = tile.p[query];
+  const uint32_t last = tile.last[query];
+  for (uint32_t t = tile.first[query]; t <= last; ++t) {
+    F16x v[N];
+    for (uint32_t i = 0; i < N; ++i) v[i] = value.value(t, d + 16 * i);
+    for (uint32_t q = 0; q < Q; ++q) {
+      const F16x weight = set1(p[16 * q + t]);
+      for (uint32_t i = 0; i < N; ++i) acc[q][i] = fma(weight, v[i], acc[q][i]);
+    }
+  }
+  for (uint32_t q = 0; q < Q; ++q) {
+    for (uint32_t i = 0; i < N; ++i) store(acc[q][i], o + q * tile.padded + 16 * i);
   }
 }
 
-template <size_t Q>
-void add_values_of(const float* value, uint32_t stride, Query* const* queries, const Share* shares) {
-  constexpr size_t kWide = kRegs == 1 ? 4 : 2;
-  uint32_t d = 0;
-  for (; d + 16 * kWide <= stride; d += 16 * kWide) add_values<Q, kWide>(value, stride, queries, shares, d);
-  for (; d < stride; d += 16) add_values<Q, 1>(value, stride, queries, shares, d);
-}
-
-// Takes the scores of a block into the running softmax of `count` queries, stage by stage: no query waits for another.
-void add_block(const AttentionCall& call, const F16x* scores, const float* value, Query* const* queries, Share* shares, size_t count) {
-  alignas(64) float drop[16] = {};
-  F16x s[kTile];
-  for (size_t i = 0; i < count; ++i) {
-    s[i] = scores[i] * set1(call.scale);
+// Takes the scores of a block into the running softmax, stage by stage: no query waits for another.
+void take_scores(const AttentionCall& call, Tile& tile) {
+  for (uint32_t i = 0; i < tile.count; ++i) {
+    tile.top[i] = tile.segment.m[i];
+    if (tile.first[i] > tile.last[i]) continue;
+    F16x s = load(tile.p[i]) * set1(call.scale);
     if (call.softcap > 0) {
       const F16x cap = set1(call.softcap);
-      s[i] = cap * tanh(s[i] / cap);
+      s = cap * tanh(s / cap);
     }
-    if (!shares[i].whole()) {
-      s[i] = select_lanes(shares[i].first, shares[i].last, s[i], set1(-std::numeric_limits<float>::infinity()));
-    }
-    shares[i].top = std::max(queries[i]->segment.m, tree_max(s[i]));
-    drop[i] = queries[i]->segment.m - shares[i].top;
+    if (tile.first[i] != 0 || tile.last[i] != kKvTokens - 1) s = select_lanes(tile.first[i], tile.last[i], s, set1(kLowest));
+    store(s, tile.p[i]);
+    tile.top[i] = std::max(tile.segment.m[i], tree_max(s));
   }
-  store(exp(load(drop)), drop);
-  for (size_t i = 0; i < count; ++i) {
-    State& state = queries[i]->segment;
-    const F16x weights = exp(s[i] - set1(shares[i].top));
-    store(weights, shares[i].p);
-    shares[i].correction = drop[i];
-    store(fma(load(state.l), set1(drop[i]), weights), state.l);
-    state.m = shares[i].top;
-    state.empty = false;
-  }
-  const uint32_t stride = round_up_lanes(call.head_dim);
-  size_t i = 0;
-  while (i < count) {
-    const bool pair = i + 2 <= count && shares[i].first == shares[i + 1].first && shares[i].last == shares[i + 1].last;
-    if (pair) {
-      add_values_of<2>(value, stride, queries + i, shares + i);
-    } else {
-      add_values_of<1>(value, stride, queries + i, shares + i);
-    }
-    i += pair ? 2 : 1;
+  for (uint32_t i = 0; i < tile.count; i += 16) store(exp_of_nonpositive(load(tile.segment.m + i) - load(tile.top + i)), tile.correction + i);
+  for (uint32_t i = 0; i < tile.count; ++i) {
+    if (tile.first[i] > tile.last[i]) continue;
+    const F16x weights = exp_of_nonpositive(load(tile.p[i]) - set1(tile.top[i]));
+    store(weights, tile.p[i]);
+    store(fma(load(tile.segment.l[i]), set1(tile.correction[i]), weights), tile.segment.l[i]);
+    tile.segment.m[i] = tile.top[i];
+    tile.segment.empty[i] = false;
   }
 }
 
-// Scores of `count` queries, a few together so that a line of K is loaded once for them.
-void score(const float* key, uint32_t head_dim, Query* const* queries, size_t count, F16x* scores) {
-  size_t i = 0;
-  for (; i + kTogether <= count; i += kTogether) dot_keys<kTogether>(key, head_dim, queries + i, scores + i);
-  for (; i + 2 <= count; i += 2) dot_keys<2>(key, head_dim, queries + i, scores + i);
-  for (; i < count; ++i) dot_keys<1>(key, head_dim, queries + i, scores + i);
-}
-
-void attend_tile(const AttentionCall& call, Query* tile, uint32_t count) {
-  const uint32_t padded = round_up_lanes(call.head_dim);
-  alignas(64) float key_buffer[kKvTokens * kHeadDimMax];
-  alignas(64) float value_buffer[kKvTokens * kHeadDimMax];
-  uint32_t from = tile[0].from, to = tile[0].position;
-  for (uint32_t i = 0; i < count; ++i) {
-    from = std::min(from, tile[i].from);
-    to = std::max(to, tile[i].position);
-    reset(tile[i].segment, padded);
-    reset(tile[i].total, padded);
-  }
-  for (uint32_t b = from / kKvTokens; b <= to / kKvTokens; ++b) {
-    const uint32_t begin = b * kKvTokens, end = begin + kKvTokens - 1;
-    Query* seeing[kTile];
-    size_t seeing_count = 0;
-    for (uint32_t i = 0; i < count; ++i) {
-      if (tile[i].from <= end && tile[i].position >= begin) seeing[seeing_count++] = &tile[i];
-    }
-    if (b % kSegmentBlocks == 0) {
-      for (uint32_t i = 0; i < count; ++i) {
-        merge(tile[i].segment, padded, tile[i].total);
-        reset(tile[i].segment, padded);
+template <typename Lines>
+void add_block(const AttentionCall& call, const Lines& key, const Lines& value, Ahead& ahead, Tile& tile) {
+  in_groups(0, tile.count, [&]<uint32_t W>(uint32_t i) HWY_ATTR {
+    dot_keys<W>(key, call.head_dim, tile.q + size_t{i} * call.head_dim, tile.p + i, ahead);
+  });
+  take_scores(call, tile);
+  uint32_t end = 0;
+  for (uint32_t begin = 0; begin < tile.count; begin = end) {
+    for (end = begin + 1; end < tile.count && tile.first[end] == tile.first[begin] && tile.last[end] == tile.last[begin];) ++end;
+    if (tile.first[begin] > tile.last[begin]) continue;
+    in_groups(begin, end, [&]<uint32_t Q>(uint32_t i) HWY_ATTR {
+      constexpr uint32_t N = kRegs != 1 ? 1 : Q == 8 ? 2 : 4;
+      uint32_t d = 0;
+      for (; d + 16 * N <= tile.padded; d += 16 * N) {
+        ahead.some();
+        add_values<Q, N>(value, tile, i, d);
       }
-    }
-    const std::byte* block = call.blocks[b];
-    const float* key = as_floats(call.format, block + call.key_offset, size_t{kKvTokens} * call.head_dim, key_buffer);
-    const float* value = as_floats(call.format, block + call.value_offset, size_t{kKvTokens} * padded, value_buffer);
-    F16x scores[kTile];
-    Share shares[kTile];
-    score(key, call.head_dim, seeing, seeing_count, scores);
-    for (size_t i = 0; i < seeing_count; ++i) {
-      const Query& q = *seeing[i];
-      shares[i].first = q.from > begin ? q.from - begin : 0;
-      shares[i].last = std::min(q.position, end) - begin;
-    }
-    add_block(call, scores, value, seeing, shares, seeing_count);
+      for (; d < tile.padded; d += 16) add_values<Q, 1>(value, tile, i, d);
+    });
   }
 }
 
-void finish(const AttentionCall& call, Query& query) {
-  merge(query.segment, round_up_lanes(call.head_dim), query.total);
-  const F16x inverse = set1(1.0f / tree_sum(load(query.total.l)));
-  for (uint32_t d = 0; d < call.head_dim; d += 16) {
-    const F16x value = load(query.total.o + d) * inverse;
-    if (d + 16 <= call.head_dim) {
-      store(value, query.out + d);
-    } else {
-      store_first(value, query.out + d, call.head_dim - d);
+// Widens K and V of a block into [head_dim][16] and [16][padded head_dim].
+template <typename Lines>
+void widen(const Lines& key, const Lines& value, uint32_t head_dim, float* key_out, float* value_out) {
+  const uint32_t padded = round_up_lanes(head_dim);
+  for (uint32_t first = 0; first < head_dim; first += kKvQuantBlock) {
+    const auto scale = key.key_scale(first);
+    for (uint32_t d = first; d < std::min(first + kKvQuantBlock, head_dim); ++d) store(key.key(d, scale), key_out + d * 16);
+  }
+  for (uint32_t t = 0; t < kKvTokens; ++t) {
+    for (uint32_t d = 0; d < padded; d += 16) store(value.value(t, d), value_out + t * padded + d);
+  }
+}
+
+template <typename Lines>
+void add_stored_block(const AttentionCall& call, const std::byte* block, Ahead ahead, Tile& tile) {
+  const uint32_t channels = kv_channels(call.format, call.head_dim);
+  const Lines key(block + call.key_offset, channels), value(block + call.value_offset, channels);
+  if constexpr (!Lines::kInPlace) {
+    if (tile.count > kTogether) {
+      alignas(64) float key_buffer[kKvTokens * kHeadDimMax];
+      alignas(64) float value_buffer[kKvTokens * kHeadDimMax];
+      widen(key, value, call.head_dim, key_buffer, value_buffer);
+      return add_block(call, FloatLines(key_buffer, tile.padded), FloatLines(value_buffer, tile.padded), ahead, tile);
     }
+  }
+  add_block(call, key, value, ahead, tile);
+}
+
+// Which tokens of block b each query sees.
+void look_at(Tile& tile, uint32_t b) {
+  const uint32_t begin = b * kKvTokens, end = begin + kKvTokens - 1;
+  for (uint32_t i = 0; i < tile.count; ++i) {
+    const bool sees = tile.from[i] <= end && tile.position[i] >= begin;
+    tile.first[i] = !sees ? 1 : std::max(tile.from[i], begin) - begin;
+    tile.last[i] = !sees ? 0 : std::min(tile.position[i], end) - begin;
+  }
+}
+
+void attend_segment(const AttentionCall& call, Tile& tile, uint32_t segment) {
+  reset(tile.segment, tile);
+  const uint32_t from = *std::min_element(tile.from, tile.from + tile.count);
+  const uint32_t to = *std::max_element(tile.position, tile.position + tile.count);
+  const uint32_t first_block = std::max(from / kKvTokens, segment * kSegmentBlocks);
+  const uint32_t last_block = std::min(to / kKvTokens, segment * kSegmentBlocks + kSegmentBlocks - 1);
+  for (uint32_t b = first_block; b <= last_block; ++b) {
+    look_at(tile, b);
+    const Ahead ahead(call, b < last_block ? call.blocks[b + 1] : nullptr);
+    switch (call.format) {
+      case KvFormat::kF32: add_stored_block<PlainLines<float>>(call, call.blocks[b], ahead, tile); break;
+      case KvFormat::kF16: add_stored_block<PlainLines<hwy::float16_t>>(call, call.blocks[b], ahead, tile); break;
+      case KvFormat::kBF16: add_stored_block<PlainLines<hwy::bfloat16_t>>(call, call.blocks[b], ahead, tile); break;
+      case KvFormat::kQ8_0: add_stored_block<CodedLines>(call, call.blocks[b], ahead, tile); break;
+    }
+  }
+}
+
+// Queries [begin, begin + count) of the call.
+void fill_tile(const AttentionCall& call, uint32_t begin, uint32_t count, Tile& tile) {
+  tile.count = count;
+  tile.padded = round_up_lanes(call.head_dim);
+  for (uint32_t i = 0; i < count; ++i) {
+    tile.position[i] = call.position + (begin + i) / call.group;
+    tile.from[i] = call.window != 0 && tile.position[i] + 1 > call.window ? tile.position[i] + 1 - call.window : 0;
+  }
+  in_groups(0, count, [&]<uint32_t W>(uint32_t first) HWY_ATTR {
+    for (uint32_t i = 0; i < W; ++i) {
+      const uint32_t row = (begin + first + i) / call.group, head = (begin + first + i) % call.group;
+      const float* q = call.q + row * call.q_stride + size_t{head} * call.head_dim;
+      for (uint32_t d = 0; d < call.head_dim; ++d) tile.q[size_t{first} * call.head_dim + d * W + i] = q[d];
+    }
+  });
+  // Lanes past the last query are computed with, and their results are not used.
+  for (uint32_t i = count; i < kTile; ++i) tile.segment.m[i] = tile.top[i] = 0;
+}
+
+float* partial_at(const AttentionCall& call, uint32_t segment, uint32_t query) {
+  const size_t state = size_t{segment - call.segment_begin} * call.rows * call.group + query;
+  return call.partial + state * attention_state_floats(call.head_dim);
+}
+
+void put_partials(const AttentionCall& call, const Tile& tile, uint32_t segment, uint32_t begin) {
+  for (uint32_t i = 0; i < tile.count; ++i) {
+    float* out = partial_at(call, segment, begin + i);
+    store(zero(), out);
+    out[0] = tile.segment.m[i];
+    out[1] = tile.segment.empty[i] ? 0.0f : 1.0f;
+    store(load(tile.segment.l[i]), out + 16);
+    std::copy_n(tile.segment.o + size_t{i} * tile.padded, tile.padded, out + 32);
+  }
+}
+
+// Writes the result of query i of the tile, which is query `begin` + i of the call.
+void finish(const AttentionCall& call, const Tile& tile, uint32_t begin, uint32_t i) {
+  const uint32_t row = (begin + i) / call.group, head = (begin + i) % call.group;
+  const float* o = tile.total.o + size_t{i} * tile.padded;
+  float* out = call.out + row * call.out_stride + size_t{head} * call.head_dim;
+  const F16x inverse = set1(1.0f / tree_sum(load(tile.total.l[i])));
+  for (uint32_t d = 0; d < call.head_dim; d += 16) {
+    const F16x value = load(o + d) * inverse;
+    if (d + 16 <= call.head_dim) {
+      store(value, out + d);
+    } else {
+      store_first(value, out + d, call.head_dim - d);
+    }
+  }
+}
+
+// body(tile, begin, count) for the queries of a call, a tile at a time.
+template <typename Body>
+void for_tiles(const AttentionCall& call, const Body& body) {
+  Tile tile;
+  const uint32_t queries = call.rows * call.group;
+  for (uint32_t begin = 0; begin < queries; begin += kTile) {
+    fill_tile(call, begin, std::min(kTile, queries - begin), tile);
+    reset(tile.total, tile);
+    body(tile, begin);
   }
 }
 
 void attention(const AttentionCall& call) {
-  Query tile[kTile];
-  const uint32_t queries = call.rows * call.group;
-  for (uint32_t begin = 0; begin < queries; begin += kTile) {
-    const uint32_t count = std::min(kTile, queries - begin);
-    for (uint32_t i = 0; i < count; ++i) {
-      const uint32_t row = (begin + i) / call.group, head = (begin + i) % call.group;
-      Query& query = tile[i];
-      query.q = call.q + row * call.q_stride + size_t{head} * call.head_dim;
-      query.out = call.out + row * call.out_stride + size_t{head} * call.head_dim;
-      query.position = call.position + row;
-      query.from = call.window != 0 && query.position + 1 > call.window ? query.position + 1 - call.window : 0;
+  for_tiles(call, [&](Tile& tile, uint32_t begin) HWY_ATTR {
+    if (call.partial != nullptr) {
+      for (uint32_t s = call.segment_begin; s < call.segment_end; ++s) {
+        attend_segment(call, tile, s);
+        put_partials(call, tile, s, begin);
+      }
+      return;
     }
-    attend_tile(call, tile, count);
-    for (uint32_t i = 0; i < count; ++i) finish(call, tile[i]);
-  }
+    const uint32_t segments = tile.position[tile.count - 1] / (kKvTokens * kSegmentBlocks) + 1;
+    for (uint32_t s = tile.from[0] / (kKvTokens * kSegmentBlocks); s < segments; ++s) {
+      attend_segment(call, tile, s);
+      for (uint32_t i = 0; i < tile.count; ++i) merge(view(tile.segment, i, tile.padded), i, tile.padded, tile.total);
+    }
+    for (uint32_t i = 0; i < tile.count; ++i) finish(call, tile, begin, i);
+  });
 }
 
-AttentionFunctions attention_functions() { return {&attention, &ref::store_kv}; }
+void merge_attention(const AttentionCall& call) {
+  for_tiles(call, [&](Tile& tile, uint32_t begin) HWY_ATTR {
+    for (uint32_t i = 0; i < tile.count; ++i) {
+      for (uint32_t s = call.segment_begin; s < call.segment_end; ++s) {
+        const float* state = partial_at(call, s, begin + i);
+        merge({state[0], state[1] == 0.0f, state + 16, state + 32}, i, tile.padded, tile.total);
+      }
+      finish(call, tile, begin, i);
+    }
+  });
+}
+
+AttentionFunctions attention_functions() { return {&attention, &merge_attention, &ref::store_kv}; }
 #endif  // SHOAL_PORTABLE_TARGET
 
 }  // namespace HWY_NAMESPACE

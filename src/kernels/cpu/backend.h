@@ -15,9 +15,10 @@ LinearFunction chosen_quantized_linear();  // the other formats
 using PackFunction = bool (*)(const PanelSource&, WeightFormat, std::byte* panel);
 PackFunction chosen_panel_packer();
 
-// Attention and store_kv.
+// attention, merge_attention and store_kv.
 struct AttentionFunctions {
   void (*attention)(const AttentionCall&);
+  void (*merge)(const AttentionCall&);
   void (*store_kv)(const StoreKvCall&);
 };
 AttentionFunctions chosen_attention();

@@ -181,6 +181,19 @@ HWY_INLINE F16x exp(const F16x& x) {
   SHOAL_LANES(i) y.r[i] = exp(x.r[i]);
   return y;
 }
+// The bits of exp() for x <= 0, with less to do.
+HWY_INLINE F16x exp_of_nonpositive(const F16x& x) {
+  const VF low = hn::Set(kDF, kExpLowest);
+  F16x y;
+  SHOAL_LANES(i) {
+    const VF clamped = hn::Max(x.r[i], low);
+    const VI exponent = hn::NearestInt(hn::Mul(clamped, hn::Set(kDF, kLog2E)));
+    const VF value = hn::Add(expm1_reduced(reduce(clamped, exponent)), hn::Set(kDF, 1.0f));
+    const VF result = hn::Mul(value, power_of_two(exponent));
+    y.r[i] = hn::IfThenZeroElse(hn::Lt(x.r[i], low), result);
+  }
+  return y;
+}
 HWY_INLINE float exp1(float x) { return hn::GetLane(exp(hn::Set(kDF, x))); }
 
 HWY_INLINE F16x tanh(const F16x& x) {

@@ -16,6 +16,7 @@ void softcap(float* x, float cap, size_t n);
 void rope(const RopeCall& call);
 void store_kv(const StoreKvCall& call);
 void attention(const AttentionCall& call);
+void merge_attention(const AttentionCall& call);
 
 // Sum of 16 lanes in the fixed tree of kernels.h. Overwrites them.
 inline float tree_sum(float* lanes) {
