@@ -324,6 +324,26 @@ void Engine::erase(Sequence& s) {
   sequences_.erase(s.request->id);
 }
 
+Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
+  Demand demand;
+  const auto consider = [&](const Sequence& s) {
+    const uint64_t next = s.delivered - s.request->output.size() + 1;  // tokens from elsewhere were before its arrival here
+    demand.slack = std::min(demand.slack, slack(target, s.request->arrival, next, now));
+  };
+  for (const Sequence* s : running_) {
+    consider(*s);
+    ++demand.sequences;
+    demand.context_tokens += s->known();
+    demand.blocks += s->blocks.size();
+  }
+  size_t looked_at = 0;
+  for (const auto& [key, s] : waiting_) {
+    if (++looked_at > kWaitingViewMax) break;
+    consider(*s);
+  }
+  return demand;
+}
+
 uint32_t Engine::blocks_active() const {
   std::vector<BlockId> held;
   for (const Sequence* s : running_) held.insert(held.end(), s->blocks.begin(), s->blocks.end());

@@ -22,6 +22,7 @@
 #include "memory/block_pool.h"
 #include "memory/prefix_index.h"
 #include "policy/batch.h"
+#include "policy/slo.h"
 
 namespace shoal {
 
@@ -81,8 +82,11 @@ class Engine {
   bool preempt_youngest();
   // Gives up indexed blocks that no sequence uses.
   void drop_cached() { index_.evict_all(); }
-  // false: what runs goes on, nothing new is admitted.
-  void set_admitting(bool admit) { config_.limits.admit = admit; }
+  // false: what runs goes on, nothing new is admitted. Else at most so many a step.
+  void set_admitting(bool admit, uint32_t admissions_max = UINT32_MAX) {
+    config_.limits.admit = admit;
+    config_.limits.admissions_max = admissions_max;
+  }
 
   bool has(RequestId id) const { return sequences_.contains(id); }  // cancelled ones too, until the step ends
   // The request with the output delivered so far. REQUIRES: has(id).
@@ -97,6 +101,14 @@ class Engine {
   }
   size_t waiting() const { return waiting_.size(); }
   size_t running() const { return running_.size(); }
+  // What the requests under way and waiting want next.
+  struct Demand {
+    Duration slack = Duration::max();  // the least of them, until its next token is due
+    uint64_t sequences = 0;            // running
+    uint64_t context_tokens = 0;       // of those, together
+    uint64_t blocks = 0;               // held by those, shared ones as often as they are held
+  };
+  Demand demand(const SloTarget& target, TimePoint now) const;
   uint32_t blocks_active() const;  // held by sequences, shared ones once
   uint32_t blocks_held() const { return blocks_active() + blocks_cached(); }
   uint32_t blocks_cached() const { return index_.evictable(); }

@@ -312,6 +312,38 @@ TEST(NodeHost, ModelsThatDoNotFitTogetherTakeTurnsAndAllAnswer) {
   EXPECT_GT(loads, 4u) << "the budget of this test holds all models at once";
 }
 
+TEST(NodeHost, AnAnswerGoesOnWithTheSameTokensAfterTheTurnsOfOthers) {
+  std::vector<std::vector<TokenId>> answers[2];
+  for (int round = 0; round < 2; ++round) {
+    LoopbackNetwork network;
+    Client client(network);
+    NodeHostConfig config = small_config(round == 0 ? 256 * kMiB : 12 * kMiB);
+    config.tokens_per_step = 64;
+    std::vector<ServedModel> models;
+    for (uint32_t i = 0; i < 4; ++i) models.push_back({ModelId(i), "m" + std::to_string(i), model_path(i % 2 ? "tiny-qwen3" : "tiny-llama"), {}, 512});
+    const auto host = start(config, models, network);
+    ASSERT_TRUE(host.ok()) << host.status();
+    std::vector<RequestId> ids;
+    for (uint32_t i = 0; i < 4; ++i) {
+      ids.push_back(client.submit(greedy(ModelId(i), long_prompt(i, 40), 400)));
+      if (round == 0) client.wait(ids.back());
+    }
+    for (const RequestId id : ids) {
+      const Client::Answer answer = client.wait(id);
+      ASSERT_TRUE(answer.finish.has_value()) << answer.error;
+      EXPECT_NE(answer.finish, FinishReason::kError) << answer.error;
+      answers[round].push_back(answer.tokens);
+    }
+    const NodeStatus status = client.wait_status([](const NodeStatus& s) {
+      return std::all_of(s.models.begin(), s.models.end(), [](const ModelStatus& m) { return m.running == 0; });
+    });
+    uint64_t loads = 0;
+    for (const ModelStatus& m : status.models) loads += m.loads;
+    EXPECT_TRUE(round == 0 ? loads == 4 : loads > 4) << loads << ": the budget of this test holds all models at once";
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+}
+
 TEST(NodeHost, AModelThatVanishedFailsItsOwnRequestsWithTheReason) {
   const std::string copy = ::testing::TempDir() + "/shoal-vanishing";
   std::filesystem::remove_all(copy);

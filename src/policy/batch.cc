@@ -95,7 +95,7 @@ class Planner {
 
   void admit_waiting() {
     for (const SequenceView& s : view_.waiting) {
-      if (alive_ + plan_.admit.size() >= limits_.sequences_max) break;
+      if (alive_ + plan_.admit.size() >= limits_.sequences_max || plan_.admit.size() >= limits_.admissions_max) break;
       const uint32_t end = slice_end(s);
       const int64_t whole = growth(s, s.known + 1, view_.tokens_per_block);
       if (end == s.computed || whole + s.prefix_evictable > blocks_) break;  // first come, first served
@@ -153,6 +153,7 @@ void check_plan(const BatchPlan& plan, const EngineView& view, const BatchLimits
     CHECK(sliced.contains(id.value));
     blocks -= sequences[id.value]->prefix_evictable;
   }
+  CHECK_LE(plan.admit.size(), size_t{limits.admissions_max});
   CHECK_LE(tokens, limits.tokens_per_step);
   CHECK_LE(logit_rows, limits.logit_rows_max);
   CHECK_GE(blocks, 0);

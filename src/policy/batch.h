@@ -34,6 +34,7 @@ struct BatchLimits {
   uint32_t sequences_max = 128;    // running at once
   uint32_t logit_rows_max = 128;
   bool admit = true;               // false: finish what runs, take nothing new
+  uint32_t admissions_max = UINT32_MAX;  // taken anew in one step
 };
 
 // Compute tokens [begin, end). A decode is a slice of length 1.

@@ -12,15 +12,16 @@ namespace {
 
 constexpr double kAlphaMin = 0.5;  // never buffer more than twice the round
 constexpr double kStepSecondsMin = 1e-6;
+constexpr double kQuotaSecondsMin = 0.05;
 
 double playback_rate(const TurnBatch& b) { return b.tbt_seconds / std::max(b.step_seconds, kStepSecondsMin); }
 
-// c: of each model once, its largest.
-double switches_seconds(std::span<const TurnBatch> batches) {
+// Of each model once, its largest.
+double sum_over_models(std::span<const TurnBatch> batches, double TurnBatch::*seconds) {
   std::map<ModelId, double> of_model;
-  for (const TurnBatch& b : batches) of_model[b.model] = std::max(of_model[b.model], b.switch_seconds);
+  for (const TurnBatch& b : batches) of_model[b.model] = std::max(of_model[b.model], b.*seconds);
   double sum = 0;
-  for (const auto& [model, seconds] : of_model) sum += seconds;
+  for (const auto& [model, value] : of_model) sum += value;
   return sum;
 }
 
@@ -51,7 +52,7 @@ double quota_max_seconds(std::span<const TurnBatch> batches, const TurnOptions& 
   if (options.quota_max_seconds > 0) return options.quota_max_seconds;
   std::set<ModelId> models;
   for (const TurnBatch& b : batches) models.insert(b.model);
-  const double mean = models.empty() ? 0 : switches_seconds(batches) / static_cast<double>(models.size());
+  const double mean = models.empty() ? 0 : sum_over_models(batches, &TurnBatch::switch_seconds) / static_cast<double>(models.size());
   return std::clamp(2.5 * mean, 0.25, 4.0);
 }
 
@@ -64,13 +65,16 @@ RoundPlan plan_round(std::span<const TurnBatch> batches, const TurnOptions& opti
     S += 1 / playback_rate(b);
     several |= b.model != batches.front().model;
   }
-  const double c = several ? switches_seconds(batches) : 0;
-  plan.alpha = std::max((batches.empty() ? 0 : c / (n_min * quota_max_seconds(batches, options))) + S, kAlphaMin);
+  const double c = several ? sum_over_models(batches, &TurnBatch::waited_seconds) : 0;
+  const double q_max = quota_max_seconds(batches, options);
+  plan.alpha = std::max((batches.empty() ? 0 : c / (n_min * q_max)) + S, kAlphaMin);
   plan.round_seconds = c;
   for (const TurnBatch* b : in_order(batches, options)) {
     Turn turn{b->model};
     if (c > 0) {
       turn.quota_seconds = c / (playback_rate(*b) * (plan.alpha - S));
+      const double least = std::min(std::max(2 * b->switch_seconds, kQuotaSecondsMin), q_max);
+      if (options.cover_switch) turn.quota_seconds = std::max(turn.quota_seconds, least);
       plan.round_seconds += turn.quota_seconds;
     }
     plan.turns.push_back(turn);

@@ -30,8 +30,11 @@ struct TurnOptions {
   bool least_slack_first = true;     // else in the order of arrival
   bool enter_running_round = true;   // a new batch comes in by its slack; else it waits for the next round
   bool end_early = true;             // a turn may end before its quota for one that would be late otherwise
-  bool recompute = true;             // quotas follow changes of membership; else they hold for the round
-  static TurnOptions paper() { return {4.0, false, false, false, false}; }
+  bool recompute = true;             // quotas follow changes of membership; else they hold for the turn
+  // No quota is shorter than two switches: one alone would not hide the next, and with little to do the formula would
+  // rather switch most of the time than let anybody read ahead.
+  bool cover_switch = true;
+  static TurnOptions paper() { return {4.0, false, false, false, false, false}; }
   friend bool operator==(const TurnOptions&, const TurnOptions&) = default;
 };
 
@@ -39,7 +42,8 @@ struct TurnBatch {
   ModelId model;
   double step_seconds = 0;      // t
   double tbt_seconds = 0.1;     // d
-  double switch_seconds = 0;    // of a switch to it, what nothing hides
+  double switch_seconds = 0;    // of a switch to it
+  double waited_seconds = 0;    // of these, what nothing hides
   Duration slack{0};            // the least of its requests'
 };
 

@@ -13,7 +13,8 @@ using std::chrono::milliseconds;
 std::vector<TurnBatch> batches(const std::vector<double>& steps, double c, double tbt = 0.1) {
   std::vector<TurnBatch> out;
   for (size_t i = 0; i < steps.size(); ++i) {
-    out.push_back({ModelId(static_cast<uint32_t>(i)), steps[i], tbt, c / static_cast<double>(steps.size()), Duration(0)});
+    const double share = c / static_cast<double>(steps.size());
+    out.push_back({ModelId(static_cast<uint32_t>(i)), steps[i], tbt, share, share, Duration(0)});
   }
   return out;
 }
@@ -97,8 +98,9 @@ TEST(PlanRound, KeepsItsPromisesForRandomBatches) {
     Rng rng(seed);
     std::vector<TurnBatch> b;
     for (uint64_t n = 1 + rng.below(40); n > 0; --n) {
+      const double seconds = .001 + 5 * rng.uniform();
       b.push_back({ModelId(static_cast<uint32_t>(rng.below(20))), 1e-4 + .2 * rng.uniform(), .01 + .3 * rng.uniform(),
-                   .001 + 5 * rng.uniform(), milliseconds(static_cast<int64_t>(rng.below(5000)))});
+                   seconds, seconds * rng.uniform(), milliseconds(static_cast<int64_t>(rng.below(5000)))});
     }
     const RoundPlan plan = plan_round(b, {});
     ASSERT_EQ(plan.turns.size(), b.size());
@@ -132,6 +134,15 @@ TEST(PlanRound, TheLongestQuotaFollowsTheMeasuredSwitch) {
   EXPECT_NEAR(quota_max_seconds(batches({.01, .01}, 0.02), {}), 0.25, 1e-9);
   EXPECT_NEAR(quota_max_seconds(batches({.01, .01}, 40), {}), 4, 1e-9);
   EXPECT_NEAR(quota_max_seconds(batches({.01, .01}, 1), TurnOptions::paper()), 4, 1e-9);
+}
+
+TEST(PlanRound, AQuotaIsLongEnoughToBeWorthItsSwitch) {
+  auto b = batches({.01, .01, .01}, 3);
+  for (TurnBatch& batch : b) batch.waited_seconds = 0.01;
+  expect_near(quotas(plan_round(b, {})), {2, 2, 2});
+  TurnOptions bare;
+  bare.cover_switch = false;
+  for (const double q : quotas(plan_round(b, bare))) EXPECT_LT(q, .1);
 }
 
 TEST(EndsEarly, OnlyForOneThatWouldBeLateAndIfTheRunningOneCanAffordIt) {

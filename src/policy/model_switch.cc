@@ -69,6 +69,7 @@ std::string to_string(const SwitchPlan& plan) {
   std::string out;
   for (const ModelId m : plan.trim) absl::StrAppend(&out, "trim ", m.value, "; ");
   for (const ModelId m : plan.drop) absl::StrAppend(&out, "drop ", m.value, "; ");
+  for (const ModelId m : plan.take_kv) absl::StrAppend(&out, "take KV of ", m.value, "; ");
   for (const ModelId m : plan.hold) absl::StrAppend(&out, "hold ", m.value, "; ");
   if (plan.load) absl::StrAppend(&out, "load ", plan.load->value);
   return out;

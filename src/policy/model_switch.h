@@ -1,4 +1,4 @@
-// Which model comes to the device next, and who makes room. Request-level: a model with requests under way stays.
+// Which model comes to the device next, and who makes room. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,27 @@
 
 #include "base/ids.h"
 #include "base/time.h"
+#include "policy/decode_turns.h"
 
 namespace shoal {
+
+// When models share a device that does not hold them all.
+enum class Scheduling : uint8_t {
+  kToken,    // a model gives way between tokens, when its turn is over and others wait; its answers go on at its next turn
+  kRequest,  // a model with requests under way stays; the least recently used goes. How others do it; our baseline
+  kStatic,   // models that fit together are loaded and stay, the others are not served
+};
+
+// For token-level switching: where a model is in its turn, and what it would cost to change that.
+struct TurnView {
+  bool due = false;               // still to have its turn in this round
+  bool over = false;              // had its quota, or can compute nothing now
+  bool stepping = false;          // a step is in flight: it cannot go now
+  Duration slack{0};              // until the next token of its requests is due
+  double switch_seconds = 0;      // to bring it to the device
+  double step_seconds = 0;
+  uint32_t kv_pages_held = 0;     // bound pages that would be free without the requests under way; from above
+};
 
 struct ModelView {
   ModelId model;
@@ -25,6 +44,9 @@ struct ModelView {
   uint32_t kv_pages_min = 0;      // for one sequence of full length
   uint32_t kv_pages_idle = 0;     // bound pages that would be free if the prefix index gave up what nobody uses
   TimePoint last_used{};
+  bool fresh = false;             // loaded, and not a token since for the requests it has
+  int32_t priority = 0;           // higher first among those that wait
+  TurnView turn;
 };
 
 struct PoolView {
@@ -35,7 +57,9 @@ struct PoolView {
 struct SwitchPlan {
   std::optional<ModelId> load;
   std::vector<ModelId> trim;   // give up idle KV, in this order, before the load
-  std::vector<ModelId> drop;   // drop weights (and what KV they still have), in this order, before the load
+  std::vector<ModelId> drop;   // drop weights, in this order, before the load
+  // Take blocks from requests of these models, the youngest first, until the load fits. Not on the device, all of them.
+  std::vector<ModelId> take_kv;
   // A model has waited longer than hold_after for room that only busy models could give: these take no new requests
   // until it had its turn.
   std::vector<ModelId> hold;
@@ -46,10 +70,17 @@ struct SwitchLimits {
   Duration hold_after = std::chrono::milliseconds(500);
 };
 
-// The model wanted longest is considered first; one that cannot get room yet does not stop a later one that needs no
+// Request-level. The model wanted longest is considered first; one that cannot get room yet does not stop a later one that needs no
 // room of others. At most one load at a time. Weights go least recently used first, idle KV before weights; a resident
 // model whose requests are all still queued gives way only to one that has waited longer than hold_after.
 SwitchPlan plan_switch(std::span<const ModelView> models, const PoolView& pool, const SwitchLimits& limits, TimePoint now);
+
+// Token-level. Those that wait come in the order of the round: due in this one, then priority, then least slack. Room
+// comes from, in this order: idle KV and weights of models without work, least recently used first; models whose turn is
+// over, or may end early, most slack first; and when nothing else could compute meanwhile, KV of requests whose model is
+// not on the device, most slack first. A model that was just loaded stays until it gave a token, so that every turn
+// brings some answer further. At most one load at a time; a later one may fill free pages.
+SwitchPlan plan_token_switch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options);
 
 std::string to_string(const SwitchPlan& plan);
 

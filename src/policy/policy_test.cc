@@ -106,6 +106,11 @@ TEST(PlanBatch, HoldingAdmissionLetsTheRunningFinish) {
   EXPECT_TRUE(result.admit.empty());
 }
 
+TEST(PlanBatch, TakesNoMoreAtOnceThanItMay) {
+  const auto result = plan({}, {seq(1, 4, 0, 0), seq(2, 4, 0, 0), seq(3, 4, 0, 0)}, 100, {.admissions_max = 2});
+  EXPECT_EQ(result.admit, (std::vector<RequestId>{RequestId(1), RequestId(2)}));
+}
+
 TEST(PlanBatch, KeepsItsPromisesForRandomViews) {
   for (uint64_t seed = 0; seed < 20000; ++seed) {
     Rng rng(seed);
@@ -124,7 +129,7 @@ TEST(PlanBatch, KeepsItsPromisesForRandomViews) {
       waiting.back().prefix_evictable = static_cast<uint32_t>(rng.below(cached + 1));
     }
     const BatchLimits limits{1 + static_cast<uint32_t>(rng.below(80)), 1 + static_cast<uint32_t>(rng.below(8)),
-                             1 + static_cast<uint32_t>(rng.below(8)), rng.chance(0.9)};
+                             1 + static_cast<uint32_t>(rng.below(8)), rng.chance(0.9), static_cast<uint32_t>(rng.below(6))};
     plan(running, waiting, 6 + static_cast<uint32_t>(rng.below(20)), limits);
   }
 }
@@ -197,8 +202,8 @@ TEST(PlanSwitch, OneLoadAtATime) {
 // ---- turns and placement --------------------------------------------------------------------------------------------
 
 TEST(NextTurn, GoesRoundTheRunnableModels) {
-  EXPECT_EQ(next_turn(std::vector<TurnView>{{ModelId(1), true, 5}, {ModelId(2), true, 3}, {ModelId(3), false, 1}}), ModelId(2));
-  EXPECT_EQ(next_turn(std::vector<TurnView>{{ModelId(1), false, 0}}), std::nullopt);
+  EXPECT_EQ(next_turn(std::vector<StepView>{{ModelId(1), true, 5}, {ModelId(2), true, 3}, {ModelId(3), false, 1}}), ModelId(2));
+  EXPECT_EQ(next_turn(std::vector<StepView>{{ModelId(1), false, 0}}), std::nullopt);
 }
 
 TEST(Place, PrefersAResidentModelThenTheLeastLoad) {

@@ -1,13 +1,23 @@
 #include "policy/turns.h"
 
+#include <algorithm>
+
 namespace shoal {
 
-std::optional<ModelId> next_turn(std::span<const TurnView> models) {
-  const TurnView* best = nullptr;
-  for (const TurnView& m : models) {
-    if (m.runnable && (best == nullptr || m.last_turn < best->last_turn)) best = &m;
+std::optional<ModelId> next_turn(std::span<const StepView> models) {
+  double longest_step = 0;
+  for (const StepView& m : models) {
+    if (m.runnable) longest_step = std::max(longest_step, m.step_seconds);
   }
-  return best == nullptr ? std::nullopt : std::optional(best->model);
+  const StepView *oldest = nullptr, *urgent = nullptr;
+  for (const StepView& m : models) {
+    if (!m.runnable) continue;
+    if (oldest == nullptr || m.last_turn < oldest->last_turn) oldest = &m;
+    if (m.slack < Duration(0) || m.slack >= from_seconds(longest_step + m.step_seconds)) continue;
+    if (urgent == nullptr || m.slack < urgent->slack) urgent = &m;
+  }
+  const StepView* next = urgent != nullptr ? urgent : oldest;
+  return next == nullptr ? std::nullopt : std::optional(next->model);
 }
 
 }  // namespace shoal

@@ -6,16 +6,20 @@
 #include <span>
 
 #include "base/ids.h"
+#include "base/time.h"
 
 namespace shoal {
 
-struct TurnView {
+struct StepView {
   ModelId model;
   bool runnable = false;    // resident, and has something to compute
-  uint64_t last_turn = 0;   // number of the turn it had last; 0: never
+  uint64_t last_turn = 0;   // number of the step it had last; 0: never
+  Duration slack = Duration::max();  // until the next token of its requests is due
+  double step_seconds = 0;           // predicted
 };
 
-// The runnable model whose last turn is longest ago.
-std::optional<ModelId> next_turn(std::span<const TurnView> models);
+// The runnable model whose last step is longest ago, unless the token of another would be late after one more step: then
+// the one with the least slack. Who is late already takes turns like everybody else, or it would drag the others along.
+std::optional<ModelId> next_turn(std::span<const StepView> models);
 
 }  // namespace shoal

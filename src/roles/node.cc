@@ -5,7 +5,6 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "policy/turns.h"
 
 namespace shoal {
 namespace {
@@ -30,7 +29,8 @@ uint32_t fitting_model_len(const NodeModel& model, uint32_t pages, uint32_t want
   return static_cast<uint32_t>(std::min<uint64_t>(tokens, wanted));
 }
 
-Node::Node(const NodeConfig& config) : config_(config), pages_(config.pages), residency_(pages_) {
+Node::Node(const NodeConfig& config)
+    : config_(config), pages_(config.pages), residency_(pages_), round_(config.turns), prompts_(config.prompts) {
   for (const NodeModel& facts : config_.models) {
     CHECK_LE(uint64_t{weight_pages(facts)} + kv_pages_min(facts), uint64_t{config_.pages});
     std::unique_ptr<BlockPool>& blocks = shape_classes_[facts.kv_block_bytes];
@@ -45,8 +45,28 @@ Node::Node(const NodeConfig& config) : config_(config), pages_(config.pages), re
     Hosted& hosted = models_[facts.model];
     hosted.facts = facts;
     hosted.blocks = blocks.get();
+    hosted.pinned = facts.pinned;
     hosted.engine = std::make_unique<Engine>(*blocks, engine);
     residency_.add_model(facts.model, weight_pages(facts));
+  }
+  if (config_.scheduling == Scheduling::kStatic) choose_static();
+}
+
+// Those that fit together, each with the KV of its longest sequence: pinned ones first, then in the order of the list.
+void Node::choose_static() {
+  uint64_t pages = 0;
+  for (const bool pinned : {true, false}) {
+    for (const NodeModel& facts : config_.models) {
+      if (facts.pinned != pinned) continue;
+      Hosted& hosted = models_.at(facts.model);
+      const uint64_t needed = uint64_t{weight_pages(facts)} + kv_pages_min(facts);
+      hosted.pinned = pages + needed <= pages_.capacity();
+      if (hosted.pinned) pages += needed;
+      if (hosted.pinned) continue;
+      hosted.excluded = resource_exhausted("model '", facts.name, "' is not served: with static scheduling only models that fit the device together "
+                                           "are; raise --device-memory, serve fewer models, or choose --scheduling token");
+      hosted.load_error = std::string(hosted.excluded.message());
+    }
   }
 }
 
@@ -93,7 +113,7 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
     if (owned->second.epoch >= request.epoch) return;  // a repetition, or an owner of before
     Engine& engine = *models_.at(owned->second.model).engine;
     engine.cancel(request.id);
-    owners_.erase(owned);
+    erase(owned);
     if (engine.has(request.id)) {  // the step in flight still writes for the owner of before
       refuse(from, request, unavailable("the request is still being withdrawn here"), effects);
       return;
@@ -109,6 +129,15 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
     return;
   }
   Hosted& hosted = found->second;
+  if (!hosted.excluded.ok()) {
+    refuse(from, request, hosted.excluded, effects);
+    return;
+  }
+  if (!resident(hosted) && !fits_beside_pinned(hosted)) {
+    refuse(from, request, resource_exhausted("model '", hosted.facts.name, "' does not fit the device beside the models pinned to it; "
+                                             "unload one of them, or raise --device-memory"), effects);
+    return;
+  }
   Request accepted = request;
   accepted.arrival = now;  // on this node's clock
   if (const Status status = hosted.engine->submit(std::move(accepted)); !status.ok()) {
@@ -116,21 +145,43 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
     return;
   }
   if (hosted.wanted_since == kForever) hosted.wanted_since = now;
-  owners_[request.id] = {from, request.epoch, request.model, next_order_++};
+  Owner& owner = owners_[request.id] = {from, request.epoch, request.model, next_order_++};
+  queue_prompt(request, owner, hosted, now);
   changed_ = true;
+}
+
+void Node::queue_prompt(const Request& request, Owner& owner, Hosted& hosted, TimePoint now) {
+  if (!token_level()) return;
+  PrefillJob job{request.id, request.model, 0, deadline(hosted.facts.slo, now, 1)};
+  job.seconds = hosted.costs.prefill_seconds(0, request.prompt.size() + request.output.size(), config_.limits.tokens_per_step);
+  prompts_.add(job, [this](ModelId m) { return resident(models_.at(m)) ? 0 : switch_seconds(models_.at(m)); }, now);
+  owner.prompt_queued = true;
+  ++hosted.prompts_queued;
+}
+
+void Node::unqueue_prompt(RequestId request, Owner& owner) {
+  if (!owner.prompt_queued) return;
+  CHECK(prompts_.remove(request));
+  owner.prompt_queued = false;
+  --models_.at(owner.model).prompts_queued;
+}
+
+void Node::erase(Owners::iterator owner) {
+  unqueue_prompt(owner->first, owner->second);
+  owners_.erase(owner);
 }
 
 void Node::on_cancel(const Cancel& message) {
   const auto found = owners_.find(message.id);
   if (found == owners_.end() || found->second.epoch != message.epoch) return;
   models_.at(found->second.model).engine->cancel(message.id);
-  owners_.erase(found);
+  erase(found);
   changed_ = true;
 }
 
 void Node::on_set_resident(const SetResident& message, TimePoint now) {
   const auto found = models_.find(message.model);
-  if (found == models_.end()) return;
+  if (found == models_.end() || !found->second.excluded.ok()) return;
   found->second.pinned = message.resident;
   if (message.resident && found->second.wanted_since == kForever) found->second.wanted_since = now;
   if (!message.resident) found->second.unload_asked = true;
@@ -140,8 +191,12 @@ void Node::on_set_resident(const SetResident& message, TimePoint now) {
 void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects) {
   CHECK(stepping_ == event.model);
   stepping_.reset();
+  idle_since_ = now;
   Hosted& hosted = models_.at(event.model);
   residency_.touch(event.model, now);
+  const double seconds = to_seconds(now - step_began_);
+  hosted.costs.observe_step(step_work_, seconds);
+  if (hosted.turn_steps++ > 0) hosted.spent_seconds += seconds;  // the quota's clock starts after the first step
   for (TokenDelta& delta : hosted.engine->finish_step(event.result)) {
     const auto owner = owners_.find(delta.request);
     CHECK(owner != owners_.end());
@@ -156,8 +211,9 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
     tokens.error_code = delta.error.code();
     tokens.cached_prompt_tokens = delta.cached_prompt_tokens;
     tokens.queued = delta.queued;
+    hosted.fresh = false;
     const NodeId gateway = owner->second.gateway;
-    if (delta.finish) owners_.erase(owner);
+    if (delta.finish) erase(owner);
     effects.push_back(Send{gateway, std::move(tokens)});
   }
   changed_ = true;
@@ -173,191 +229,38 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   hosted.loads += event.status.ok();
   hosted.fresh = event.status.ok();
   hosted.wanted_since = kForever;
+  hosted.spent_seconds = 0;
+  hosted.turn_steps = 0;
+  hosted.quota_seconds = Turn::kUnlimited;
   changed_ = residency_changed_ = true;
-  if (event.status.ok()) return;
+  if (event.status.ok()) {
+    const double seconds = to_seconds(now - load_began_);
+    if (!stepping_) load_waited_ += now - std::max(load_began_, idle_since_);
+    hosted.costs.observe_switch(seconds, to_seconds(load_waited_));
+    load_seconds_per_byte_.add(seconds / static_cast<double>(std::max<uint64_t>(hosted.facts.weight_bytes, 1)));
+    return;
+  }
   hosted.pinned = false;
   effects.push_back(DropWeights{event.model});
+  fail_requests_of(hosted, Status(StatusCode::kInternal, absl::StrCat("model '", hosted.facts.name, "' could not be loaded: ",
+                                                                      event.status.message())), effects);
+}
+
+// Only its own requests, and with the reason. REQUIRES: none is in a step.
+void Node::fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects) {
   std::vector<RequestId> failed;
   for (const auto& [id, owner] : owners_) {
-    if (owner.model == event.model) failed.push_back(id);
+    if (owner.model == hosted.facts.model) failed.push_back(id);
   }
   std::sort(failed.begin(), failed.end());
-  for (const RequestId id : failed) {  // only its own requests, and with the reason
-    const Owner owner = owners_.at(id);
-    const Request request = hosted.engine->request(id);
+  for (const RequestId id : failed) {
+    const auto owner = owners_.find(id);
+    Request state = hosted.engine->request(id);
+    state.epoch = owner->second.epoch;
     CHECK(hosted.engine->cancel(id));
-    owners_.erase(id);
-    Request state = request;
-    state.epoch = owner.epoch;
-    refuse(owner.gateway, state,
-           Status(StatusCode::kInternal, absl::StrCat("model '", hosted.facts.name, "' could not be loaded: ", event.status.message())),
-           effects);
+    refuse(owner->second.gateway, state, why, effects);
+    erase(owner);
   }
-}
-
-uint32_t Node::idle_kv_pages(const Hosted& hosted) const {
-  if (hosted.engine->step_in_flight()) return 0;
-  // From above: each cached block may have a slab to itself, or share one with a busy block. What is missing shows when
-  // the load cannot begin.
-  const uint32_t slabs = std::min(hosted.engine->blocks_cached(), hosted.blocks->slabs_bound());
-  return slabs * slab_pages_for(hosted.facts.kv_block_bytes);
-}
-
-ModelView Node::view_of(const Hosted& hosted) const {
-  ModelView view;
-  view.model = hosted.facts.model;
-  view.resident = residency_.state(view.model) == WeightsState::kOnDevice;
-  view.loading = residency_.state(view.model) == WeightsState::kLoading;
-  view.wanted = hosted.wanted_since != kForever;
-  view.wanted_since = hosted.wanted_since;
-  view.busy = hosted.engine->running() > 0 || hosted.engine->step_in_flight() || (hosted.fresh && hosted.engine->has_work());
-  view.queued = hosted.engine->waiting() > 0;
-  view.pinned = hosted.pinned;
-  view.weight_pages = residency_.weight_pages(view.model);
-  view.kv_pages_min = kv_pages_min(hosted.facts);
-  view.kv_pages_idle = idle_kv_pages(hosted);
-  view.last_used = residency_.last_used(view.model);
-  return view;
-}
-
-void Node::drop_weights(Hosted& hosted, std::vector<Effect>& effects) {
-  CHECK(stepping_ != hosted.facts.model);
-  hosted.engine->drop_cached();
-  flush_slab_changes(effects);
-  effects.push_back(DropWeights{hosted.facts.model});
-  residency_.drop(hosted.facts.model);
-  hosted.progress = 0.0f;
-  changed_ = residency_changed_ = true;
-}
-
-void Node::switch_models(TimePoint now, std::vector<Effect>& effects) {
-  std::vector<ModelView> views;
-  for (auto& [id, hosted] : models_) {
-    const bool resident = residency_.state(id) == WeightsState::kOnDevice;
-    if (hosted.unload_asked && resident && !hosted.engine->has_work() && stepping_ != id) drop_weights(hosted, effects);
-    if (residency_.state(id) != WeightsState::kLoading) hosted.unload_asked &= residency_.state(id) == WeightsState::kOnDevice;
-    // wanted: has requests (or was asked for) and is not there. The instant it began to wait decides its turn.
-    const bool wanted = residency_.state(id) == WeightsState::kOnDisk && (hosted.engine->has_work() || hosted.pinned);
-    if (!wanted) hosted.wanted_since = kForever;
-    if (wanted && hosted.wanted_since == kForever) hosted.wanted_since = now;
-    views.push_back(view_of(hosted));
-  }
-  const SwitchPlan plan = plan_switch(views, {pages_.capacity(), pages_.free()}, config_.switching, now);
-  if (pressure_ && models_.at(pressure_->model).engine->oldest_running() != pressure_->request) pressure_.reset();
-  for (auto& [id, hosted] : models_) {
-    const bool held = !hosted.fresh && std::find(plan.hold.begin(), plan.hold.end(), id) != plan.hold.end();
-    hosted.engine->set_admitting(!held && (!pressure_ || pressure_->model == id));
-  }
-  for (const ModelId id : plan.trim) models_.at(id).engine->drop_cached();
-  if (!plan.load) {
-    for (const ModelView& view : views) {
-      if (!view.wanted) continue;
-      const TimePoint overdue = view.wanted_since + config_.switching.hold_after;
-      if (now < overdue) effects.push_back(WakeAt{overdue});
-    }
-    return;
-  }
-  for (const ModelId id : plan.drop) drop_weights(models_.at(id), effects);
-  flush_slab_changes(effects);
-  auto runs = residency_.begin_load(*plan.load);
-  if (!runs) {  // idle KV was counted from blocks that share slabs with busy ones; now the pool says what came free
-    effects.push_back(WakeAt{now});
-    return;
-  }
-  loading_ = *plan.load;
-  models_.at(*plan.load).progress = 0.0f;
-  models_.at(*plan.load).load_error.clear();
-  changed_ = residency_changed_ = true;
-  effects.push_back(LoadWeights{*plan.load, *std::move(runs)});
-}
-
-void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
-  while (!stepping_) {
-    std::vector<TurnView> turns;
-    for (const auto& [id, hosted] : models_) {
-      const bool resident = residency_.state(id) == WeightsState::kOnDevice;
-      turns.push_back({id, resident && hosted.engine->runnable() && !hosted.stalled, hosted.last_turn});
-    }
-    const std::optional<ModelId> model = next_turn(turns);
-    if (!model) {
-      const bool any_stalled = std::any_of(models_.begin(), models_.end(), [](const auto& m) { return m.second.stalled; });
-      if (any_stalled && free_stuck_memory(now, effects)) continue;
-      break;
-    }
-    Hosted& hosted = models_.at(*model);
-    hosted.last_turn = ++turn_;
-    std::optional<StepInput> input = hosted.engine->begin_step(now);
-    if (!input) {
-      hosted.stalled = true;  // until memory comes free or something changes
-      continue;
-    }
-    flush_slab_changes(effects);
-    hosted.fresh = false;
-    stepping_ = *model;
-    effects.push_back(StartStep{*model, *std::move(input)});
-  }
-  for (auto& [id, hosted] : models_) hosted.stalled = false;
-}
-
-// Every model with work is out of blocks. In this order: KV that only the index holds, weights of idle models, the
-// youngest sequence of a model other than that of the oldest request, weights of models whose requests are all still
-// waiting. False if nobody holds anything that could be given up.
-bool Node::free_stuck_memory(TimePoint now, std::vector<Effect>& effects) {
-  const auto freed = [&] {
-    for (auto& [id, hosted] : models_) hosted.stalled = false;
-    return true;
-  };
-  bool cached = false;
-  for (auto& [id, hosted] : models_) {
-    cached |= hosted.engine->blocks_cached() > 0;
-    hosted.engine->drop_cached();
-  }
-  if (cached) return freed();
-  if (drop_least_recent(/*with_waiting=*/false, now, effects)) return freed();
-  if (preempt_for_oldest()) return freed();
-  return drop_least_recent(/*with_waiting=*/true, now, effects) && freed();
-}
-
-// The oldest request under way gets what it needs, and keeps it: without that, two models could take turns in throwing
-// each other out for ever.
-bool Node::preempt_for_oldest() {
-  Hosted* protected_model = nullptr;
-  uint64_t oldest = UINT64_MAX;
-  for (auto& [id, hosted] : models_) {
-    const std::optional<RequestId> front = hosted.engine->oldest_running();
-    const auto owner = front ? owners_.find(*front) : owners_.end();
-    if (owner == owners_.end() || owner->second.order >= oldest) continue;
-    oldest = owner->second.order;
-    protected_model = &hosted;
-  }
-  if (protected_model == nullptr) return false;
-  Hosted* victim = nullptr;
-  for (auto& [id, hosted] : models_) {
-    if (&hosted == protected_model || hosted.engine->running() == 0) continue;
-    if (victim == nullptr || hosted.last_turn > victim->last_turn) victim = &hosted;
-  }
-  if (victim == nullptr) return false;
-  pressure_ = {protected_model->facts.model, *protected_model->engine->oldest_running()};
-  for (auto& [id, hosted] : models_) hosted.engine->set_admitting(&hosted == protected_model);
-  return victim->engine->preempt_youngest();
-}
-
-// Drops the weights of the resident model used longest ago among those with nothing under way, one that has not had its
-// turn yet last.
-bool Node::drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effect>& effects) {
-  Hosted* victim = nullptr;
-  uint32_t resident = 0;
-  for (auto& [id, hosted] : models_) {
-    if (residency_.state(id) != WeightsState::kOnDevice) continue;
-    ++resident;
-    if (hosted.engine->running() > 0 || (hosted.engine->waiting() > 0 && !with_waiting)) continue;
-    const auto rank = [this](const Hosted& h) { return std::pair(h.fresh, residency_.last_used(h.facts.model)); };
-    if (victim == nullptr || rank(hosted) < rank(*victim)) victim = &hosted;
-  }
-  if (victim == nullptr || resident < 2) return false;
-  drop_weights(*victim, effects);
-  effects.push_back(WakeAt{now});  // who comes next on the device is to be decided anew
-  return true;
 }
 
 void Node::flush_slab_changes(std::vector<Effect>& effects) {
@@ -440,7 +343,13 @@ void Node::check() const {
     held[hosted.facts.kv_block_bytes] += hosted.engine->blocks_held();
   }
   for (const auto& [bytes, blocks] : shape_classes_) CHECK_EQ(held[bytes], uint64_t{blocks->used()});
-  for (const auto& [id, owner] : owners_) CHECK(models_.at(owner.model).engine->has(id));
+  size_t queued = 0;
+  for (const auto& [id, owner] : owners_) {
+    CHECK(models_.at(owner.model).engine->has(id));
+    queued += owner.prompt_queued;
+  }
+  prompts_.check();
+  CHECK_EQ(prompts_.size(), queued);
 }
 
 }  // namespace shoal

@@ -2,8 +2,10 @@
 //
 //   Submit -> engine(model).submit --+
 //                                    v
-//   not resident: plan_switch -> trim, drop, LoadWeights .. WeightsReady
+//   not resident: plan_switch or plan_token_switch -> trim, drop, LoadWeights .. WeightsReady
 //   resident:     next_turn -> begin_step -> StartStep .. StepDone -> finish_step -> Send{Tokens}
+//
+// node.cc: events in, reports out. node_turns.cc: who is on the device, and whose step is next.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +17,11 @@
 
 #include "engine/engine.h"
 #include "memory/residency.h"
+#include "policy/decode_turns.h"
+#include "policy/estimator.h"
 #include "policy/model_switch.h"
+#include "policy/prefill_groups.h"
+#include "policy/slo.h"
 #include "roles/effect.h"
 #include "roles/event.h"
 
@@ -30,6 +36,10 @@ struct NodeModel {
   uint32_t max_model_len = 0;
   uint32_t vocab_size = 0;
   uint32_t kv_salt_above = UINT32_MAX;  // EngineConfig
+  SloTarget slo;
+  int32_t priority = 0;                 // among models that wait for the device: higher first in a round
+  bool pinned = false;                  // loaded at once, and stays
+  Duration idle_ttl = Duration::max();  // without a request for so long, it leaves the device
 };
 
 struct NodeConfig {
@@ -40,7 +50,11 @@ struct NodeConfig {
   BatchLimits limits;
   uint32_t waiting_max = 1024;          // per model
   bool prefix_cache = true;
+  Scheduling scheduling = Scheduling::kToken;
+  TurnOptions turns;
+  PrefillOptions prompts;
   SwitchLimits switching;
+  double load_bytes_per_second = 1e9;   // believed until a load was measured
   Duration status_interval = std::chrono::milliseconds(100);
 };
 
@@ -69,54 +83,92 @@ class Node {
     NodeModel facts;
     std::unique_ptr<Engine> engine;
     BlockPool* blocks = nullptr;     // of its shape class
-    bool pinned = false;             // asked for by SetResident
+    bool pinned = false;             // asked for by SetResident or the configuration
+    Status excluded;                 // static scheduling: not one of those that fit together, and why
     bool unload_asked = false;       // and to go when nobody uses it
-    bool fresh = false;              // loaded, and not had a step since: not to be dropped for the next in line
+    bool fresh = false;              // loaded, and not given a token since: not to be dropped for the next in line
     bool stalled = false;            // within one choice of a step: nothing it could compute
+    TimePoint stalled_since = kForever;
     TimePoint wanted_since = kForever;
     std::string load_error;
     float progress = 0.0f;
-    uint64_t last_turn = 0;
+    uint64_t last_turn = 0;          // number of the last step
     uint64_t loads = 0;
+    uint32_t prompts_queued = 0;     // in prompts_
+    ModelEstimator costs;
+    double quota_seconds = Turn::kUnlimited;  // of its turn on the device
+    double spent_seconds = 0;        // of it, by steps after the first
+    uint64_t turn_steps = 0;
   };
   struct Owner {
     NodeId gateway;
     uint32_t epoch = 0;
     ModelId model;
     uint64_t order = 0;  // of submission to this node
+    bool prompt_queued = false;  // in prompts_: no step yet
   };
+  using Owners = std::unordered_map<RequestId, Owner>;
   // The device ran out of memory with several models under way: until this request ends, only its model admits.
   struct Pressure {
     ModelId model;
     RequestId request;
   };
 
+  void choose_static();
   void on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
   void on_cancel(const Cancel& message);
   void on_set_resident(const SetResident& message, TimePoint now);
   void on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects);
   void on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
+  void fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects);
   void refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects);
-  void switch_models(TimePoint now, std::vector<Effect>& effects);
-  void start_step(TimePoint now, std::vector<Effect>& effects);
-  bool free_stuck_memory(TimePoint now, std::vector<Effect>& effects);
-  bool preempt_for_oldest();
-  bool drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effect>& effects);
-  void drop_weights(Hosted& hosted, std::vector<Effect>& effects);
+  void queue_prompt(const Request& request, Owner& owner, Hosted& hosted, TimePoint now);
+  void unqueue_prompt(RequestId request, Owner& owner);
+  void erase(Owners::iterator owner);
   void flush_slab_changes(std::vector<Effect>& effects);
   void report(TimePoint now, std::vector<Effect>& effects);
-  ModelView view_of(const Hosted& hosted) const;
+
+  // node_turns.cc
+  void switch_models(TimePoint now, std::vector<Effect>& effects);
+  void update_wants(TimePoint now, std::vector<Effect>& effects);
+  void update_quotas(TimePoint now);
+  void hold_admissions(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects);
+  void apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects);
+  void start_step(TimePoint now, std::vector<Effect>& effects);
+  bool begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effects);
+  bool free_stuck_memory(TimePoint now, std::vector<Effect>& effects);
+  bool drop_cached_of_another(const Hosted& hosted);
+  bool take_memory_for(const Hosted& hosted, TimePoint now, std::vector<Effect>& effects);
+  bool take_kv_of_absent(TimePoint now);
+  bool preempt_for_oldest();
+  bool drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effect>& effects);
+  void drop_weights(Hosted& hosted, bool keep_cached, std::vector<Effect>& effects);
+  ModelView view_of(const Hosted& hosted, TimePoint now) const;
   uint32_t idle_kv_pages(const Hosted& hosted) const;
+  double switch_seconds(const Hosted& hosted) const;
+  bool resident(const Hosted& hosted) const { return residency_.state(hosted.facts.model) == WeightsState::kOnDevice; }
+  bool fits_beside_pinned(const Hosted& hosted) const;
+  bool token_level() const { return config_.scheduling == Scheduling::kToken; }
 
   const NodeConfig config_;
   PagePool pages_;
   Residency residency_;
   std::map<uint64_t, std::unique_ptr<BlockPool>> shape_classes_;  // by bytes per block
   std::map<ModelId, Hosted> models_;
-  std::unordered_map<RequestId, Owner> owners_;
+  Owners owners_;
   std::optional<ModelId> stepping_;
   std::optional<ModelId> loading_;
   std::optional<Pressure> pressure_;
+  RoundMembers round_;
+  PrefillQueue prompts_;
+  RoundPlan round_plan_;
+  bool contended_ = false;     // models with work do not all fit the device
+  MovingMean load_seconds_per_byte_;
+  TimePoint load_began_{};
+  Duration load_waited_{0};    // of the load under way: time in which no step ran
+  TimePoint idle_since_{};     // no step since
+  TimePoint step_began_{};
+  StepWork step_work_;
   uint64_t turn_ = 0;
   uint64_t next_order_ = 1;
   uint64_t status_version_ = 0;

@@ -39,6 +39,8 @@ Scenario Scenario::random(uint64_t seed) {
   s.limits.logit_rows_max = 1 + static_cast<uint32_t>(rng.below(12));
   s.prefix_cache = rng.chance(0.8);
   s.through_codec = seed % 16 == 0;
+  s.scheduling = rng.chance(0.7) ? Scheduling::kToken : Scheduling::kRequest;
+  if (rng.chance(0.2)) s.turns = TurnOptions::paper();
   s.cost.load_bytes_per_second = 1e7 + 1e9 * rng.uniform();
   return s;
 }
@@ -67,7 +69,10 @@ NodeModel World::make_model(uint32_t index) {
   model.weight_bytes = (1 + rng_.below(4)) * kPageBytes - rng_.below(1000);
   const uint64_t sizes[] = {kPageBytes / 2, kPageBytes / 3, kPageBytes, kPageBytes * 3 / 2, kPageBytes / 7 - 64};
   model.kv_block_bytes = sizes[rng_.below(5)];
+  if (scenario_.weight_pages > 0) model.weight_bytes = scenario_.weight_pages * kPageBytes;
+  if (scenario_.kv_block_bytes > 0) model.kv_block_bytes = scenario_.kv_block_bytes;
   model.vocab_size = 50;
+  model.slo = scenario_.slo;
   model.kv_salt_above = rng_.chance(0.3) ? 40 : UINT32_MAX;
   model.max_model_len = scenario_.max_model_len;
   model.max_model_len = fitting_model_len(model, scenario_.pages, model.max_model_len);
@@ -95,6 +100,9 @@ void World::start_node(uint32_t index) {
   body.config.gateways = {kRouterId};
   body.config.limits = scenario_.limits;
   body.config.prefix_cache = scenario_.prefix_cache;
+  body.config.scheduling = scenario_.scheduling;
+  body.config.turns = scenario_.turns;
+  body.config.load_bytes_per_second = scenario_.cost.load_bytes_per_second;
   body.node = std::make_unique<Node>(body.config);
   body.device = std::make_unique<SimDevice>(body.config, scenario_.cost);
   body.wake = kForever;
@@ -248,7 +256,11 @@ void World::schedule_workload() {
     clients_[id] = std::move(client);
     const TimePoint deadline =
         rng_.chance(scenario_.deadline_probability) ? when + from_seconds(0.5 * rng_.uniform()) : when + std::chrono::hours(24);
-    at(when, [this, request, deadline] { to_router(NewRequest{request, deadline}); });
+    at(when, [this, request, deadline] {
+      clients_.at(request.id).score.emplace(scenario_.slo, now_);
+      clients_.at(request.id).last_token = now_;
+      to_router(NewRequest{request, deadline});
+    });
     if (!rng_.chance(scenario_.cancel_probability)) continue;
     at(when + from_seconds(rng_.uniform()), [this, id] {
       Client& gone = clients_.at(id);
@@ -269,6 +281,8 @@ void World::end_client(Client& client, const std::string& how) {
   if (!client.end.empty()) violate(absl::StrCat("request ", client.request.id.value, " ended twice: ", client.end, ", ", how));
   client.end = how;
   --unfinished_;
+  const bool wanted = how != "cancelled";
+  if (wanted && client.score) outcome_.attainment.add(*client.score, how == "stop" || how == "length");
 }
 
 void World::on_deliver(const Tokens& tokens) {
@@ -286,6 +300,10 @@ void World::on_deliver(const Tokens& tokens) {
     if (token.token != expected) violate(absl::StrCat(name, " got another token at ", client.received));
     client.context = extend_context(client.context, token.token);
     client.output.push_back(token.token);
+    client.score->add_token(now_);
+    double& longest = client.received == 0 ? outcome_.first_token_seconds_max : outcome_.gap_seconds_max;
+    longest = std::max(longest, to_seconds(now_ - client.last_token));
+    client.last_token = now_;
     ++client.received;
   }
   if (!tokens.finish) return;

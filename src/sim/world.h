@@ -30,6 +30,8 @@ struct Scenario {
   uint32_t prompt_max = 120;
   uint32_t output_max = 60;
   uint32_t max_model_len = 256;
+  uint32_t weight_pages = 0;           // of every model; 0: drawn
+  uint64_t kv_block_bytes = 0;         // of every model; 0: drawn
   double cancel_probability = 0.2;
   double deadline_probability = 0.05;  // of a deadline that is probably missed
   double load_failure_probability = 0.0;
@@ -37,6 +39,9 @@ struct Scenario {
   double shared_prefix_probability = 0.5;
   BatchLimits limits{64, 8, 8, true};
   bool prefix_cache = true;
+  Scheduling scheduling = Scheduling::kToken;
+  TurnOptions turns;
+  SloTarget slo;
   bool through_codec = false;          // messages are encoded and decoded on the way
   CostModel cost;
 
@@ -55,6 +60,9 @@ struct Outcome {
   uint64_t loads = 0;
   uint64_t prefix_hits = 0;
   uint64_t crashes = 0;
+  Attainment attainment;
+  double first_token_seconds_max = 0;  // from arrival
+  double gap_seconds_max = 0;          // between two tokens of an answer
   double virtual_seconds = 0;
   std::vector<std::string> violations;  // empty, or what went wrong
 };
@@ -79,6 +87,8 @@ class World {
   struct Client {
     Request request;
     uint32_t received = 0;
+    std::optional<TokenScore> score;  // once it was sent
+    TimePoint last_token{};           // or when it was sent
     uint64_t context = kEmptyContext;
     std::vector<TokenId> output;
     std::string end;  // how it ended; empty while it runs

@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <tuple>
+
+#include "policy/model_switch.h"
+
+namespace shoal {
+namespace {
+
+class TokenSwitch {
+ public:
+  TokenSwitch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options)
+      : models_(models), options_(options), free_(pool.pages_free) {}
+
+  SwitchPlan run() {
+    std::vector<const ModelView*> queue;
+    for (const ModelView& m : models_) {
+      if (m.loading) return {};
+      if (m.wanted && !m.resident) queue.push_back(&m);
+    }
+    std::stable_sort(queue.begin(), queue.end(), [&](const ModelView* a, const ModelView* b) { return key(*a) < key(*b); });
+    for (const ModelView* wanted : queue) {
+      if (wanted == queue.front() ? make_room(*wanted) : free_now_ >= need(*wanted)) {
+        plan_.load = wanted->model;
+        return std::move(plan_);
+      }
+      plan_ = {};
+    }
+    return {};
+  }
+
+ private:
+  using Key = std::tuple<bool, int64_t, Duration, TimePoint>;
+  Key key(const ModelView& m) const {
+    return {!m.turn.due, -int64_t{m.priority}, options_.least_slack_first ? m.turn.slack : Duration(0), m.wanted_since};
+  }
+  static bool has_work(const ModelView& m) { return m.busy || m.queued; }
+  // The blocks that its own requests hold already are not needed twice.
+  static uint64_t need(const ModelView& m) {
+    return uint64_t{m.weight_pages} + (m.kv_pages_min > m.turn.kv_pages_held ? m.kv_pages_min - m.turn.kv_pages_held : 0);
+  }
+
+  std::vector<const ModelView*> least_recent() const {
+    std::vector<const ModelView*> out;
+    for (const ModelView& m : models_) out.push_back(&m);
+    std::stable_sort(out.begin(), out.end(), [](const ModelView* a, const ModelView* b) { return a->last_used < b->last_used; });
+    return out;
+  }
+
+  std::vector<const ModelView*> residents(const ModelView& wanted, bool working) const {
+    std::vector<const ModelView*> out;
+    for (const ModelView& m : models_) {
+      if (m.resident && m.model != wanted.model && has_work(m) == working) out.push_back(&m);
+    }
+    std::stable_sort(out.begin(), out.end(), [&](const ModelView* a, const ModelView* b) {
+      if (!working) return a->last_used < b->last_used;
+      return std::tuple(a->priority, -a->turn.slack) < std::tuple(b->priority, -b->turn.slack);
+    });
+    return out;
+  }
+
+  bool may_go(const ModelView& m, const ModelView& wanted) const {
+    if (m.pinned || m.fresh || m.turn.stepping) return false;
+    if (!has_work(m) || m.turn.over) return true;
+    return ends_early({m.turn.slack, m.turn.switch_seconds, wanted.turn.slack, wanted.turn.switch_seconds, wanted.turn.step_seconds},
+                      options_);
+  }
+
+  void drop(const ModelView& m) {
+    plan_.drop.push_back(m.model);
+    free_ += m.weight_pages;
+  }
+  bool dropped(const ModelView& m) const {
+    return std::find(plan_.drop.begin(), plan_.drop.end(), m.model) != plan_.drop.end();
+  }
+
+  bool make_room(const ModelView& wanted) {
+    const uint64_t needed = need(wanted);
+    const auto enough = [&] { return free_ >= needed; };
+    for (const ModelView* m : least_recent()) {
+      if (enough()) return true;
+      if (m->kv_pages_idle == 0) continue;
+      plan_.trim.push_back(m->model);
+      free_ += m->kv_pages_idle;
+    }
+    const auto idle = residents(wanted, false), working = residents(wanted, true);
+    for (const auto* group : {&idle, &working}) {
+      for (const ModelView* m : *group) {
+        if (enough()) return true;
+        if (may_go(*m, wanted)) drop(*m);
+      }
+    }
+    if (enough()) return true;
+    // Somebody computes on, or can go in a moment: no reason to take KV that is in use.
+    for (const ModelView* m : working) {
+      if (!dropped(*m) && (!m->turn.over || m->turn.stepping)) return false;
+    }
+    return take_kv(wanted, needed);
+  }
+
+  bool take_kv(const ModelView& wanted, uint64_t needed) {
+    std::vector<const ModelView*> holders;
+    for (const ModelView& m : models_) {
+      if (m.model != wanted.model && m.turn.kv_pages_held > 0 && (!m.resident || dropped(m))) holders.push_back(&m);
+    }
+    std::stable_sort(holders.begin(), holders.end(),
+                     [](const ModelView* a, const ModelView* b) { return a->turn.slack > b->turn.slack; });
+    for (const ModelView* m : holders) {
+      plan_.take_kv.push_back(m->model);
+      free_ += m->turn.kv_pages_held;
+      if (free_ >= needed) return true;
+    }
+    return false;
+  }
+
+  const std::span<const ModelView> models_;
+  const TurnOptions& options_;
+  uint64_t free_;                    // with what the plan so far gives
+  const uint64_t free_now_ = free_;
+  SwitchPlan plan_;
+};
+
+}  // namespace
+
+SwitchPlan plan_token_switch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options) {
+  return TokenSwitch(models, pool, options).run();
+}
+
+}  // namespace shoal

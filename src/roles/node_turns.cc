@@ -1,0 +1,387 @@
+// Who is on the device, and whose step is next.
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "policy/turns.h"
+#include "roles/node.h"
+
+namespace shoal {
+
+// ---- views ------------------------------------------------------------------------------------------------------------------
+
+uint32_t Node::idle_kv_pages(const Hosted& hosted) const {
+  if (hosted.engine->step_in_flight()) return 0;
+  // From above: each cached block may have a slab to itself, or share one with a busy block. What is missing shows when
+  // the load cannot begin.
+  const uint32_t slabs = std::min(hosted.engine->blocks_cached(), hosted.blocks->slabs_bound());
+  return slabs * slab_pages_for(hosted.facts.kv_block_bytes);
+}
+
+double Node::switch_seconds(const Hosted& hosted) const {
+  const double per_byte = load_seconds_per_byte_.count == 0 ? 1 / config_.load_bytes_per_second : load_seconds_per_byte_.value;
+  return hosted.costs.switch_seconds(static_cast<double>(hosted.facts.weight_bytes) * per_byte);
+}
+
+ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
+  const Engine& engine = *hosted.engine;
+  ModelView view;
+  view.model = hosted.facts.model;
+  view.resident = resident(hosted);
+  view.loading = residency_.state(view.model) == WeightsState::kLoading;
+  view.wanted = hosted.wanted_since != kForever;
+  view.wanted_since = hosted.wanted_since;
+  view.busy = engine.running() > 0 || engine.step_in_flight() || (hosted.fresh && engine.has_work());
+  view.queued = engine.waiting() > 0;
+  view.pinned = hosted.pinned;
+  view.weight_pages = residency_.weight_pages(view.model);
+  view.kv_pages_min = kv_pages_min(hosted.facts);
+  view.kv_pages_idle = idle_kv_pages(hosted);
+  view.last_used = residency_.last_used(view.model);
+  view.fresh = hosted.fresh && engine.has_work();
+  view.priority = hosted.facts.priority;
+  if (!token_level()) return view;
+  TurnView& turn = view.turn;
+  turn.stepping = engine.step_in_flight();
+  turn.switch_seconds = switch_seconds(hosted);
+  if (!engine.has_work()) {  // to be loaded for later: as urgent as a request that came when it was asked for
+    turn.due = true;
+    if (view.wanted) turn.slack = slack(hosted.facts.slo, hosted.wanted_since, 1, now);
+    return view;
+  }
+  const Engine::Demand demand = engine.demand(hosted.facts.slo, now);
+  turn.due = round_.is_due(view.model);
+  turn.over = hosted.spent_seconds >= hosted.quota_seconds || !engine.runnable() || hosted.stalled_since != kForever;
+  turn.slack = demand.slack;
+  turn.step_seconds = hosted.costs.decode_seconds(std::max<uint64_t>(demand.sequences, 1), demand.context_tokens);
+  const uint64_t slabs = std::min<uint64_t>(demand.blocks, hosted.blocks->slabs_bound());
+  turn.kv_pages_held = static_cast<uint32_t>(slabs * slab_pages_for(hosted.facts.kv_block_bytes));
+  return view;
+}
+
+bool Node::fits_beside_pinned(const Hosted& hosted) const {
+  uint64_t pages = uint64_t{residency_.weight_pages(hosted.facts.model)} + kv_pages_min(hosted.facts);
+  for (const auto& [id, other] : models_) {
+    const bool there = residency_.state(id) != WeightsState::kOnDisk;
+    if (&other != &hosted && other.pinned && there) pages += residency_.weight_pages(id);
+  }
+  return pages <= pages_.capacity();
+}
+
+// ---- who is on the device -----------------------------------------------------------------------------------------------------
+
+// `keep_cached`: what its prefixes hold stays until somebody needs the memory.
+void Node::drop_weights(Hosted& hosted, bool keep_cached, std::vector<Effect>& effects) {
+  CHECK(stepping_ != hosted.facts.model);
+  if (!keep_cached) hosted.engine->drop_cached();
+  flush_slab_changes(effects);
+  effects.push_back(DropWeights{hosted.facts.model});
+  residency_.drop(hosted.facts.model);
+  hosted.progress = 0.0f;
+  hosted.fresh = false;
+  hosted.stalled_since = kForever;
+  changed_ = residency_changed_ = true;
+}
+
+void Node::switch_models(TimePoint now, std::vector<Effect>& effects) {
+  update_wants(now, effects);
+  if (token_level()) update_quotas(now);
+  std::vector<ModelView> views;
+  for (const auto& [id, hosted] : models_) views.push_back(view_of(hosted, now));
+  const PoolView pool{pages_.capacity(), pages_.free()};
+  const SwitchPlan plan = token_level() ? plan_token_switch(views, pool, config_.turns)
+                                        : plan_switch(views, pool, config_.switching, now);
+  hold_admissions(plan, now, effects);
+  apply(plan, now, effects);
+}
+
+// wanted: has requests (or was asked for) and is not there. The instant it began to wait decides its turn.
+void Node::update_wants(TimePoint now, std::vector<Effect>& effects) {
+  for (auto& [id, hosted] : models_) {
+    const bool has_work = hosted.engine->has_work();
+    const bool may_go = resident(hosted) && !has_work && stepping_ != id;
+    const bool expires = may_go && !hosted.pinned && hosted.facts.idle_ttl != Duration::max();
+    const TimePoint expiry = expires ? residency_.last_used(id) + hosted.facts.idle_ttl : kForever;
+    if (may_go && (hosted.unload_asked || now >= expiry)) {
+      drop_weights(hosted, /*keep_cached=*/false, effects);
+    } else if (expires) {
+      effects.push_back(WakeAt{expiry});
+    }
+    if (residency_.state(id) != WeightsState::kLoading) hosted.unload_asked &= resident(hosted);
+    bool wanted = residency_.state(id) == WeightsState::kOnDisk && (has_work || hosted.pinned);
+    if (wanted && !fits_beside_pinned(hosted)) {
+      const Status why = resource_exhausted("model '", hosted.facts.name, "' does not fit the device beside the models pinned to it; "
+                                            "unload one of them, or raise --device-memory");
+      hosted.load_error = std::string(why.message());
+      fail_requests_of(hosted, why, effects);
+      wanted = false;
+    }
+    if (!wanted) hosted.wanted_since = kForever;
+    if (wanted && hosted.wanted_since == kForever) hosted.wanted_since = now;
+  }
+}
+
+// Turns have quotas only while somebody waits for the device.
+void Node::update_quotas(TimePoint now) {
+  std::vector<ModelId> working;
+  bool contended = false;
+  for (const auto& [id, hosted] : models_) {
+    if (!hosted.engine->has_work()) continue;
+    working.push_back(id);
+    contended |= !resident(hosted);
+  }
+  bool changed = round_.update(working);
+  changed |= std::exchange(contended_, contended) != contended;
+  for (const ModelId id : working) {
+    Hosted& hosted = models_.at(id);
+    if (!resident(hosted)) continue;
+    if (round_.is_due(id)) round_.had_turn(id);
+    if (!contended) hosted.quota_seconds = Turn::kUnlimited;
+    changed |= contended && hosted.quota_seconds == Turn::kUnlimited;
+  }
+  if (!contended || !changed) return;
+  std::vector<TurnBatch> batches;
+  for (const ModelId id : working) {
+    const Hosted& hosted = models_.at(id);
+    const Engine::Demand demand = hosted.engine->demand(hosted.facts.slo, now);
+    TurnBatch batch{id};
+    batch.step_seconds = hosted.costs.decode_seconds(std::max<uint64_t>(demand.sequences, 1), demand.context_tokens);
+    batch.tbt_seconds = to_seconds(hosted.facts.slo.tbt);
+    batch.switch_seconds = switch_seconds(hosted);
+    // Never believed to be free: what is hidden now is hidden by quotas of this length.
+    batch.waited_seconds = std::max(hosted.costs.waited_seconds(batch.switch_seconds), 0.1 * batch.switch_seconds);
+    batch.slack = demand.slack;
+    batches.push_back(batch);
+  }
+  round_plan_ = plan_round(batches, config_.turns);
+  for (const Turn& turn : round_plan_.turns) {
+    Hosted& hosted = models_.at(turn.model);
+    const bool has_quota = hosted.quota_seconds != Turn::kUnlimited;
+    if (resident(hosted) && (config_.turns.recompute || !has_quota)) hosted.quota_seconds = turn.quota_seconds;
+  }
+}
+
+// Who may take new requests: nobody but the model under pressure; nobody that the plan holds; nobody but the model that
+// has found no memory for a while; and while others wait for the device, only the first groups of a model's prompts.
+void Node::hold_admissions(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects) {
+  if (pressure_ && (models_.at(pressure_->model).engine->oldest_running() != pressure_->request ||
+                    !resident(models_.at(pressure_->model)))) {
+    pressure_.reset();
+  }
+  const Hosted* starved = nullptr;
+  for (const auto& [id, hosted] : models_) {
+    if (hosted.stalled_since == kForever) continue;
+    const TimePoint overdue = hosted.stalled_since + config_.switching.hold_after;
+    if (now < overdue) effects.push_back(WakeAt{overdue});
+    if (now >= overdue && (starved == nullptr || hosted.stalled_since < starved->stalled_since)) starved = &hosted;
+  }
+  for (auto& [id, hosted] : models_) {
+    bool may = hosted.fresh || std::find(plan.hold.begin(), plan.hold.end(), id) == plan.hold.end();
+    may &= !pressure_ || pressure_->model == id;
+    may &= starved == nullptr || starved == &hosted;
+    uint32_t most = UINT32_MAX;
+    if (contended_) most = prompts_.ready(id) + static_cast<uint32_t>(hosted.engine->waiting()) - hosted.prompts_queued;
+    hosted.engine->set_admitting(may, most);
+  }
+}
+
+void Node::apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects) {
+  for (const ModelId id : plan.trim) models_.at(id).engine->drop_cached();
+  if (!plan.load) {
+    for (const auto& [id, hosted] : models_) {
+      if (token_level() || hosted.wanted_since == kForever) continue;
+      const TimePoint overdue = hosted.wanted_since + config_.switching.hold_after;
+      if (now < overdue) effects.push_back(WakeAt{overdue});
+    }
+    return;
+  }
+  Hosted& wanted = models_.at(*plan.load);
+  for (const ModelId id : plan.drop) drop_weights(models_.at(id), /*keep_cached=*/token_level(), effects);
+  const uint64_t needed = uint64_t{residency_.weight_pages(*plan.load)} + kv_pages_min(wanted.facts);
+  for (const ModelId id : plan.take_kv) {
+    Engine& engine = *models_.at(id).engine;
+    while (pages_.free() < needed && engine.preempt_youngest()) {
+    }
+    engine.drop_cached();
+  }
+  flush_slab_changes(effects);
+  auto runs = residency_.begin_load(*plan.load);
+  if (!runs) {  // KV was counted from blocks that share slabs with others; now the pool says what came free
+    effects.push_back(WakeAt{now});
+    return;
+  }
+  loading_ = *plan.load;
+  load_began_ = now;
+  load_waited_ = Duration(0);
+  wanted.progress = 0.0f;
+  wanted.load_error.clear();
+  changed_ = residency_changed_ = true;
+  effects.push_back(LoadWeights{*plan.load, *std::move(runs)});
+}
+
+// ---- whose step is next -------------------------------------------------------------------------------------------------------
+
+void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
+  while (!stepping_) {
+    std::vector<StepView> steps;
+    for (const auto& [id, hosted] : models_) {
+      StepView step{id, resident(hosted) && hosted.engine->runnable() && !hosted.stalled, hosted.last_turn};
+      if (step.runnable && token_level()) {
+        const Engine::Demand demand = hosted.engine->demand(hosted.facts.slo, now);
+        step.slack = demand.slack;
+        step.step_seconds = hosted.costs.decode_seconds(std::max<uint64_t>(demand.sequences, 1), demand.context_tokens);
+      }
+      steps.push_back(step);
+    }
+    const std::optional<ModelId> model = next_turn(steps);
+    if (!model) {
+      const bool any_stalled = std::any_of(models_.begin(), models_.end(), [](const auto& m) { return m.second.stalled; });
+      if (any_stalled && free_stuck_memory(now, effects)) continue;
+      break;
+    }
+    Hosted& hosted = models_.at(*model);
+    if (begin_step(hosted, now, effects)) break;
+    if (drop_cached_of_another(hosted)) continue;
+    if (token_level() && hosted.fresh && take_memory_for(hosted, now, effects)) continue;
+    hosted.stalled = true;  // until memory comes free or something changes
+  }
+  for (auto& [id, hosted] : models_) {
+    const bool stuck = std::exchange(hosted.stalled, false);
+    if (!resident(hosted) || !hosted.engine->runnable() || stepping_ == id) {
+      hosted.stalled_since = kForever;
+    } else if (stuck && hosted.stalled_since == kForever) {
+      hosted.stalled_since = now;
+    }
+  }
+}
+
+bool Node::begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effects) {
+  std::optional<StepInput> input = hosted.engine->begin_step(now);
+  if (!input) return false;
+  flush_slab_changes(effects);
+  hosted.last_turn = ++turn_;
+  if (!token_level()) hosted.fresh = false;
+  if (loading_) load_waited_ += now - std::max(load_began_, idle_since_);
+  step_began_ = now;
+  step_work_ = {0, 0, true};
+  for (const StepSlice& slice : input->slices) {
+    const StepWork work = work_of(slice.begin, slice.begin + slice.tokens.size());
+    step_work_.rows += work.rows;
+    step_work_.attended += work.attended;
+    step_work_.decode &= work.decode;
+    if (const auto owner = owners_.find(slice.request); owner != owners_.end()) unqueue_prompt(owner->first, owner->second);
+  }
+  stepping_ = hosted.facts.model;
+  effects.push_back(StartStep{hosted.facts.model, *std::move(input)});
+  return true;
+}
+
+// ---- when memory runs out -----------------------------------------------------------------------------------------------------
+
+// What the prefixes of another model hold, of the one used longest ago. False if nobody's hold anything.
+bool Node::drop_cached_of_another(const Hosted& hosted) {
+  Hosted* victim = nullptr;
+  for (auto& [id, other] : models_) {
+    if (&other == &hosted || other.engine->blocks_cached() == 0) continue;
+    if (victim == nullptr || residency_.last_used(id) < residency_.last_used(victim->facts.model)) victim = &other;
+  }
+  if (victim != nullptr) victim->engine->drop_cached();
+  return victim != nullptr;
+}
+
+// A model that came to the device gives at least one token before it goes, or turns would bring nobody further. So it
+// takes what it lacks: idle weights, KV of requests whose model is away, then the place of a model whose turn is over.
+bool Node::take_memory_for(const Hosted& hosted, TimePoint now, std::vector<Effect>& effects) {
+  if (drop_least_recent(/*with_waiting=*/false, now, effects)) return true;
+  if (take_kv_of_absent(now)) return true;
+  for (auto& [id, other] : models_) {
+    const bool may_go = resident(other) && !other.pinned && !other.fresh && stepping_ != id && &other != &hosted;
+    if (!may_go || (other.spent_seconds < other.quota_seconds && other.stalled_since == kForever)) continue;
+    drop_weights(other, /*keep_cached=*/false, effects);
+    effects.push_back(WakeAt{now});
+    return true;
+  }
+  return false;
+}
+
+// The youngest request of the absent model with the most slack gives its blocks back; it is recomputed at its turn.
+bool Node::take_kv_of_absent(TimePoint now) {
+  Hosted* victim = nullptr;
+  Duration most{};
+  for (auto& [id, hosted] : models_) {
+    if (residency_.state(id) != WeightsState::kOnDisk || hosted.engine->running() == 0) continue;
+    const Duration slack = hosted.engine->demand(hosted.facts.slo, now).slack;
+    if (victim != nullptr && slack <= most) continue;
+    victim = &hosted;
+    most = slack;
+  }
+  if (victim == nullptr) return false;
+  CHECK(victim->engine->preempt_youngest());
+  victim->engine->drop_cached();
+  return true;
+}
+
+// Every model with work is out of blocks. In this order: KV that only the index holds, weights of idle models, KV of
+// requests whose model is away, the youngest sequence of a model other than that of the oldest request, weights of models
+// whose requests are all still waiting. False if nobody holds anything that could be given up.
+bool Node::free_stuck_memory(TimePoint now, std::vector<Effect>& effects) {
+  const auto freed = [&] {
+    for (auto& [id, hosted] : models_) hosted.stalled = false;
+    return true;
+  };
+  bool cached = false;
+  for (auto& [id, hosted] : models_) {
+    cached |= hosted.engine->blocks_cached() > 0;
+    hosted.engine->drop_cached();
+  }
+  if (cached) return freed();
+  if (drop_least_recent(/*with_waiting=*/false, now, effects)) return freed();
+  if (take_kv_of_absent(now)) return freed();
+  if (preempt_for_oldest()) return freed();
+  return drop_least_recent(/*with_waiting=*/true, now, effects) && freed();
+}
+
+// The oldest request under way gets what it needs, and keeps it: without that, two models could take turns in throwing
+// each other out for ever.
+bool Node::preempt_for_oldest() {
+  Hosted* protected_model = nullptr;
+  uint64_t oldest = UINT64_MAX;
+  for (auto& [id, hosted] : models_) {
+    const std::optional<RequestId> front = hosted.engine->oldest_running();
+    const auto owner = front ? owners_.find(*front) : owners_.end();
+    if (owner == owners_.end() || owner->second.order >= oldest) continue;
+    oldest = owner->second.order;
+    protected_model = &hosted;
+  }
+  if (protected_model == nullptr) return false;
+  Hosted* victim = nullptr;
+  for (auto& [id, hosted] : models_) {
+    if (&hosted == protected_model || hosted.engine->running() == 0) continue;
+    if (victim == nullptr || hosted.last_turn > victim->last_turn) victim = &hosted;
+  }
+  if (victim == nullptr) return false;
+  pressure_ = {protected_model->facts.model, *protected_model->engine->oldest_running()};
+  for (auto& [id, hosted] : models_) hosted.engine->set_admitting(&hosted == protected_model);
+  return victim->engine->preempt_youngest();
+}
+
+// Drops the weights of the resident model used longest ago among those with nothing under way, one that has not had its
+// turn yet last. `with_waiting`, the last resort: also one with requests that wait, or that is pinned.
+bool Node::drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effect>& effects) {
+  Hosted* victim = nullptr;
+  uint32_t residents = 0;
+  for (auto& [id, hosted] : models_) {
+    if (!resident(hosted)) continue;
+    ++residents;
+    if (hosted.engine->running() > 0 || (!with_waiting && (hosted.engine->waiting() > 0 || hosted.pinned))) continue;
+    const auto rank = [this](const Hosted& h) { return std::tuple(h.pinned, h.fresh, residency_.last_used(h.facts.model)); };
+    if (victim == nullptr || rank(hosted) < rank(*victim)) victim = &hosted;
+  }
+  if (victim == nullptr || residents < 2) return false;
+  drop_weights(*victim, /*keep_cached=*/false, effects);
+  effects.push_back(WakeAt{now});  // who comes next on the device is to be decided anew
+  return true;
+}
+
+}  // namespace shoal

@@ -1,0 +1,247 @@
+// Turns of models on one device, with a body that takes time.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "roles/node.h"
+
+namespace shoal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr NodeId kGateway{1000};
+
+NodeModel model(uint32_t id, uint32_t pages = 4) {
+  NodeModel m;
+  m.model = ModelId(id);
+  m.name = "m" + std::to_string(id);
+  m.weight_bytes = pages * kPageBytes;
+  m.kv_block_bytes = kPageBytes / 4;
+  m.max_model_len = 256;
+  m.vocab_size = 100;
+  return m;
+}
+
+// Steps take 20 ms, loads 200 ms.
+class Body {
+ public:
+  explicit Body(NodeConfig config) {
+    config.self = NodeId(1);
+    config.gateways = {kGateway};
+    config.load_bytes_per_second = 4 * kPageBytes / 0.2;
+    node_ = std::make_unique<Node>(config);
+    give(Tick{});
+  }
+
+  RequestId submit(uint32_t model_id, uint32_t max_tokens, uint32_t prompt = 8) {
+    Request r;
+    r.id = RequestId(++next_id_);
+    r.model = ModelId(model_id);
+    for (uint32_t i = 0; i < prompt; ++i) r.prompt.push_back(static_cast<TokenId>((i + next_id_) % 90));
+    r.max_tokens = max_tokens;
+    give(MessageFrom{kGateway, Submit{r}});
+    return r.id;
+  }
+  void give(const Event& event) {
+    for (Effect& effect : node_->handle(event, now_)) perform(effect);
+    node_->check();
+  }
+  // Until nothing is under way, or `until`.
+  void run(TimePoint until = TimePoint(std::chrono::hours(1))) {
+    while (!pending_.empty() && pending_.begin()->first <= until) {
+      now_ = std::max(now_, pending_.begin()->first);
+      const Event event = std::move(pending_.begin()->second);
+      pending_.erase(pending_.begin());
+      give(event);
+    }
+    now_ = std::max(now_, std::min(until, now_ + seconds(1)));
+  }
+
+  struct Answer {
+    uint32_t tokens = 0;
+    std::optional<FinishReason> finish;
+    std::string error;
+    TimePoint first{}, last{};
+  };
+  const Answer& answer(RequestId id) { return answers_[id]; }
+  ModelState state(uint32_t id) { return node_->status().models[id].state; }
+  Node& node() { return *node_; }
+  TimePoint now() const { return now_; }
+  std::vector<uint32_t> loads, drops, steps;  // model by model, in order
+
+ private:
+  void perform(Effect& effect) {
+    if (const auto* send = std::get_if<Send>(&effect)) {
+      const auto* tokens = std::get_if<Tokens>(&send->message);
+      if (tokens == nullptr) return;
+      Answer& a = answers_[tokens->id];
+      EXPECT_EQ(tokens->first_index, a.tokens);
+      if (a.tokens == 0) a.first = now_;
+      a.tokens += static_cast<uint32_t>(tokens->tokens.size());
+      a.finish = tokens->finish;
+      a.error = tokens->error;
+      a.last = now_;
+    } else if (const auto* start = std::get_if<StartStep>(&effect)) {
+      EXPECT_TRUE(resident_.contains(start->model.value));
+      steps.push_back(start->model.value);
+      StepResult result{start->input.step, {}};
+      for (const StepSlice& slice : start->input.slices) {
+        SliceResult out;
+        out.request = slice.request;
+        if (slice.sample) out.sampled.push_back({5, 0, {}});
+        result.slices.push_back(out);
+      }
+      pending_.emplace(now_ + milliseconds(20), StepDone{start->model, result});
+    } else if (const auto* load = std::get_if<LoadWeights>(&effect)) {
+      loads.push_back(load->model.value);
+      resident_.insert(load->model.value);
+      pending_.emplace(now_ + milliseconds(200), WeightsReady{load->model, OkStatus()});
+    } else if (const auto* drop = std::get_if<DropWeights>(&effect)) {
+      drops.push_back(drop->model.value);
+      resident_.erase(drop->model.value);
+    } else if (const auto* wake = std::get_if<WakeAt>(&effect)) {
+      if (wakes_.insert(wake->at).second) pending_.emplace(std::max(now_, wake->at), Tick{});
+    }
+  }
+
+  std::unique_ptr<Node> node_;
+  TimePoint now_{};
+  std::multimap<TimePoint, Event> pending_;
+  std::set<TimePoint> wakes_;
+  std::set<uint32_t> resident_;
+  std::map<RequestId, Answer> answers_;
+  uint64_t next_id_ = 0;
+};
+
+NodeConfig config(uint32_t pages, std::vector<NodeModel> models) {
+  NodeConfig c;
+  c.pages = pages;
+  c.models = std::move(models);
+  return c;
+}
+
+TEST(NodeTurns, AModelGivesWayBetweenTokensAndItsAnswerGoesOn) {
+  Body body(config(11, {model(0), model(1)}));  // weights of one and KV of both
+  const RequestId a = body.submit(0, 100), b = body.submit(1, 100);
+  body.run();
+  EXPECT_EQ(body.answer(a).tokens, 100u);
+  EXPECT_EQ(body.answer(b).tokens, 100u);
+  EXPECT_GT(body.loads.size(), 4u);  // back and forth within the answers
+  EXPECT_LT(body.answer(b).first, body.answer(a).last);
+  EXPECT_EQ(body.node().status().models[0].preemptions, 0u);  // KV stayed where it was
+  EXPECT_TRUE(body.node().idle());
+}
+
+TEST(NodeTurns, RequestLevelLetsAnAnswerEndFirst) {
+  NodeConfig c = config(11, {model(0), model(1)});
+  c.scheduling = Scheduling::kRequest;
+  Body body(c);
+  const RequestId a = body.submit(0, 100), b = body.submit(1, 100);
+  body.run();
+  EXPECT_GT(body.answer(b).first, body.answer(a).last);
+  EXPECT_EQ(body.loads.size(), 2u);
+}
+
+TEST(NodeTurns, AResidentModelNeverWaitsBehindTheLoadOfAnother) {
+  Body body(config(30, {model(0), model(1), model(2)}));
+  body.submit(0, 1);
+  body.run();
+  body.submit(1, 4);  // loads for 200 ms
+  const TimePoint asked = body.now();
+  const RequestId quick = body.submit(0, 4);
+  body.run();
+  EXPECT_LE(body.answer(quick).last - asked, milliseconds(4 * 20));
+}
+
+TEST(NodeTurns, TheNextModelIsLoadedWhileTheOthersCompute) {
+  Body body(config(27, {model(0, 8), model(1, 8), model(2, 8)}));  // room for two
+  std::vector<RequestId> ids;
+  for (uint32_t m = 0; m < 3; ++m) ids.push_back(body.submit(m, 200));
+  body.run();
+  TimePoint end{};
+  for (const RequestId id : ids) end = std::max(end, body.answer(id).last);
+  // 600 steps of 20 ms: the first load is waited for, and hardly any other.
+  EXPECT_LT(end - TimePoint{}, milliseconds(600 * 20 + 2 * 200));
+  EXPECT_GT(body.loads.size(), 6u);
+}
+
+TEST(NodeTurns, EveryTurnBringsATokenEvenIfKvMustGo) {
+  // One model with the KV of one sequence fits, nothing beside it: each turn computes anew what the last one lost.
+  Body body(config(4 + 4, {model(0), model(1), model(2)}));
+  std::vector<RequestId> ids;
+  for (uint32_t m = 0; m < 3; ++m) ids.push_back(body.submit(m, 120, 100));
+  body.run();
+  for (const RequestId id : ids) EXPECT_EQ(body.answer(id).tokens, 120u);
+  EXPECT_TRUE(body.node().idle());
+}
+
+TEST(NodeTurns, APinnedModelIsLoadedAtOnceAndStays) {
+  NodeModel pinned = model(0);
+  pinned.pinned = true;
+  Body body(config(13, {pinned, model(1), model(2)}));  // the pinned one and one more
+  EXPECT_EQ(body.loads, std::vector<uint32_t>{0});
+  for (uint32_t m = 1; m < 3; ++m) body.submit(m, 60);
+  body.run();
+  EXPECT_EQ(std::count(body.drops.begin(), body.drops.end(), 0u), 0);
+  EXPECT_EQ(body.state(0), ModelState::kLoaded);
+}
+
+TEST(NodeTurns, WhatDoesNotFitBesidePinnedModelsIsRefusedWithTheReason) {
+  NodeModel pinned = model(0, 6);
+  pinned.pinned = true;
+  Body body(config(12, {pinned, model(1, 6)}));
+  body.run(TimePoint(seconds(1)));
+  const RequestId id = body.submit(1, 4);
+  body.run();
+  EXPECT_EQ(body.answer(id).finish, FinishReason::kError);
+  EXPECT_NE(body.answer(id).error.find("pinned"), std::string::npos);
+  EXPECT_TRUE(body.node().idle());
+}
+
+TEST(NodeTurns, StaticServesWhatFitsTogetherAndRefusesTheRest) {
+  NodeModel last = model(2);
+  last.pinned = true;
+  NodeConfig c = config(17, {model(0), model(1), last});  // 8 pages each
+  c.scheduling = Scheduling::kStatic;
+  Body body(c);
+  const RequestId a = body.submit(0, 20), b = body.submit(1, 20), e = body.submit(2, 20);
+  body.run();
+  EXPECT_EQ(body.answer(a).tokens, 20u);
+  EXPECT_EQ(body.answer(e).tokens, 20u);
+  EXPECT_NE(body.answer(b).error.find("'m1' is not served"), std::string::npos);
+  EXPECT_EQ(body.state(1), ModelState::kFailed);
+  EXPECT_EQ(body.loads, (std::vector<uint32_t>{0, 2}));
+  EXPECT_TRUE(body.drops.empty());
+}
+
+TEST(NodeTurns, AnIdleModelLeavesAfterItsTime) {
+  NodeModel brief = model(0);
+  brief.idle_ttl = milliseconds(500);
+  Body body(config(30, {brief, model(1)}));
+  body.submit(0, 2);
+  body.submit(1, 2);
+  body.run();
+  EXPECT_EQ(body.state(0), ModelState::kUnloaded);
+  EXPECT_EQ(body.state(1), ModelState::kLoaded);
+  const RequestId again = body.submit(0, 2);
+  body.run();
+  EXPECT_EQ(body.answer(again).tokens, 2u);
+}
+
+TEST(NodeTurns, OfThoseThatWaitTheHigherPriorityComesFirst) {
+  NodeModel high = model(2, 8);
+  high.priority = 1;
+  Body body(config(16, {model(0, 8), model(1, 8), high}));
+  const RequestId first = body.submit(0, 4);
+  body.submit(1, 4);
+  body.submit(2, 4);
+  body.run();
+  EXPECT_EQ(body.answer(first).tokens, 4u);
+  EXPECT_EQ(body.loads, (std::vector<uint32_t>{0, 2, 1}));
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,82 @@
+// Many models on a device that holds two of them, under each way of scheduling.
+#include <gtest/gtest.h>
+
+#include "sim/world.h"
+
+namespace shoal {
+namespace {
+
+std::string describe(const Outcome& outcome) { return outcome.violations.empty() ? "" : outcome.violations.front(); }
+
+// Twelve models of equal size, room for the weights of two and for `kv_pages` of KV. A load takes 0.3 s, a step some 12 ms.
+Scenario twelve_on_two(uint64_t seed, Scheduling scheduling, double requests_per_second, uint32_t kv_pages) {
+  Scenario s;
+  s.seed = seed;
+  s.scheduling = scheduling;
+  s.models = 12;
+  s.weight_pages = 30;
+  s.kv_block_bytes = kPageBytes / 8;
+  s.pages = 2 * s.weight_pages + kv_pages;
+  s.max_model_len = 512;
+  s.requests = 120;
+  s.requests_per_second = requests_per_second;
+  s.prompt_max = 100;
+  s.output_max = 300;
+  s.cancel_probability = 0;
+  s.deadline_probability = 0;
+  s.limits = {256, 32, 32, true};
+  s.cost.step_seconds = 0.010;
+  s.cost.row_seconds = 0.0002;
+  s.cost.load_bytes_per_second = s.weight_pages * static_cast<double>(kPageBytes) / 0.3;
+  return s;
+}
+
+TEST(Pooling, EveryRequestOfTwelveModelsOnADeviceForTwoEndsOnceWithItsOwnTokens) {
+  // More than the device can do, and so little KV that requests of other turns must give theirs up.
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const Scenario scenario = twelve_on_two(seed, Scheduling::kToken, 2.5, 16);
+    const Outcome outcome = run_scenario(scenario);
+    ASSERT_EQ(describe(outcome), "") << "seed " << seed;
+    EXPECT_EQ(outcome.finished, scenario.requests);
+    EXPECT_GT(outcome.loads, 50u);
+    EXPECT_GT(outcome.preemptions, 20u);
+  }
+}
+
+TEST(Pooling, TurnsKeepDeadlinesThatRequestLevelSwappingMisses) {
+  Attainment token, request;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const Outcome turns = run_scenario(twelve_on_two(seed, Scheduling::kToken, 1.2, 60));
+    const Outcome whole = run_scenario(twelve_on_two(seed, Scheduling::kRequest, 1.2, 60));
+    ASSERT_EQ(describe(turns), "") << "seed " << seed;
+    ASSERT_EQ(describe(whole), "") << "seed " << seed;
+    EXPECT_LT(turns.first_token_seconds_max, 10) << "seed " << seed;
+    token.merge(turns.attainment);
+    request.merge(whole.attainment);
+  }
+  EXPECT_GT(token.of_tokens(), 0.999);
+  EXPECT_GT(token.of_requests(), 0.99);
+  EXPECT_GT(token.of_requests(), request.of_requests());
+}
+
+TEST(Pooling, ThePapersOptionsAreSafeToo) {
+  Scenario scenario = twelve_on_two(3, Scheduling::kToken, 1.2, 60);
+  scenario.turns = TurnOptions::paper();
+  const Outcome outcome = run_scenario(scenario);
+  ASSERT_EQ(describe(outcome), "");
+  EXPECT_EQ(outcome.finished, scenario.requests);
+}
+
+TEST(Pooling, UnderLoadWithoutEndNobodyStarves) {
+  Scenario scenario = twelve_on_two(5, Scheduling::kToken, 4, 400);
+  scenario.requests = 400;
+  const Outcome outcome = run_scenario(scenario);
+  ASSERT_EQ(describe(outcome), "");
+  EXPECT_EQ(outcome.finished, scenario.requests);
+  // A round is twelve turns of at most 2.5 switches each, at half the speed while another model computes beside it, and a
+  // switch each. What is beyond that would be neglect.
+  EXPECT_LT(outcome.gap_seconds_max, 12 * (2 * 2.5 + 1) * 0.3 + 12);
+}
+
+}  // namespace
+}  // namespace shoal
