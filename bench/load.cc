@@ -1,15 +1,19 @@
-// load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cpu-time] [--json]
+// load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cold] [--model-io mmap|direct] [--cpu-time] [--json]
 //
 // How fast weights come to a device: for each type of weights in the file the bytes that packing reads and writes per
 // second, beside a plain copy by the same threads in the same run (A B A B, medians); then the whole load by stage. The
 // file is expected in the page cache; the first load also takes the device's pages from the system, the later ones find
-// them. --cpu-time counts the processor time of all threads instead of the clock, for machines that have other work.
+// them. --cold drops the file from the cache before every load but the first. --cpu-time counts the processor time of all threads instead of the clock, for machines that have other work.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,7 +40,8 @@ constexpr uint32_t kPanelsPerTask = 8;
 struct Flags {
   std::string model;
   int threads = 2, runs = 5;
-  bool cpu_time = false, json = false;
+  bool cpu_time = false, json = false, cold = false;
+  ModelIo io = ModelIo::kMapped;
 };
 
 struct TypeRates {
@@ -136,6 +141,20 @@ StatusOr<std::map<std::string, TypeRates>> measure_types(const Flags& flags, Thr
 
 using Stages = std::map<std::string, double>;  // seconds
 
+// Drops a file, or the files of a folder, from the system's cache.
+void drop_cached(const std::string& path) {
+  namespace fs = std::filesystem;
+  const auto drop = [](const std::string& file) {
+    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    ::fsync(fd);  // what is not yet on the disk stays
+    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(fd);
+  };
+  if (!fs::is_directory(path)) return drop(path);
+  for (const auto& entry : fs::directory_iterator(path)) drop(entry.path().string());
+}
+
 // One whole load into memory of that device.
 StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, std::unique_ptr<Device>& device) {
   Stages stages;
@@ -149,7 +168,7 @@ StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, std::uniq
   });
   RETURN_IF_ERROR(status);
   timed("2 plan", [&]() -> Status {
-    ASSIGN_OR_RETURN(plan, plan_model(std::move(checkpoint), {}));
+    ASSIGN_OR_RETURN(plan, plan_model(std::move(checkpoint), {.io = flags.io}));
     return OkStatus();
   });
   RETURN_IF_ERROR(status);
@@ -176,6 +195,7 @@ Status run(const Flags& flags) {
   ASSIGN_OR_RETURN(const Stages first, measure_load(flags, threads, device));
   std::map<std::string, std::vector<double>> later;
   for (int i = 0; i < flags.runs; ++i) {
+    if (flags.cold) drop_cached(flags.model);
     ASSIGN_OR_RETURN(const Stages stages, measure_load(flags, threads, device));
     for (const auto& [name, seconds] : stages) later[name].push_back(seconds);
   }
@@ -218,6 +238,10 @@ int main(int argc, char** argv) {
     const std::string flag = argv[i];
     if (flag == "--json") {
       flags.json = true;
+    } else if (flag == "--cold") {
+      flags.cold = true;
+    } else if (flag == "--model-io" && i + 1 < argc) {
+      flags.io = std::string(argv[++i]) == "direct" ? shoal::ModelIo::kDirect : shoal::ModelIo::kMapped;
     } else if (flag == "--cpu-time") {
       flags.cpu_time = true;
     } else if (flag == "--model" && i + 1 < argc) {
@@ -229,7 +253,7 @@ int main(int argc, char** argv) {
     }
   }
   if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1) {
-    std::fprintf(stderr, "usage: load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cpu-time] [--json]\n");
+    std::fprintf(stderr, "usage: load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cold] [--model-io mmap|direct] [--cpu-time] [--json]\n");
     return 2;
   }
   const shoal::Status status = shoal::run(flags);

@@ -216,6 +216,12 @@ std::string ps_table(const Json& models, const Json& ollama, bool all) {
     const std::string error = text_at(member(model, "status"), "error");
     if (!error.empty()) absl::StrAppend(&out, "    ", error, "\n");
   }
+  const Json device = member(models, "device");
+  const double total = number_at(device, "memory"), free = number_at(device, "free"), workspace = number_at(device, "workspace");
+  if (total >= free && free >= 0 && total > 0 && workspace >= 0) {
+    absl::StrAppendFormat(&out, "\nMemory: %s of %s for weights and KV, and %s of workspace\n", format_bytes(static_cast<uint64_t>(total - free)),
+                          format_bytes(static_cast<uint64_t>(total)), format_bytes(static_cast<uint64_t>(workspace)));
+  }
   return out;
 }
 

@@ -18,7 +18,8 @@ TEST(Ps, ShowsStateProgressRequestsAndErrors) {
                                   {"memory", {{"weights", 1048576}, {"kv_used", 1048576}}}, {"last_used_seconds_ago", 130.0}},
                                  {{"id", "b"}, {"status", {{"value", "loading"}, {"progress", 0.42}}}},
                                  {{"id", "c"}, {"status", {{"value", "failed"}, {"error", "the file is cut"}}}},
-                                 {{"id", "d"}, {"status", {{"value", "unloaded"}}}}}}};
+                                 {{"id", "d"}, {"status", {{"value", "unloaded"}}}}}},
+                       {"device", {{"memory", 8 * 1048576}, {"free", 6 * 1048576}, {"workspace", 3 * 1048576}}}};
   const Json ollama = {{"models", {{{"name", "a"}, {"size", 100}, {"size_vram", 100}}}}};
   const std::string table = ps_table(models, ollama, /*all=*/false);
   EXPECT_THAT(table, HasSubstr("2.00 MiB"));
@@ -27,6 +28,7 @@ TEST(Ps, ShowsStateProgressRequestsAndErrors) {
   EXPECT_THAT(table, HasSubstr("2 minutes ago"));
   EXPECT_THAT(table, HasSubstr("loading 42 %"));
   EXPECT_THAT(table, HasSubstr("the file is cut"));
+  EXPECT_THAT(table, HasSubstr("2.00 MiB of 8.00 MiB for weights and KV, and 3.00 MiB of workspace"));
   EXPECT_THAT(table, Not(HasSubstr("\nd ")));
   EXPECT_THAT(ps_table(models, ollama, /*all=*/true), HasSubstr("\nd "));
 }

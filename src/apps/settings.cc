@@ -26,6 +26,8 @@ const std::map<std::string, Quantization> kQuantizations = {
 const std::map<std::string, KvType> kKvTypes = {
     {"auto", KvType::kAuto}, {"f32", KvType::kF32}, {"f16", KvType::kF16}, {"bf16", KvType::kBF16}, {"q8_0", KvType::kQ8_0}};
 
+const std::map<std::string, ModelIo> kModelIos = {{"mmap", ModelIo::kMapped}, {"direct", ModelIo::kDirect}};
+
 template <typename Map>
 std::vector<std::string> keys_of(const Map& map) {
   std::vector<std::string> keys;
@@ -220,6 +222,7 @@ void add_engine_flags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--max-num-queued-reqs", flags.max_num_queued_reqs, "Requests waiting, per model")->capture_default_str()->check(CLI::Range(1, 1 << 20));
   verb.add_option("--quantization", flags.quantization, "Quantise unquantised weights at load")->capture_default_str()->check(CLI::IsMember(keys_of(kQuantizations)));
   verb.add_option("--kv-cache-dtype", flags.kv_cache_dtype, "Type of the KV cache")->capture_default_str()->check(CLI::IsMember(keys_of(kKvTypes)));
+  verb.add_option("--model-io", flags.model_io, "How weights are read: mmap through the system's cache, direct past it (O_DIRECT)")->capture_default_str()->check(CLI::IsMember(keys_of(kModelIos)));
   verb.add_flag("--no-prefix-cache", flags.no_prefix_cache, "Do not keep the KV of common prompt beginnings");
 }
 
@@ -237,7 +240,9 @@ StatusOr<LoadOptions> load_options(const EngineFlags& flags) {
   const auto kv_type = kKvTypes.find(flags.kv_cache_dtype);
   if (quantization == kQuantizations.end()) return invalid_argument("--quantization ", flags.quantization, " is unknown");
   if (kv_type == kKvTypes.end()) return invalid_argument("--kv-cache-dtype ", flags.kv_cache_dtype, " is unknown");
-  return LoadOptions{.quantization = quantization->second, .kv_type = kv_type->second};
+  const auto io = kModelIos.find(flags.model_io);
+  if (io == kModelIos.end()) return invalid_argument("--model-io ", flags.model_io, " is unknown");
+  return LoadOptions{.quantization = quantization->second, .kv_type = kv_type->second, .io = io->second};
 }
 
 StatusOr<uint64_t> device_memory_bytes(const EngineFlags& flags) {

@@ -50,6 +50,7 @@ struct EngineFlags {
   uint32_t max_num_queued_reqs = 1024;
   std::string quantization = "none";
   std::string kv_cache_dtype = "auto";
+  std::string model_io = "mmap";
   bool no_prefix_cache = false;
 };
 void add_engine_flags(CLI::App& verb, EngineFlags& flags);

@@ -108,12 +108,19 @@ const TensorView* WeightMap::find(const std::string& name) const {
   return at == tensors_.end() ? nullptr : &at->second;
 }
 
+Status Checkpoint::check() const {
+  for (const auto& file : files) RETURN_IF_ERROR(file->check());
+  return OkStatus();
+}
+
 StatusOr<std::shared_ptr<const Checkpoint>> open_checkpoint(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return not_found(path, ": no such file or folder; check the path");
-  if (S_ISDIR(info.st_mode)) return open_hf(path);
-  if (path.size() > 5 && path.compare(path.size() - 5, 5, ".gguf") == 0) return open_gguf(path);
-  return invalid_argument(path, ": is neither a model folder nor a .gguf file");
+  const bool gguf = path.size() > 5 && path.compare(path.size() - 5, 5, ".gguf") == 0;
+  if (!S_ISDIR(info.st_mode) && !gguf) return invalid_argument(path, ": is neither a model folder nor a .gguf file");
+  ASSIGN_OR_RETURN(auto checkpoint, S_ISDIR(info.st_mode) ? open_hf(path) : open_gguf(path));
+  RETURN_IF_ERROR(checkpoint->check());
+  return checkpoint;
 }
 
 }  // namespace shoal

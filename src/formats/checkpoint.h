@@ -42,6 +42,9 @@ struct Checkpoint {
   WeightMap weights;
   std::shared_ptr<const GgufTokenizer> tokenizer;        // of a GGUF file; an HF folder has its own files
   std::vector<std::shared_ptr<const MappedFile>> files;  // what the views point into
+
+  // DataLoss if what was read through the views is not to be believed: see MappedFile::check().
+  Status check() const;
 };
 
 // Opens an HF folder (config.json and *.safetensors, sharded or not) or a .gguf file. Reads headers only. Every error

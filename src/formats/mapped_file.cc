@@ -8,32 +8,92 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/bytes.h"
+#include "formats/fault_guard.h"
+
 namespace shoal {
+namespace {
+
+constexpr uintptr_t kSystemPage = 4096;
+
+int64_t modified_ns(const struct stat& info) { return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec; }
+
+// Closes what it holds unless it was given on.
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+  int release() { return std::exchange(fd, -1); }
+};
+
+}  // namespace
+
+MappedFile::MappedFile(std::string path, int fd, const std::byte* data, size_t size, size_t guard)
+    : path_(std::move(path)), fd_(fd), data_(data), size_(size), guard_(guard), modified_ns_(0) {
+  struct stat info {};
+  if (::fstat(fd_, &info) == 0) modified_ns_ = modified_ns(info);
+}
 
 StatusOr<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return not_found(path, ": cannot be opened (", std::strerror(errno), "); check the path and its permissions");
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // does not wait for the other end of a pipe
+  if (file.fd < 0) return not_found(path, ": cannot be opened (", std::strerror(errno), "); check the path and its permissions");
   struct stat info {};
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
-    return invalid_argument(path, ": is not a regular file; name a file");
-  }
+  if (::fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode)) return invalid_argument(path, ": is not a regular file; name a file");
   const size_t size = static_cast<size_t>(info.st_size);
   void* data = nullptr;
+  size_t guard = 0;
   if (size > 0) {
-    data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED) {
-      const int error = errno;
-      ::close(fd);
-      return unavailable(path, ": cannot be mapped (", std::strerror(error), "); check the limits on address space");
+    data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd, 0);
+    if (data == MAP_FAILED) return unavailable(path, ": cannot be mapped (", std::strerror(errno), "); check the limits on address space");
+    const auto guarded = guard_memory(data, size);
+    if (!guarded.ok()) {
+      ::munmap(data, size);
+      return annotate(guarded.status(), path);
     }
+    guard = *guarded;
   }
-  ::close(fd);
-  return std::shared_ptr<const MappedFile>(new MappedFile(path, static_cast<const std::byte*>(data), size));
+  return std::shared_ptr<const MappedFile>(new MappedFile(path, file.release(), static_cast<const std::byte*>(data), size, guard));
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ != nullptr) {
+    unguard_memory(guard_);
+    ::munmap(const_cast<std::byte*>(data_), size_);
+  }
+  ::close(fd_);
+}
+
+Status MappedFile::check() const {
+  if (data_ != nullptr && memory_was_lost(guard_)) {
+    return data_loss(path_, ": could not be read to its end; it was truncated meanwhile, or the disk has an error. Write a model "
+                     "beside the old one and rename it");
+  }
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) return data_loss(path_, ": cannot be looked at any more (", std::strerror(errno), ")");
+  if (static_cast<size_t>(info.st_size) != size_ || modified_ns(info) != modified_ns_) {
+    return data_loss(path_, ": was written to while it was being read; load it again when it is whole. Write a model beside the "
+                     "old one and rename it");
+  }
+  return OkStatus();
+}
+
+void MappedFile::will_need(std::span<const std::byte> part) const {
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(part.data()) / kSystemPage * kSystemPage;
+  const size_t bytes = reinterpret_cast<uintptr_t>(part.data()) + part.size() - begin;
+  void* const at = reinterpret_cast<void*>(begin);
+  unsigned char resident = 0;
+  if (::mincore(at, 1, &resident) == 0 && (resident & 1) != 0) return;  // in the cache already: one page speaks for the part
+  ::madvise(at, bytes, MADV_WILLNEED);
+}
+
+StatusOr<int> MappedFile::open_direct() const {
+  const std::string same = "/proc/self/fd/" + std::to_string(fd_);  // whatever has happened to the name
+  const int fd = ::open(same.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+  if (fd < 0) {
+    return unavailable(path_, ": cannot be read past the system's cache (", std::strerror(errno), "); load with --model-io mmap");
+  }
+  return fd;
 }
 
 }  // namespace shoal

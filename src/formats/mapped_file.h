@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,11 +11,12 @@
 
 namespace shoal {
 
-// Immutable; the bytes stay valid as long as the object lives. A file that another process truncates while it is mapped
-// raises SIGBUS on access: weights are replaced by renaming, never by writing into them.
+// Immutable; the bytes stay valid as long as the object lives. Reading them is always safe: where another process has
+// truncated the file, or the disk cannot be read, they are zeros instead of a SIGBUS (formats/fault_guard.h), and check()
+// tells. So whoever believes what was read asks check() afterwards.
 class MappedFile {
  public:
-  // NotFound, InvalidArgument (not a regular file) or Unavailable (cannot be mapped).
+  // NotFound, InvalidArgument (not a regular file), Unavailable (cannot be mapped) or ResourceExhausted.
   static StatusOr<std::shared_ptr<const MappedFile>> open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
@@ -22,13 +24,28 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  bool holds(const std::byte* at) const { return at >= data_ && at < data_ + size_; }
+
+  // DataLoss if the file was truncated, could not be read or was written to since it was opened. A file that another one
+  // has replaced by rename is whole: this is still the old one.
+  Status check() const;
+
+  // Asks the system to read these bytes of the file into its cache, without waiting. A hint.
+  void will_need(std::span<const std::byte> part) const;
+
+  // The same file opened for reads past the system's cache (O_DIRECT), as a descriptor that the caller closes. Unavailable
+  // if the file system has no such reads.
+  StatusOr<int> open_direct() const;
 
  private:
-  MappedFile(std::string path, const std::byte* data, size_t size) : path_(std::move(path)), data_(data), size_(size) {}
+  MappedFile(std::string path, int fd, const std::byte* data, size_t size, size_t guard);
 
   std::string path_;
+  int fd_;
   const std::byte* data_;
   size_t size_;
+  size_t guard_;           // slot in the guard; meaningless for an empty file
+  int64_t modified_ns_;    // of the file when it was opened
 };
 
 }  // namespace shoal

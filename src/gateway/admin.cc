@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "gateway/fields.h"
+#include "gateway/model_totals.h"
 #include "gateway/strings.h"
 #include "nlohmann/json.hpp"
 #include "openssl/crypto.h"
@@ -18,35 +19,6 @@ constexpr size_t kNameBytesMax = 4096;
 constexpr double kShutdownSecondsMax = 86'400;
 
 HttpReply json_reply(Json body, int status = 200) { return {.status = status, .body = dump_json(body)}; }
-
-// What all nodes together say of one model.
-struct ModelTotals {
-  ModelState state = ModelState::kUnloaded;
-  std::string error;
-  uint32_t running = 0;
-  uint32_t waiting = 0;
-  uint64_t weight_bytes = 0;
-  uint64_t kv_bytes = 0;
-  uint64_t loads = 0;
-};
-
-ModelTotals totals_of(ModelId model, const RouterSnapshot& nodes) {
-  ModelTotals totals;
-  for (const auto& [id, node] : nodes.nodes) {
-    for (const ModelStatus& status : node.models) {
-      if (status.model != model) continue;
-      const bool better = status.state == ModelState::kLoaded || totals.state != ModelState::kLoaded;
-      if (better && status.state != ModelState::kUnloaded) totals.state = status.state;
-      if (!status.error.empty()) totals.error = status.error;
-      totals.running += status.running;
-      totals.waiting += status.waiting;
-      totals.weight_bytes += status.weight_bytes;
-      totals.kv_bytes += status.kv_bytes_used;
-      totals.loads += status.loads;
-    }
-  }
-  return totals;
-}
 
 ApiResult<OrderedJson> body_of(std::string_view body) {
   if (trimmed(body).empty()) return OrderedJson(OrderedJson::object());
@@ -106,12 +78,13 @@ HttpReply Admin::models() const {
     item["last_used_seconds_ago"] = used ? Json(to_seconds(now - *used)) : Json(nullptr);
     list.push_back(std::move(item));
   }
-  uint64_t total = 0, free = 0;
+  uint64_t total = 0, free = 0, workspace = 0;
   for (const auto& [id, node] : nodes->nodes) {
     total += node.device_bytes;
     free += node.device_bytes_free;
+    workspace += node.workspace_bytes;
   }
-  return json_reply({{"object", "list"}, {"data", std::move(list)}, {"device", {{"memory", total}, {"free", free}}},
+  return json_reply({{"object", "list"}, {"data", std::move(list)}, {"device", {{"memory", total}, {"free", free}, {"workspace", workspace}}},
                      {"draining", service_.draining()}});
 }
 
@@ -121,7 +94,9 @@ HttpReply Admin::running() const {
   for (const ModelEntry& model : catalog_.models()) {
     const ModelTotals totals = totals_of(model.id, *nodes);
     if (totals.state != ModelState::kLoaded && totals.state != ModelState::kLoading) continue;
-    list.push_back({{"model", model.name}, {"state", totals.state == ModelState::kLoaded ? "ready" : "starting"}});
+    Json item = {{"model", model.name}, {"state", totals.state == ModelState::kLoaded ? "ready" : "starting"}};
+    if (totals.state == ModelState::kLoading) item["progress"] = totals.progress;
+    list.push_back(std::move(item));
   }
   return json_reply({{"running", std::move(list)}});
 }

@@ -13,6 +13,7 @@
 #include "boost/asio/write.hpp"
 #include "gateway/admin.h"
 #include "gateway/http_headers.h"
+#include "gateway/model_totals.h"
 #include "gateway/openapi.h"
 #include "gateway/test_support.h"
 #include "openssl/evp.h"
@@ -187,7 +188,7 @@ TEST(Admin, ListsModelsInTheShapesOfItsPeers) {
   EXPECT_EQ(models["data"][0]["memory"], (Json{{"weights", 500}, {"kv_used", 100}}));
   EXPECT_EQ(models["data"][1]["status"]["value"], "unloaded");
   EXPECT_TRUE(models["data"][1]["last_used_seconds_ago"].is_null());
-  EXPECT_EQ(models["device"], (Json{{"memory", 1000}, {"free", 400}}));
+  EXPECT_EQ(models["device"], (Json{{"memory", 1000}, {"free", 400}, {"workspace", 0}}));
   const Json running = admin.ask(http_get("/running")).json();
   EXPECT_EQ(running["running"], Json::array({{{"model", "tiny"}, {"state", "ready"}}}));
   const Json ps = admin.ask(http_get("/api/ps")).json();
@@ -218,6 +219,27 @@ TEST(Admin, ALoadThatFailsIsAnErrorWithItsReason) {
   EXPECT_EQ(reply.status, 503);
   EXPECT_EQ(reply.json()["error"]["code"], "model_load_failed");
   EXPECT_NE(reply.json()["error"]["message"].get<std::string>().find("truncated"), std::string::npos);
+}
+
+TEST(ModelTotals, TheBestStateOfAllNodesIsShown) {
+  RouterSnapshot nodes;
+  const auto on = [&](uint32_t node, ModelStatus status) {
+    status.model = ModelId(1);
+    nodes.nodes[NodeId(node)].models = {std::move(status)};
+  };
+  EXPECT_EQ(totals_of(ModelId(1), nodes).state, ModelState::kUnloaded);
+  on(1, {.state = ModelState::kFailed, .error = "cut", .running = 1});
+  on(2, {.state = ModelState::kUnloaded, .running = 2});
+  EXPECT_EQ(totals_of(ModelId(1), nodes).state, ModelState::kFailed) << "whoever waits must hear of it";
+  EXPECT_EQ(totals_of(ModelId(1), nodes).error, "cut");
+  EXPECT_EQ(totals_of(ModelId(1), nodes).running, 3u);
+  on(2, {.state = ModelState::kLoading, .progress = 0.25f});
+  on(3, {.state = ModelState::kLoading, .progress = 0.5f});
+  EXPECT_EQ(totals_of(ModelId(1), nodes).state, ModelState::kLoading);
+  EXPECT_EQ(totals_of(ModelId(1), nodes).progress, 0.5f);
+  on(1, {.state = ModelState::kLoaded, .weight_bytes = 7});
+  EXPECT_EQ(totals_of(ModelId(1), nodes).state, ModelState::kLoaded);
+  EXPECT_EQ(totals_of(ModelId(2), nodes).state, ModelState::kUnloaded);
 }
 
 TEST(Admin, AsksForItsKeyAndStopsTheServer) {

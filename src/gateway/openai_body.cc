@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gateway/model_totals.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -108,27 +109,11 @@ const ModelStatus* status_on(const NodeStatus& node, ModelId model) {
   return nullptr;
 }
 
-// The best state any node has the model in: loaded before loading before the rest.
 Json state_json(const ModelEntry& model, const RouterSnapshot& nodes) {
-  const ModelStatus* best = nullptr;
-  const auto rank = [](const ModelStatus* status) {
-    if (status == nullptr) return 0;
-    switch (status->state) {
-      case ModelState::kLoaded: return 4;
-      case ModelState::kLoading: return 3;
-      case ModelState::kUnloaded: return 2;
-      case ModelState::kFailed: return 1;
-    }
-    return 0;
-  };
-  for (const auto& [id, node] : nodes.nodes) {
-    const ModelStatus* status = status_on(node, model.id);
-    if (rank(status) > rank(best)) best = status;
-  }
-  if (best == nullptr) return {{"value", "unloaded"}};
-  Json out = {{"value", std::string(model_state_name(best->state))}};
-  if (best->state == ModelState::kLoading) out["progress"] = best->progress;
-  if (best->state == ModelState::kFailed) out["error"] = best->error;
+  const ModelTotals totals = totals_of(model.id, nodes);
+  Json out = {{"value", std::string(model_state_name(totals.state))}};
+  if (totals.state == ModelState::kLoading) out["progress"] = totals.progress;
+  if (totals.state == ModelState::kFailed) out["error"] = totals.error;
   return out;
 }
 

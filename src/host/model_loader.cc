@@ -30,18 +30,20 @@ void ModelLoader::work() {
   while (true) {
     std::optional<Job> job = jobs_.pop(std::chrono::seconds(1));
     if (!job && jobs_.closed()) return;
-    if (job) on_loaded_(load(*job));
+    if (!job) continue;
+    std::unique_ptr<ModelPlan> plan;  // holds the mapped files: nobody waits for their unmapping
+    on_loaded_(load(*job, plan));
   }
 }
 
-LoadedModel ModelLoader::load(const Job& job) {
+LoadedModel ModelLoader::load(const Job& job, std::unique_ptr<ModelPlan>& plan) {
   LoadedModel result{job.model.id, OkStatus(), {}, nullptr};
   bytes_done_ = 0;
   bytes_total_ = std::max<uint64_t>(job.weight_bytes, 1);
   const auto attempt = [&]() -> Status {
     ASSIGN_OR_RETURN(result.memory, device_.map(job.pages));
-    ASSIGN_OR_RETURN(const std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(job.model.path));
-    ASSIGN_OR_RETURN(const std::unique_ptr<ModelPlan> plan, plan_model(checkpoint, job.model.load));
+    ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(job.model.path));
+    ASSIGN_OR_RETURN(plan, plan_model(std::move(checkpoint), job.model.load));
     if (plan->weight_bytes() != job.weight_bytes) {
       return data_loss(job.model.path, ": its weights take ", plan->weight_bytes(), " bytes, not the ", job.weight_bytes,
                        " of when the server started; the file was replaced, restart the server to serve the new one");

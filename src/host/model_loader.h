@@ -42,12 +42,13 @@ class ModelLoader {
   };
   void start(Job job);
 
-  // Of the load under way, 0..1.
-  float progress() const;
+  // Of the load under way.
+  float progress() const;  // 0..1
+  uint64_t bytes_done() const { return bytes_done_.load(); }
 
  private:
   void work();
-  LoadedModel load(const Job& job);
+  LoadedModel load(const Job& job, std::unique_ptr<ModelPlan>& plan);
 
   Device& device_;
   ThreadPool& step_threads_;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_format.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -25,6 +26,7 @@ namespace shoal {
 namespace {
 
 constexpr Duration kProgressInterval = std::chrono::milliseconds(100);
+constexpr Duration kProgressLogInterval = std::chrono::seconds(1);
 constexpr size_t kEventsMax = 65536;
 
 using HostEvent = std::variant<Event, LoadedModel>;
@@ -103,10 +105,22 @@ class NodeHostImpl : public NodeHost {
       if (now >= wake_) {
         wake_ = kForever;
         if (loading_) handle(LoadProgress{*loading_, loader_.progress()}, now);
+        log_progress(now);
         handle(Tick{}, now);
         if (loading_) wake_ = std::min(wake_, now + kProgressInterval);
       }
     }
+  }
+
+  // Of the weights as they are on the device, since the load began: "1.23 GB/s".
+  std::string load_rate(TimePoint now) const {
+    return absl::StrFormat("%.2f GB/s", static_cast<double>(loader_.bytes_done()) / 1e9 / std::max(to_seconds(now - load_started_), 1e-3));
+  }
+
+  void log_progress(TimePoint now) {
+    if (!loading_ || now < load_logged_ + kProgressLogInterval) return;
+    load_logged_ = now;
+    log_info("loading '", models_.at(*loading_).name, "': ", static_cast<int>(loader_.progress() * 100), " %, ", load_rate(now));
   }
 
   void dispatch(HostEvent event, TimePoint now) {
@@ -114,8 +128,8 @@ class NodeHostImpl : public NodeHost {
       loading_.reset();
       const ServedModel& served = models_.at(loaded->id);
       if (loaded->status.ok()) {
-        log_info("loaded '", served.name, "' (", format_bytes(loaded->memory.size()), ") in ",
-                 static_cast<int64_t>(to_seconds(now - load_started_) * 1000), " ms");
+        log_info("loaded '", served.name, "' (", format_bytes(facts(loaded->id).weight_bytes), ") in ",
+                 static_cast<int64_t>(to_seconds(now - load_started_) * 1000), " ms, ", load_rate(now));
       } else {
         log_error("could not load '", served.name, "': ", loaded->status.message());
       }
@@ -151,7 +165,7 @@ class NodeHostImpl : public NodeHost {
       const ServedModel& model = models_.at(load->model);
       log_info("loading '", model.name, "' from ", model.path);
       loading_ = load->model;
-      load_started_ = now;
+      load_started_ = load_logged_ = now;
       wake_ = std::min(wake_, now + kProgressInterval);
       loader_.start({model, facts(load->model).weight_bytes, page_ranges(load->pages)});
     } else if (auto* drop = std::get_if<DropWeights>(&effect)) {
@@ -216,7 +230,7 @@ class NodeHostImpl : public NodeHost {
   BoundedQueue<StepJob> steps_{2};
   TimePoint wake_{};  // the first tick is due at once: it reports the models before anybody asks for one
   std::optional<ModelId> loading_;
-  TimePoint load_started_{};
+  TimePoint load_started_{}, load_logged_{};
   std::atomic<int64_t> busy_since_ns_{0};
   std::unique_ptr<Transport> transport_;
   ModelLoader loader_;
@@ -229,6 +243,8 @@ class NodeHostImpl : public NodeHost {
 StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwork& network) {
   ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_cpu_device(plan.node.pages));
   ASSIGN_OR_RETURN(Buffer workspace, Buffer::allocate(plan.workspace_bytes));
+  log_info("memory: at most ", format_bytes(plan.node.pages * kDevicePageBytes), " for weights and KV, taken when they need it, and ",
+           format_bytes(plan.workspace_bytes), " of workspace; ", plan.threads, " threads");
   return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(workspace),
                                         plan.threads, network);
 }

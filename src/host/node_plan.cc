@@ -32,6 +32,7 @@ Status split_budget(const NodeHostConfig& config, const ModelPlans& plans, NodeP
     return resource_exhausted("device memory of ", format_bytes(budget), " is less than the workspace of one step (",
                               format_bytes(result.workspace_bytes), "); raise --device-memory or lower --max-num-batched-tokens");
   }
+  result.node.workspace_bytes = result.workspace_bytes;
   result.node.pages = static_cast<uint32_t>(std::min<uint64_t>((budget - result.workspace_bytes) / kPageBytes, UINT32_MAX / 2));
   return OkStatus();
 }

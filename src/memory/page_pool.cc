@@ -76,12 +76,6 @@ void PagePool::release(std::span<const PageRun> runs) {
   }
 }
 
-uint32_t PagePool::largest_run() const {
-  uint32_t largest = 0;
-  for (const auto& [first, count] : free_runs_) largest = std::max(largest, count);
-  return largest;
-}
-
 void PagePool::check() const {
   uint64_t end = 0;
   uint32_t total = 0;

@@ -35,7 +35,6 @@ class PagePool {
 
   uint32_t capacity() const { return capacity_; }
   uint32_t free() const { return free_; }
-  uint32_t largest_run() const;
 
   // Free runs are disjoint, apart from each other, within the pool and sum up to free().
   void check() const;

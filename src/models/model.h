@@ -14,6 +14,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "formats/weight_source.h"
 
 namespace shoal {
 
@@ -28,6 +29,7 @@ enum class KvType { kAuto, kF32, kF16, kBF16, kQ8_0 };
 struct LoadOptions {
   Quantization quantization = Quantization::kNone;  // quantise F32/F16/BF16 matrices at load; embeddings and norms stay
   KvType kv_type = KvType::kAuto;                   // auto: f32 for unquantised weights, f16 otherwise
+  ModelIo io = ModelIo::kMapped;
 };
 
 // One sequence's consecutive rows of a step.
@@ -70,7 +72,8 @@ class ModelPlan {
   virtual uint32_t kv_salt_above() const { return UINT32_MAX; }
 
   // Reads, converts and packs every weight into `memory` (weight_bytes() long, 64-byte aligned) with all of
-  // load_threads. `progress` rises from 0 to weight_bytes(); a true `cancelled` ends the load with Cancelled. The model
+  // load_threads. `progress` rises from 0 to weight_bytes(); a true `cancelled` ends the load with Cancelled. DataLoss
+  // naming the file if it cannot be read to its end or was written to since it was opened. The model
   // computes on step_threads, which may be busy with other models' steps meanwhile. It refers to `memory` and to
   // step_threads, which outlive it; the plan and the checkpoint need not.
   virtual StatusOr<std::unique_ptr<Model>> load(std::span<std::byte> memory, ThreadPool& load_threads,

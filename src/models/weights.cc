@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <mutex>
 #include <numeric>
 
 #include "base/bytes.h"
@@ -12,7 +14,7 @@
 namespace shoal {
 namespace {
 
-constexpr uint32_t kPanelsPerTask = 8;
+constexpr uint64_t kPieceBytes = 1 << 20;  // of the source
 
 }  // namespace
 
@@ -142,7 +144,8 @@ StatusOr<MatrixPlace> WeightLayout::head(const std::string& name, const std::str
   return result;
 }
 
-void WeightLayout::pack(const MatrixJob& job, uint32_t panel, std::byte* memory) const {
+// `first_row` is the panel's first row as stored.
+void WeightLayout::pack(const MatrixJob& job, uint32_t panel, const std::byte* first_row, std::byte* memory) const {
   const PackedMatrix& matrix = job.place.matrix;
   const uint64_t row_bytes = job.source.row_bytes();
   const std::byte* rows[kPanelRows];
@@ -153,9 +156,9 @@ void WeightLayout::pack(const MatrixJob& job, uint32_t panel, std::byte* memory)
   const uint64_t scale_stride = job.scales ? job.scales->shape[1] : 0;
   scales.resize(scale_stride * count);
   for (uint32_t i = 0; i < count; ++i) {
-    const uint64_t row = uint64_t{job.first_row} + first + i;
-    rows[i] = job.source.data + row * row_bytes;
+    rows[i] = first_row + i * row_bytes;
     if (!job.scales) continue;
+    const uint64_t row = uint64_t{job.first_row} + first + i;
     std::memcpy(&scales[i * scale_stride], job.scales->data + row / job.scale_rows * scale_stride * 4, scale_stride * 4);
     row_scales[i] = &scales[i * scale_stride];
   }
@@ -165,50 +168,78 @@ void WeightLayout::pack(const MatrixJob& job, uint32_t panel, std::byte* memory)
   pack_panel(source, matrix.format, memory + job.place.offset + panel * bytes);
 }
 
-// Vectors and embeddings; returns the bytes written.
-uint64_t WeightLayout::load_small(std::byte* memory) const {
-  uint64_t bytes = 0;
+void WeightLayout::load_vectors(std::byte* memory) const {
   for (const VectorJob& job : vectors_) {
     float* out = reinterpret_cast<float*>(memory + job.place.offset);
     dequantize_row(job.source.dtype, job.source.data, 0, job.place.size, out);
-    if (job.plus_one) {
-      for (uint32_t i = 0; i < job.place.size; ++i) out[i] += 1.0f;
+    if (!job.plus_one) continue;
+    for (uint32_t i = 0; i < job.place.size; ++i) out[i] += 1.0f;
+  }
+}
+
+std::vector<WeightLayout::Piece> WeightLayout::pieces() const {
+  std::vector<Piece> pieces;
+  for (const MatrixJob& job : matrices_) {
+    const uint64_t row_bytes = job.source.row_bytes(), panels = job.place.matrix.panels();
+    const uint64_t step = std::max<uint64_t>(kPieceBytes / (kPanelRows * row_bytes), 1);
+    for (uint64_t begin = 0; begin < panels; begin += step) {
+      const uint64_t end = std::min(panels, begin + step);
+      const uint64_t first = begin * kPanelRows, last = std::min<uint64_t>(end * kPanelRows, job.place.matrix.rows);
+      pieces.push_back({&job, nullptr, begin, end, {job.source.data + (job.first_row + first) * row_bytes, (last - first) * row_bytes}});
     }
-    bytes += job.place.size * sizeof(float);
   }
   for (const CopyJob& job : copies_) {
-    std::memcpy(memory + job.offset, job.source.data, job.source.bytes);
-    bytes += job.source.bytes;
+    for (uint64_t begin = 0; begin < job.source.bytes; begin += kPieceBytes) {
+      const uint64_t end = std::min(job.source.bytes, begin + kPieceBytes);
+      pieces.push_back({nullptr, &job, begin, end, {job.source.data + begin, end - begin}});
+    }
   }
-  return bytes;
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return std::less<>()(a.source.data(), b.source.data()); });
+  return pieces;
+}
+
+// Returns the bytes written.
+uint64_t WeightLayout::fill(const Piece& piece, std::span<const std::byte> source, std::byte* memory) const {
+  if (piece.copy != nullptr) {
+    std::memcpy(memory + piece.copy->offset + piece.begin, source.data(), source.size());
+    return source.size();
+  }
+  const uint64_t panel_stored = kPanelRows * piece.matrix->source.row_bytes();
+  for (uint64_t panel = piece.begin; panel < piece.end; ++panel) {
+    pack(*piece.matrix, static_cast<uint32_t>(panel), source.data() + (panel - piece.begin) * panel_stored, memory);
+  }
+  const PackedMatrix& matrix = piece.matrix->place.matrix;
+  return (piece.end - piece.begin) * panel_bytes(matrix.format, matrix.columns);
 }
 
 Status WeightLayout::load(std::span<std::byte> memory, ThreadPool& threads, std::atomic<uint64_t>& progress,
                           const std::atomic<bool>& cancelled) const {
   CHECK_GE(memory.size(), bytes_);
   CHECK_EQ(reinterpret_cast<uintptr_t>(memory.data()) % kTensorAlignment, 0u);
-  struct Piece {
-    const MatrixJob* job;
-    uint32_t begin, end;  // panels
+  const std::vector<Piece> work = pieces();
+  std::vector<std::span<const std::byte>> extents;
+  for (const Piece& piece : work) extents.push_back(piece.source);
+  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weight_source(*checkpoint_, options_.io, std::move(extents)));
+  std::mutex mutex;
+  Status first_error;
+  std::atomic<bool> failed{false};
+  const auto fail = [&](const Status& status) {
+    std::lock_guard lock(mutex);
+    first_error.Update(status);
+    failed = true;
+    source->stop();
   };
-  std::vector<Piece> pieces;
-  for (const MatrixJob& job : matrices_) {
-    const uint32_t panels = job.place.matrix.panels();
-    for (uint32_t begin = 0; begin < panels; begin += kPanelsPerTask) {
-      pieces.push_back({&job, begin, std::min(panels, begin + kPanelsPerTask)});
-    }
-  }
-  progress.fetch_add(load_small(memory.data()));
-  threads.parallel_for(pieces.size(), [&](size_t i, int) {
-    const Piece& piece = pieces[i];
-    for (uint32_t panel = piece.begin; panel < piece.end; ++panel) {
-      if (cancelled.load(std::memory_order_relaxed)) return;
-      pack(*piece.job, panel, memory.data());
-    }
-    const PackedMatrix& matrix = piece.job->place.matrix;
-    progress.fetch_add((piece.end - piece.begin) * panel_bytes(matrix.format, matrix.columns), std::memory_order_relaxed);
+  load_vectors(memory.data());
+  threads.parallel_for(work.size(), [&](size_t i, int) {
+    if (failed.load(std::memory_order_relaxed)) return;
+    if (cancelled.load(std::memory_order_relaxed)) return fail(absl::CancelledError("the load was cancelled"));
+    const auto bytes = source->take(i);
+    if (!bytes.ok()) return fail(bytes.status());
+    progress.fetch_add(fill(work[i], *bytes, memory.data()), std::memory_order_relaxed);
+    source->give_back(i);
   });
-  if (cancelled.load()) return absl::CancelledError("the load was cancelled");
+  RETURN_IF_ERROR(first_error);
+  RETURN_IF_ERROR(checkpoint_->check());
   progress.store(bytes_);
   return OkStatus();
 }

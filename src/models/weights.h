@@ -98,8 +98,16 @@ class WeightLayout {
   StatusOr<MatrixPlace> add_matrix(const MatrixSpec& spec, bool head);
   Status find_scales(const MatrixSpec& spec, MatrixJob& job) const;
   uint64_t reserve(uint64_t bytes);
-  void pack(const MatrixJob& job, uint32_t panel, std::byte* memory) const;
-  uint64_t load_small(std::byte* memory) const;
+  struct Piece {  // what one thread does at a time
+    const MatrixJob* matrix;  // panels [begin, end) of it
+    const CopyJob* copy;      // or bytes [begin, end)
+    uint64_t begin, end;
+    std::span<const std::byte> source;
+  };
+  std::vector<Piece> pieces() const;  // in the order of the files
+  uint64_t fill(const Piece& piece, std::span<const std::byte> source, std::byte* memory) const;
+  void pack(const MatrixJob& job, uint32_t panel, const std::byte* first_row, std::byte* memory) const;
+  void load_vectors(std::byte* memory) const;
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   LoadOptions options_;

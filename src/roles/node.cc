@@ -279,6 +279,7 @@ NodeStatus Node::status() const {
   status.version = status_version_;
   status.device_bytes = pages_.capacity() * kPageBytes;
   status.device_bytes_free = pages_.free() * kPageBytes;
+  status.workspace_bytes = config_.workspace_bytes;
   for (const auto& [id, hosted] : models_) {
     const Engine& engine = *hosted.engine;
     const EngineCounters& counters = engine.counters();

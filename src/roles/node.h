@@ -45,6 +45,7 @@ struct NodeModel {
 struct NodeConfig {
   NodeId self;
   uint32_t pages = 0;                   // of the device's pool, for weights and KV
+  uint64_t workspace_bytes = 0;         // beside them; only reported
   std::vector<NodeModel> models;
   std::vector<NodeId> gateways;         // get NodeStatus
   BatchLimits limits;

@@ -1,5 +1,7 @@
 #include "tensor/tensor.h"
 
+#include <sys/mman.h>
+
 #include <cstring>
 #include <new>
 #include <utility>
@@ -22,19 +24,26 @@ uint64_t TensorView::row_bytes() const {
   return *bytes_of_row;
 }
 
+// Large ones come straight from the system, which hands out zeros when a page is first touched.
+constexpr uint64_t kMappedMin = 1 * kMiB;
+
 StatusOr<Buffer> Buffer::allocate(uint64_t bytes) {
   Buffer buffer;
   if (bytes == 0) return buffer;
   void* memory = nullptr;
-  if (bytes <= (uint64_t{1} << 48)) {
+  if (bytes < kMappedMin) {
     memory = ::operator new(round_up(bytes, kTensorAlignment), std::align_val_t(kTensorAlignment), std::nothrow);
+    if (memory != nullptr) std::memset(memory, 0, bytes);
+  } else if (bytes <= (uint64_t{1} << 47)) {
+    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) memory = nullptr;
+    if (memory != nullptr) madvise(memory, bytes, MADV_HUGEPAGE);  // without it the same works, slower
   }
   if (memory == nullptr) {
     return resource_exhausted("cannot allocate ", format_bytes(bytes), "; free memory or lower the budget");
   }
   buffer.data_ = static_cast<std::byte*>(memory);
   buffer.size_ = bytes;
-  std::memset(memory, 0, bytes);
   return buffer;
 }
 
@@ -48,7 +57,12 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 Buffer::~Buffer() {
-  if (data_ != nullptr) ::operator delete(data_, std::align_val_t(kTensorAlignment));
+  if (data_ == nullptr) return;
+  if (size_ >= kMappedMin) {
+    munmap(data_, size_);
+  } else {
+    ::operator delete(data_, std::align_val_t(kTensorAlignment));
+  }
 }
 
 StatusOr<Tensor> Tensor::allocate(DType dtype, const Shape& shape) {

@@ -108,6 +108,7 @@ struct EnvelopeWriter {
     to->set_version(m.version);
     to->set_device_bytes(m.device_bytes);
     to->set_device_bytes_free(m.device_bytes_free);
+    to->set_workspace_bytes(m.workspace_bytes);
     for (const ModelStatus& model : m.models) to_pb(model, to->add_models());
   }
 };
@@ -255,7 +256,7 @@ StatusOr<Message> decode(std::string_view bytes) {
     }
     case pb::Envelope::kNodeStatus: {
       const pb::NodeStatus& from = envelope.node_status();
-      NodeStatus to{from.version(), from.device_bytes(), from.device_bytes_free(), {}};
+      NodeStatus to{from.version(), from.device_bytes(), from.device_bytes_free(), from.workspace_bytes(), {}};
       for (const pb::ModelStatus& model : from.models()) {
         ASSIGN_OR_RETURN(ModelStatus status, from_pb(model));
         to.models.push_back(std::move(status));

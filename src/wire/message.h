@@ -80,6 +80,7 @@ struct NodeStatus {
   uint64_t version = 0;  // rises with every report; older ones are ignored
   uint64_t device_bytes = 0;
   uint64_t device_bytes_free = 0;
+  uint64_t workspace_bytes = 0;  // of the largest step, beside the device's pages
   std::vector<ModelStatus> models;
   friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
 };

@@ -1,0 +1,92 @@
+// Loads from real files: both ways of reading, and files that change meanwhile.
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/test_runner.h"
+
+namespace shoal {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+// A copy of a model that lives as long as the test.
+class ModelCopy {
+ public:
+  ModelCopy() : folder_(fs::temp_directory_path() / ("shoal_load_" + std::to_string(::getpid()))) {
+    fs::remove_all(folder_);
+    fs::copy(std::string(SHOAL_SOURCE_DIR) + "/models/tiny-llama", folder_);
+  }
+  ~ModelCopy() { fs::remove_all(folder_); }
+  std::string folder() const { return folder_; }
+  std::string weights() const { return folder_ / "model.safetensors"; }
+
+ private:
+  fs::path folder_;
+};
+
+class LoadFileTest : public testing::TestWithParam<ModelIo> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == ModelIo::kDirect && !(*MappedFile::open(model_.weights()))->open_direct().ok()) GTEST_SKIP() << "no direct reads";
+    plan_ = *plan_model(*open_checkpoint(model_.folder()), {.io = GetParam()});
+    memory_ = *Buffer::allocate(plan_->weight_bytes());
+  }
+  Status load(const std::atomic<bool>& cancelled) {
+    std::atomic<uint64_t> progress{0};
+    return plan_->load(memory_.span(), threads_, threads_, progress, cancelled).status();
+  }
+
+  ModelCopy model_;
+  ThreadPool threads_{2};
+  std::unique_ptr<ModelPlan> plan_;
+  Buffer memory_;
+};
+
+TEST_P(LoadFileTest, TheWeightsAreTheSameHoweverTheyAreRead) {
+  ASSERT_TRUE(load(false).ok());
+  const auto other = *plan_model(*open_checkpoint(model_.folder()), {});
+  Buffer memory = *Buffer::allocate(other->weight_bytes());
+  std::atomic<uint64_t> progress{0};
+  ASSERT_TRUE(other->load(memory.span(), threads_, threads_, progress, std::atomic<bool>(false)).ok());
+  ASSERT_EQ(memory.size(), memory_.size());
+  EXPECT_EQ(std::memcmp(memory.data(), memory_.data(), memory.size()), 0);
+}
+
+TEST_P(LoadFileTest, AFileThatWasTruncatedIsATypedError) {
+  fs::resize_file(model_.weights(), fs::file_size(model_.weights()) / 3);
+  const Status status = load(false);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model.safetensors"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("truncated"));
+}
+
+TEST_P(LoadFileTest, AFileThatWasOverwrittenInPlaceIsATypedError) {
+  fs::last_write_time(model_.weights(), fs::last_write_time(model_.weights()) + std::chrono::seconds(1));
+  const Status status = load(false);
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("was written to"));
+}
+
+TEST_P(LoadFileTest, AFileThatIsCutAtAnyMomentOfTheLoadNeverEndsTheProcess) {
+  const uint64_t bytes = fs::file_size(model_.weights());
+  for (int round = 0; round < 8; ++round) {
+    std::thread cutter([&] { fs::resize_file(model_.weights(), bytes * static_cast<uint64_t>(round) / 8); });
+    const Status status = load(false);
+    cutter.join();
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kDataLoss) << status;
+    EXPECT_EQ(load(false).code(), StatusCode::kDataLoss) << "it is cut now";
+  }
+}
+
+TEST_P(LoadFileTest, ACancelledLoadEnds) { EXPECT_EQ(load(true).code(), StatusCode::kCancelled); }
+
+INSTANTIATE_TEST_SUITE_P(Io, LoadFileTest, testing::Values(ModelIo::kMapped, ModelIo::kDirect),
+                         [](const auto& info) { return info.param == ModelIo::kMapped ? "Mapped" : "Direct"; });
+
+}  // namespace
+}  // namespace shoal
