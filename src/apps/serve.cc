@@ -1,11 +1,13 @@
 // shoal serve: everything on this machine behind one endpoint.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "CLI/CLI.hpp"
 #include "apps/admin_socket.h"
@@ -34,6 +36,7 @@ constexpr uint32_t kAdminConnectionsMax = 64;
 constexpr uint64_t kAdminBodyBytesMax = 64 * 1024;
 constexpr Duration kReadyWait = std::chrono::seconds(60);
 constexpr Duration kLastWords = std::chrono::seconds(2);  // for error events after the drain's end
+constexpr size_t kTokenizersMade = 16;  // at start, for models that are loaded then
 constexpr Duration kLook = std::chrono::milliseconds(50);
 
 StatusOr<std::vector<FoundModel>> models_to_serve(const ServeFlags& flags) {
@@ -47,6 +50,19 @@ StatusOr<std::vector<FoundModel>> models_to_serve(const ServeFlags& flags) {
   RETURN_IF_ERROR(apply_aliases(flags.aliases, scan.models));
   RETURN_IF_ERROR(apply_parsers(flags, scan.models));
   return std::move(scan.models);
+}
+
+// Starts loading the models, and makes their tokenizers meanwhile, which the first request would wait for. Ends by itself;
+// the thread is to be joined before the cluster ends.
+std::jthread preload_models(LocalCluster& cluster, const std::vector<ModelId>& ids) {
+  for (const ModelId id : ids) cluster.router().want_resident(id, true);
+  return std::jthread([&cluster, ids](const std::stop_token& stop) {
+    for (size_t i = 0; i < std::min(ids.size(), kTokenizersMade) && !stop.stop_requested(); ++i) {
+      for (const ModelEntry& model : cluster.catalog().models()) {
+        if (model.id == ids[i]) cluster.catalog().text(model).status().IgnoreError();  // the first request will tell
+      }
+    }
+  });
 }
 
 // Where it is, what is there, and a line to paste.
@@ -125,6 +141,7 @@ StatusOr<int> serve(const ServeFlags& flags) {
   ASSIGN_OR_RETURN(std::vector<FoundModel> models, models_to_serve(flags));
   ASSIGN_OR_RETURN(const std::vector<ModelId> preload, models_to_preload(flags.preload, models));
   ASSIGN_OR_RETURN(const auto cluster, LocalCluster::start(flags.engine, std::move(models)));
+  const std::jthread preloading = preload_models(*cluster, preload);
 
   ServiceConfig service_config{.version = version_line(), .api_keys = std::move(keys),
                                .request_time_max = from_seconds(flags.request_timeout_s),
@@ -144,7 +161,6 @@ StatusOr<int> serve(const ServeFlags& flags) {
   Admin socket_admin({.shutdown = stop}, service, cluster->catalog(), cluster->router());
   Admin tcp_admin({.key = flags.admin_key, .shutdown = stop}, service, cluster->catalog(), cluster->router());
   ASSIGN_OR_RETURN(const AdminListeners admin, listen_admin(flags, server->port(), service, socket_admin, tcp_admin));
-  for (const ModelId id : preload) cluster->router().want_resident(id, true);
   if (!cluster->wait_ready(kReadyWait)) return unavailable("the node did not report within a minute; see the log");
   announce(*server, flags, cluster->catalog().models());
 

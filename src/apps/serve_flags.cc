@@ -53,7 +53,7 @@ void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
                   "(default: told by the chat template)")->delimiter(',');
   verb.add_option("--reasoning-parser", flags.reasoning_parsers, "Likewise for reasoning; none: it stays in the content")->delimiter(',');
   verb.add_flag("--enable-auto-tool-choice", flags.auto_tool_choice, "Always on; accepted for command lines of vLLM");
-  verb.add_flag("--preload{all}", flags.preload, "Load all models at start, or --preload=NAME,NAME; the others at first use");
+  verb.add_flag("--preload{all}", flags.preload, "Load all models at start, or --preload=NAME,NAME; the others at first use (default: a model that is the only one; none: not even that)");
   verb.add_option("--shutdown-timeout", flags.shutdown_timeout_s, "Seconds that running requests get after SIGTERM")
       ->capture_default_str()->check(CLI::Range(0.0, 86400.0));
   verb.add_option("--request-timeout", flags.request_timeout_s, "Longest life of one request in seconds")
@@ -112,8 +112,8 @@ Status apply_parsers(const ServeFlags& flags, std::vector<FoundModel>& models) {
 
 StatusOr<std::vector<ModelId>> models_to_preload(const std::string& preload, const std::vector<FoundModel>& models) {
   std::vector<ModelId> ids;
-  if (preload.empty() || preload == "false") return ids;
-  if (preload == "all" || preload == "true") {
+  if (preload == "none" || preload == "false" || (preload.empty() && models.size() != 1)) return ids;
+  if (preload.empty() || preload == "all" || preload == "true") {
     for (const FoundModel& model : models) ids.push_back(model.entry.id);
     return ids;
   }

@@ -36,7 +36,7 @@ struct ServeFlags {
   std::vector<std::string> tool_call_parsers;  // "PARSER", or "NAME=PARSER" for one model
   std::vector<std::string> reasoning_parsers;
   bool auto_tool_choice = false;        // vLLM's switch for what is always on here
-  std::string preload;                  // "", "all" or names with commas
+  std::string preload;                  // "" (the only model), "all", "none" or names with commas
   double shutdown_timeout_s = 45;
   double request_timeout_s = 3600;
   uint32_t max_connections = 10'000;

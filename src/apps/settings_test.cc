@@ -108,6 +108,8 @@ TEST(ServeFlags, PreloadNamesAllOrSome) {
   const auto served = models({"a", "b", "c"});
   EXPECT_TRUE(models_to_preload("", served)->empty());
   EXPECT_EQ(models_to_preload("all", served)->size(), 3u);
+  EXPECT_EQ(models_to_preload("", {served[1]})->size(), 1u) << "whoever serves one model will want it";
+  EXPECT_TRUE(models_to_preload("none", {served[1]})->empty());
   EXPECT_EQ(*models_to_preload("c,a", served), (std::vector<ModelId>{ModelId(2), ModelId(0)}));
   EXPECT_NE(models_to_preload("d", served).status().message().find("no model 'd'"), absl::string_view::npos);
 }

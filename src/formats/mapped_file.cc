@@ -3,18 +3,17 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
-#include "base/bytes.h"
 #include "formats/fault_guard.h"
 
 namespace shoal {
 namespace {
-
-constexpr uintptr_t kSystemPage = 4096;
 
 int64_t modified_ns(const struct stat& info) { return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec; }
 
@@ -64,8 +63,10 @@ MappedFile::~MappedFile() {
   ::close(fd_);
 }
 
+bool MappedFile::lost() const { return data_ != nullptr && memory_was_lost(guard_); }
+
 Status MappedFile::check() const {
-  if (data_ != nullptr && memory_was_lost(guard_)) {
+  if (lost()) {
     return data_loss(path_, ": could not be read to its end; it was truncated meanwhile, or the disk has an error. Write a model "
                      "beside the old one and rename it");
   }
@@ -79,12 +80,12 @@ Status MappedFile::check() const {
 }
 
 void MappedFile::will_need(std::span<const std::byte> part) const {
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(part.data()) / kSystemPage * kSystemPage;
-  const size_t bytes = reinterpret_cast<uintptr_t>(part.data()) + part.size() - begin;
-  void* const at = reinterpret_cast<void*>(begin);
-  unsigned char resident = 0;
-  if (::mincore(at, 1, &resident) == 0 && (resident & 1) != 0) return;  // in the cache already: one page speaks for the part
-  ::madvise(at, bytes, MADV_WILLNEED);
+  const auto offset = static_cast<off_t>(part.data() - data_);
+  char first = 0;
+  iovec one{&first, 1};
+  // By the descriptor, not by madvise(2) and mincore(2): those wait for whoever maps or unmaps something.
+  if (::preadv2(fd_, &one, 1, offset, RWF_NOWAIT) == 1) return;  // cached already: one byte speaks for the part
+  ::posix_fadvise(fd_, offset, static_cast<off_t>(part.size()), POSIX_FADV_WILLNEED);
 }
 
 StatusOr<int> MappedFile::open_direct() const {

@@ -30,6 +30,9 @@ class MappedFile {
   // has replaced by rename is whole: this is still the old one.
   Status check() const;
 
+  // Whether bytes were missing where somebody has read. Fast: for those who would rather not read on.
+  bool lost() const;
+
   // Asks the system to read these bytes of the file into its cache, without waiting. A hint.
   void will_need(std::span<const std::byte> part) const;
 

@@ -45,6 +45,8 @@ class MappedSource : public WeightSource {
 
   StatusOr<std::span<const std::byte>> take(size_t index) override {
     if (index + ahead_ < extents_.size()) ask_for(index + ahead_);
+    const MappedFile* file = file_of(checkpoint_, extents_[index].data());
+    if (file != nullptr && file->lost()) return file->check();
     return extents_[index];
   }
   void give_back(size_t) override {}
