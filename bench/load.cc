@@ -1,4 +1,4 @@
-// load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cold] [--model-io mmap|direct] [--cpu-time] [--json]
+// load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cold] [--model-io mmap|direct] [--quantization none|q8_0|q4_0] [--cpu-time] [--json]
 //
 // How fast weights come to a device: for each type of weights in the file the bytes that packing reads and writes per
 // second, beside a plain copy by the same threads in the same run (A B A B, medians); then the whole load by stage. The
@@ -42,6 +42,7 @@ struct Flags {
   int threads = 2, runs = 5;
   bool cpu_time = false, json = false, cold = false;
   ModelIo io = ModelIo::kMapped;
+  Quantization quantization = Quantization::kNone;  // of the whole loads
 };
 
 struct TypeRates {
@@ -168,7 +169,7 @@ StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, std::uniq
   });
   RETURN_IF_ERROR(status);
   timed("2 plan", [&]() -> Status {
-    ASSIGN_OR_RETURN(plan, plan_model(std::move(checkpoint), {.io = flags.io}));
+    ASSIGN_OR_RETURN(plan, plan_model(std::move(checkpoint), {.quantization = flags.quantization, .io = flags.io}));
     return OkStatus();
   });
   RETURN_IF_ERROR(status);
@@ -242,6 +243,9 @@ int main(int argc, char** argv) {
       flags.cold = true;
     } else if (flag == "--model-io" && i + 1 < argc) {
       flags.io = std::string(argv[++i]) == "direct" ? shoal::ModelIo::kDirect : shoal::ModelIo::kMapped;
+    } else if (flag == "--quantization" && i + 1 < argc) {
+      const std::string to = argv[++i];
+      flags.quantization = to == "q8_0" ? shoal::Quantization::kQ8_0 : to == "q4_0" ? shoal::Quantization::kQ4_0 : shoal::Quantization::kNone;
     } else if (flag == "--cpu-time") {
       flags.cpu_time = true;
     } else if (flag == "--model" && i + 1 < argc) {
@@ -253,7 +257,8 @@ int main(int argc, char** argv) {
     }
   }
   if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1) {
-    std::fprintf(stderr, "usage: load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cold] [--model-io mmap|direct] [--cpu-time] [--json]\n");
+    std::fprintf(stderr, "usage: load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cold] [--model-io mmap|direct] [--quantization none|q8_0|q4_0]\n"
+                         "            [--cpu-time] [--json]\n");
     return 2;
   }
   const shoal::Status status = shoal::run(flags);

@@ -3,6 +3,9 @@
 #include "kernels/pack.h"
 
 #include <cstring>
+#include <iterator>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "base/rng.h"
@@ -32,12 +35,14 @@ std::vector<std::byte> stored_rows(Rng& rng, DType type, size_t columns) {
   return stored;
 }
 
-std::vector<std::byte> panel_of(const std::vector<std::byte>& stored, DType type, size_t rows, size_t columns, size_t shift) {
+std::vector<std::byte> panel_of(const std::vector<std::byte>& stored, DType type, size_t rows, size_t columns, size_t shift,
+                                std::optional<WeightFormat> to = std::nullopt) {
+  const WeightFormat format = to.value_or(natural_format(type));
   std::vector<const std::byte*> sources;
   for (size_t row = 0; row < rows; ++row) sources.push_back(stored.data() + row * *dtype_bytes(type, columns));
-  const size_t bytes = panel_bytes(natural_format(type), columns);
+  const size_t bytes = panel_bytes(format, columns);
   Buffer out = *Buffer::allocate(bytes + kTensorAlignment);
-  pack_panel({type, sources, columns, {}, 0}, natural_format(type), out.data() + shift);
+  pack_panel({type, sources, columns, {}, 0}, format, out.data() + shift);
   return std::vector<std::byte>(out.data() + shift, out.data() + shift + bytes);
 }
 
@@ -53,6 +58,42 @@ TEST(PackTest, WordsThatAreMovedAreThoseOfTheNumbersPackedOneByOne) {
         const auto want = panel_of(stored, type, 15, columns, 0);
         EXPECT_TRUE(panel_of(stored, type, 16, columns, 0) == want) << dtype_name(type) << ' ' << columns;
         EXPECT_TRUE(panel_of(stored, type, 16, columns, 16) == want) << dtype_name(type) << ' ' << columns << ", not aligned";
+      }
+    }
+    hwy::SetSupportedTargetsForTest(0);
+  }
+}
+
+// Of special numbers too: those that are none, infinities, ties of magnitude and rounding.
+TEST(PackTest, QuantisingManyNumbersAtOnceGivesTheBitsOfOneByOne) {
+  const size_t columns = 2 * 1024 + 32;
+  const float odd[] = {0.0f, -0.0f, std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                       std::numeric_limits<float>::quiet_NaN(), -1.0f, 1.0f, 0.5f, 1e-30f, 3e38f};
+  for (int64_t target : simd_targets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    Rng rng(13);
+    for (DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+      std::vector<std::byte> stored = stored_rows(rng, type, columns);
+      for (size_t i = 0; i < 3000; ++i) {
+        const size_t at = rng.below(15 * columns);
+        const float value = odd[rng.below(std::size(odd))];
+        const uint16_t half = type == DType::kF16 ? f16_from_f32(value) : bf16_from_f32(value);
+        if (type == DType::kF32) {
+          std::memcpy(stored.data() + 4 * at, &value, 4);
+        } else {
+          std::memcpy(stored.data() + 2 * at, &half, 2);
+        }
+      }
+      for (WeightFormat format : {WeightFormat::kQ8_0, WeightFormat::kQ4_0}) {
+        auto want = panel_of(stored, type, 15, columns, 0, format), got = panel_of(stored, type, 16, columns, 0, format);
+        // A missing row is zero bits; one of zeros has codes of 0, which kQ4_0 stores as 8, and a scale of -0.
+        const size_t block_bytes = panel_bytes(format, 32), lines = block_bytes - 32;
+        for (size_t at = 0; at < want.size(); ++at) {
+          const size_t in_block = at % block_bytes;
+          const bool last_row = in_block < lines ? in_block % 64 / 4 == 15 : (in_block - lines) / 2 == 15;
+          if (last_row) want[at] = got[at] = std::byte{0};
+        }
+        EXPECT_TRUE(got == want) << dtype_name(type) << " to " << weight_format_name(format);
       }
     }
     hwy::SetSupportedTargetsForTest(0);

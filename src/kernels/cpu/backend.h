@@ -10,8 +10,8 @@ using LinearFunction = void (*)(const LinearCall&, size_t panel_begin, size_t pa
 LinearFunction chosen_float_linear();      // formats kF32, kF16, kBF16
 LinearFunction chosen_quantized_linear();  // the other formats
 
-// Packs one panel whose packed form holds the stored bits in another order; false if this panel is not one, and then
-// nothing is written. Null on a target without SIMD.
+// Packs one panel whose packed form holds the stored bits in another order, or floats to Q8_0 and Q4_0; false if this panel
+// is not one, and then nothing is written. Null on a target without SIMD.
 using PackFunction = bool (*)(const PanelSource&, WeightFormat, std::byte* panel);
 PackFunction chosen_panel_packer();
 
