@@ -34,7 +34,8 @@ def test_models_are_loaded_shown_and_unloaded(operated):
     states = {model['id']: model['status']['value'] for model in json.loads(operated.operate('ps', '--json').stdout)['data']}
     assert states == {'tiny-llama': 'loaded', 'tiny-qwen3': 'unloaded'}
     assert operated.operate('stop', 'tiny-llama').returncode == 0
-    assert wait_until(lambda: operated.operate('ps').stdout.count('\n') == 1)
+    assert wait_until(lambda: 'tiny-llama' not in operated.operate('ps').stdout)
+    assert 'of workspace' in operated.operate('ps').stdout
     unknown = operated.operate('load', 'tiny')
     assert unknown.returncode == 1 and "'tiny' does not exist" in unknown.stderr
 
