@@ -87,6 +87,9 @@ TEST(Settings, MemoryAndTypesAreCheckedByName) {
   EXPECT_NE(device_memory_bytes(flags).status().message().find("--device-memory"), absl::string_view::npos);
   flags.quantization = "q8_0";
   EXPECT_EQ(load_options(flags)->quantization, Quantization::kQ8_0);
+  EXPECT_EQ(load_options(flags)->kv_type, KvType::kAuto);
+  flags.kv_cache_dtype = "q8_0";
+  EXPECT_EQ(load_options(flags)->kv_type, KvType::kQ8_0);
 }
 
 TEST(ServeFlags, AliasesNeedAModelUnlessThereIsOne) {

@@ -62,6 +62,20 @@ TEST(PlanTest, BytesAreKnownBeforeTheLoadAndExact) {
   EXPECT_LT((*plan)->workspace_bytes(1, 1), (*plan)->workspace_bytes(64, 1));
 }
 
+TEST(PlanTest, BytesOfAKvBlockFollowTheTypeOfTheCacheAndPadOddHeads) {
+  ModelConfig config = small_config(Architecture::kLlama);
+  const auto block_bytes = [&](KvType type, uint32_t head_dim) {
+    config.head_dim = config.rope.dims = head_dim;
+    const RandomCheckpoint random(config, DType::kBF16, 1);
+    return (*plan_model(random.get(), {.kv_type = type}))->kv_block_bytes() / (2 * config.layers * config.kv_heads);
+  };
+  EXPECT_EQ(block_bytes(KvType::kF32, 64), 16u * 64 * 4);
+  EXPECT_EQ(block_bytes(KvType::kBF16, 64), 16u * 64 * 2);
+  EXPECT_EQ(block_bytes(KvType::kQ8_0, 64), 16u * (64 + 2 * 2));
+  EXPECT_EQ(block_bytes(KvType::kF16, 40), 16u * 48 * 2);
+  EXPECT_EQ(block_bytes(KvType::kQ8_0, 40), 16u * (64 + 2 * 2));
+}
+
 TEST(LoadTest, ProgressEndsAtTheWeightsBytesAndACancelledLoadSaysSo) {
   const RandomCheckpoint random(small_config(Architecture::kLlama), DType::kBF16, 1);
   auto plan = plan_model(random.get(), {});
