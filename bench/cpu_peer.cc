@@ -1,4 +1,5 @@
-// cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-batched PATH] [--threads N] [--runs N] [--json]
+// cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-batched PATH] [--threads N] [--runs N] [--target NAME]
+//          [--only prefill|decode|batch] [--cpu-time] [--json]
 //
 // The CPU engine's forward pass on a real file, interleaved with llama-bench (and llama-batched-bench) of llama.cpp on the
 // same file, and as a share of what this machine can do at best, measured in the same run:
@@ -7,7 +8,9 @@
 //   decode    64 tokens of one sequence; tokens/s x weight bytes as a share of the read bandwidth
 //   batch B   32 steps of B sequences at once
 //
-// Medians over --runs rounds of each side in turn (A B A B). Exit code 0 whatever the ratio: it measures.
+// Medians over --runs rounds of each side in turn (A B A B); of a limit the best of all rounds. --target makes our kernels
+// do without what the machine has beyond that instruction set (AVX2), beside a peer built likewise. --cpu-time counts
+// the seconds of our one thread, for a machine with other work on it. Exit code 0 whatever the ratio: it measures.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -15,6 +18,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -23,11 +27,11 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "bench/limits.h"
 #include "bench/peer.h"
+#include "bench/target.h"
 #include "device/thread_pool.h"
 #include "formats/checkpoint.h"
 #include "kernels/kernels.h"
@@ -43,10 +47,13 @@ constexpr uint32_t kBatchSteps = 32;
 constexpr uint32_t kBatches[] = {1, 4, 8, 16, 32};
 
 struct Flags {
-  std::string model, peer_bench, peer_batched;
+  std::string model, peer_bench, peer_batched, target, only;
   int threads = 2;
   int runs = 3;
   bool json = false;
+  Seconds seconds = Seconds::kWall;
+
+  bool measures(const char* what) const { return only.empty() || only == what; }
 };
 
 // Zeroed memory on huge pages where the system gives them.
@@ -55,6 +62,7 @@ struct Memory {
     data = static_cast<std::byte*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     if (data == MAP_FAILED) std::abort();
     madvise(data, size, MADV_HUGEPAGE);
+    std::memset(data, 0, size);
   }
   ~Memory() { munmap(data, size); }
   Memory(const Memory&) = delete;
@@ -66,16 +74,16 @@ struct Memory {
 class Ours {
  public:
   static StatusOr<std::unique_ptr<Ours>> open(const Flags& flags) {
-    auto ours = std::unique_ptr<Ours>(new Ours(flags.threads));
+    auto ours = std::unique_ptr<Ours>(new Ours(flags));
     ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(flags.model));
     ASSIGN_OR_RETURN(ours->plan_, plan_model(std::move(checkpoint), {}));
     ours->memory_ = std::make_unique<Memory>(ours->plan_->weight_bytes());
     std::atomic<uint64_t> progress{0};
     const std::atomic<bool> cancelled{false};
-    const TimePoint begin = steady_now();
+    const double begin = seconds_now(Seconds::kWall);
     ASSIGN_OR_RETURN(ours->model_, ours->plan_->load({ours->memory_->data, ours->memory_->size}, ours->threads_, ours->threads_,
                                                      progress, cancelled));
-    ours->load_seconds_ = to_seconds(steady_now() - begin);
+    ours->load_seconds_ = seconds_now(Seconds::kWall) - begin;
     ours->workspace_ = std::make_unique<Memory>(ours->plan_->workspace_bytes(kPrefillTokens, 64));
     return ours;
   }
@@ -85,18 +93,18 @@ class Ours {
 
   double prefill_per_s() {
     Sequences one(*plan_, 1, kPrefillTokens);
-    const TimePoint begin = steady_now();
+    const double begin = seconds_now(seconds_);
     step(one, kPrefillTokens);
-    return kPrefillTokens / to_seconds(steady_now() - begin);
+    return kPrefillTokens / (seconds_now(seconds_) - begin);
   }
 
   // Tokens per second of `count` sequences together.
   double decode_per_s(uint32_t count, uint32_t steps) {
     Sequences some(*plan_, count, steps + 1);
     step(some, 1);
-    const TimePoint begin = steady_now();
+    const double begin = seconds_now(seconds_);
     for (uint32_t i = 0; i < steps; ++i) step(some, 1);
-    return count * steps / to_seconds(steady_now() - begin);
+    return count * steps / (seconds_now(seconds_) - begin);
   }
 
  private:
@@ -113,7 +121,7 @@ class Ours {
     uint32_t done = 0;
   };
 
-  explicit Ours(int threads) : threads_(threads) {}
+  explicit Ours(const Flags& flags) : threads_(flags.threads), seconds_(flags.seconds) {}
 
   void step(Sequences& s, uint32_t tokens_each) {
     std::vector<TokenId> tokens;
@@ -130,6 +138,7 @@ class Ours {
   }
 
   ThreadPool threads_;
+  Seconds seconds_;
   std::unique_ptr<ModelPlan> plan_;
   std::unique_ptr<Memory> memory_, workspace_;
   std::unique_ptr<Model> model_;
@@ -182,30 +191,52 @@ struct Row {
   double limit = 0;  // tokens per second that the machine's limit would allow; 0: none stated
 };
 
-std::vector<Row> measure(const Flags& flags, Ours& ours, const Limits& limits) {
-  const double weights = static_cast<double>(ours.plan().weight_bytes());
-  const double bytes_per_parameter = weights / static_cast<double>(ours.plan().parameter_count());
-  const double ops = bytes_per_parameter < 1.5 ? limits.int8_ops_per_s : limits.f32_ops_per_s;
-  std::vector<Row> rows = {{"prefill 512", {}, {}, ops / (2.0 * static_cast<double>(ours.plan().parameter_count()))},
-                           {"decode", {}, {}, limits.read_bytes_per_s / weights}};
-  for (const uint32_t batch : kBatches) rows.push_back({"decode batch " + std::to_string(batch), {}, {}, 0});
-  (void)ours.decode_per_s(1, 4);  // touches every page once
-  for (int run = 0; run < flags.runs; ++run) {
-    rows[0].ours.push_back(ours.prefill_per_s());
-    rows[1].ours.push_back(ours.decode_per_s(1, kDecodeTokens));
-    if (!flags.peer_bench.empty()) {
-      const PeerRates peer = peer_rates(flags);
-      rows[0].peer.push_back(peer.prefill);
-      rows[1].peer.push_back(peer.decode);
-    }
-    for (size_t b = 0; b < std::size(kBatches); ++b) rows[2 + b].ours.push_back(ours.decode_per_s(kBatches[b], kBatchSteps));
-    if (flags.peer_batched.empty()) continue;
-    const std::map<uint32_t, double> peer = peer_batched(flags);
-    for (size_t b = 0; b < std::size(kBatches); ++b) {
-      if (peer.contains(kBatches[b])) rows[2 + b].peer.push_back(peer.at(kBatches[b]));
-    }
+struct Table {
+  Row prefill{"prefill 512", {}, {}, 0}, decode{"decode", {}, {}, 0};
+  std::vector<Row> batches;
+  Limits limits;
+
+  std::vector<const Row*> rows() const {
+    std::vector<const Row*> all = {&prefill, &decode};
+    for (const Row& row : batches) all.push_back(&row);
+    std::erase_if(all, [](const Row* row) { return row->ours.empty(); });
+    return all;
   }
-  return rows;
+};
+
+void measure_peer(const Flags& flags, Table& table) {
+  if (!flags.peer_bench.empty() && (flags.measures("prefill") || flags.measures("decode"))) {
+    const PeerRates peer = peer_rates(flags);
+    table.prefill.peer.push_back(peer.prefill);
+    table.decode.peer.push_back(peer.decode);
+  }
+  if (flags.peer_batched.empty() || !flags.measures("batch")) return;
+  const std::map<uint32_t, double> peer = peer_batched(flags);
+  for (size_t b = 0; b < std::size(kBatches); ++b) {
+    if (peer.contains(kBatches[b])) table.batches[b].peer.push_back(peer.at(kBatches[b]));
+  }
+}
+
+Table measure(const Flags& flags, Ours& ours, LimitMeter& meter) {
+  Table table;
+  for (const uint32_t batch : kBatches) table.batches.push_back({"decode batch " + std::to_string(batch), {}, {}, 0});
+  std::vector<Limits> limits;
+  (void)ours.prefill_per_s();  // touches every page once
+  for (int run = 0; run < flags.runs; ++run) {
+    limits.push_back(meter.measure());
+    if (flags.measures("prefill")) table.prefill.ours.push_back(ours.prefill_per_s());
+    if (flags.measures("decode")) table.decode.ours.push_back(ours.decode_per_s(1, kDecodeTokens));
+    for (size_t b = 0; flags.measures("batch") && b < std::size(kBatches); ++b) {
+      table.batches[b].ours.push_back(ours.decode_per_s(kBatches[b], kBatchSteps));
+    }
+    measure_peer(flags, table);
+  }
+  const double weights = static_cast<double>(ours.plan().weight_bytes()), parameters = static_cast<double>(ours.plan().parameter_count());
+  table.limits = median_limits(limits);
+  const double ops = weights < 1.5 * parameters ? table.limits.int8_ops_per_s : table.limits.f32_ops_per_s;
+  table.prefill.limit = ops / (2 * parameters);
+  table.decode.limit = table.limits.read_bytes_per_s / weights;
+  return table;
 }
 
 std::string load_average() {
@@ -215,42 +246,47 @@ std::string load_average() {
   return load;
 }
 
-void print_table(const Flags& flags, const std::vector<Row>& rows, const Limits& limits, const Ours& ours) {
+void print_table(const Flags& flags, const Table& table, const Ours& ours) {
+  const Limits& limits = table.limits;
   std::printf("%s, %d threads, %s kernels, median of %d, load average %s, loaded in %.2f s\n", flags.model.c_str(), flags.threads,
               best_kernels().name, flags.runs, load_average().c_str(), ours.load_seconds());
   std::printf("limits: read %.1f GB/s, copy %.1f GB/s, int8 %.0f Gop/s, f32 %.0f GFLOP/s\n\n", limits.read_bytes_per_s * 1e-9,
               limits.copy_bytes_per_s * 1e-9, limits.int8_ops_per_s * 1e-9, limits.f32_ops_per_s * 1e-9);
   std::printf("%-16s %12s %12s %8s %14s\n", "tokens/s", "shoal", "peer", "ratio", "of the limit");
-  for (const Row& row : rows) {
-    const double ours_rate = median(row.ours), peer_rate = median(row.peer);
-    std::printf("%-16s %12.1f %12.1f %8s %14s\n", row.what.c_str(), ours_rate, peer_rate,
+  for (const Row* row : table.rows()) {
+    const double ours_rate = median(row->ours), peer_rate = median(row->peer);
+    std::printf("%-16s %12.1f %12.1f %8s %14s\n", row->what.c_str(), ours_rate, peer_rate,
                 peer_rate > 0 ? (std::to_string(ours_rate / peer_rate).substr(0, 4) + "x").c_str() : "-",
-                row.limit > 0 ? (std::to_string(100 * ours_rate / row.limit).substr(0, 4) + " %").c_str() : "-");
+                row->limit > 0 ? (std::to_string(100 * ours_rate / row->limit).substr(0, 4) + " %").c_str() : "-");
   }
 }
 
-void print_json(const Flags& flags, const std::vector<Row>& rows, const Limits& limits, const Ours& ours) {
+void print_json(const Flags& flags, const Table& table, const Ours& ours) {
+  const Limits& limits = table.limits;
   Json out = {{"model", flags.model}, {"threads", flags.threads}, {"kernels", best_kernels().name}, {"runs", flags.runs},
               {"load_average", load_average()}, {"load_seconds", ours.load_seconds()},
               {"limits", {{"read_bytes_per_s", limits.read_bytes_per_s}, {"copy_bytes_per_s", limits.copy_bytes_per_s},
                           {"int8_ops_per_s", limits.int8_ops_per_s}, {"f32_ops_per_s", limits.f32_ops_per_s}}},
               {"rows", Json::array()}};
-  for (const Row& row : rows) {
-    out["rows"].push_back({{"what", row.what}, {"shoal_tokens_per_s", median(row.ours)}, {"peer_tokens_per_s", median(row.peer)},
-                           {"limit_tokens_per_s", row.limit}, {"shoal_runs", row.ours}, {"peer_runs", row.peer}});
+  for (const Row* row : table.rows()) {
+    out["rows"].push_back({{"what", row->what}, {"shoal_tokens_per_s", median(row->ours)}, {"peer_tokens_per_s", median(row->peer)},
+                           {"limit_tokens_per_s", row->limit}, {"shoal_runs", row->ours}, {"peer_runs", row->peer}});
   }
   std::printf("%s\n", dump_json(out).c_str());
 }
 
 int run(const Flags& flags) {
-  const Limits limits = measure_limits(flags.threads);
+  if (!force_target(flags.target)) {
+    std::fprintf(stderr, "cpu_peer: this machine has no kernels for %s\n", flags.target.c_str());
+    return 2;
+  }
+  LimitMeter meter(flags.threads, flags.seconds, flags.target == "AVX2");
   auto ours = Ours::open(flags);
   if (!ours.ok()) {
     std::fprintf(stderr, "cpu_peer: %s\n", std::string(ours.status().message()).c_str());
     return 1;
   }
-  const std::vector<Row> rows = measure(flags, **ours, limits);
-  (flags.json ? print_json : print_table)(flags, rows, limits, **ours);
+  (flags.json ? print_json : print_table)(flags, measure(flags, **ours, meter), **ours);
   return 0;
 }
 
@@ -266,16 +302,24 @@ int main(int argc, char** argv) {
       flags.json = true;
       continue;
     }
+    if (flag == "--cpu-time") {
+      flags.seconds = shoal::Seconds::kCpu;
+      flags.threads = 1;
+      continue;
+    }
     const std::string value = i + 1 < argc ? argv[++i] : "";
     if (flag == "--model") flags.model = value;
     else if (flag == "--peer-bench") flags.peer_bench = value;
     else if (flag == "--peer-batched") flags.peer_batched = value;
     else if (flag == "--threads") flags.threads = std::atoi(value.c_str());
+    else if (flag == "--target") flags.target = value;
+    else if (flag == "--only") flags.only = value;
     else if (flag == "--runs") flags.runs = std::atoi(value.c_str());
     else good = false;
   }
   if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1) {
-    std::fprintf(stderr, "usage: cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-batched PATH] [--threads N] [--runs N] [--json]\n");
+    std::fprintf(stderr, "usage: cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-batched PATH] [--threads N] [--runs N]\n"
+                 "                [--target NAME] [--only prefill|decode|batch] [--cpu-time] [--json]\n");
     return 2;
   }
   return shoal::run(flags);

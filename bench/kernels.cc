@@ -1,4 +1,5 @@
-// kernels [--threads N] [--only WORD] [--json]: each CPU kernel beside the limit that it can meet at best, measured in the same run.
+// kernels [--threads N] [--cpu-time] [--only WORD] [--target NAME] [--json]: each CPU kernel beside the limit that it can
+// meet at best, measured in the same run. --cpu-time counts the seconds of our one thread, for a machine with other work.
 //
 //   linear      W [N, K] times M rows: the larger of bytes of W / read bandwidth and operations / multiply-add rate
 //   pack        stored rows into panels: bytes read and written / copy bandwidth
@@ -18,10 +19,10 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "bench/limits.h"
+#include "bench/target.h"
 #include "device/thread_pool.h"
 #include "kernels/kernels.h"
 #include "kernels/ops.h"
@@ -33,6 +34,13 @@ namespace {
 
 constexpr uint64_t kBeyondCaches = 256u << 20;
 constexpr int kRuns = 5;
+
+struct Flags {
+  int threads = 2;
+  Seconds seconds = Seconds::kWall;
+  std::string only, target;
+  bool json = false;
+};
 
 struct Result {
   std::string what;
@@ -59,12 +67,12 @@ struct Bytes {
   std::byte* data;
 };
 
-double best_seconds(const std::function<void(int run)>& body) {
+double best_seconds(Seconds which, const std::function<void(int run)>& body) {
   double best = 1e30;
   for (int run = 0; run < kRuns; ++run) {
-    const TimePoint begin = steady_now();
+    const double begin = seconds_now(which);
     body(run);
-    best = std::min(best, to_seconds(steady_now() - begin));
+    best = std::min(best, seconds_now(which) - begin);
   }
   return best;
 }
@@ -150,12 +158,11 @@ class AttentionRun {
 
 class Bench {
  public:
-  // Measures only operations of this name, if one is given.
-  Bench(int threads, const Limits& limits, std::string only)
-      : pool_(threads), limits_(limits), kernels_(best_kernels()), only_(std::move(only)) {}
+  Bench(const Flags& flags, const Limits& limits) : flags_(flags), pool_(flags.threads), limits_(limits), kernels_(best_kernels()) {}
 
   void linear(WeightFormat format, uint32_t n, uint32_t k, uint32_t rows) {
-    if (!wanted("linear")) return;
+    const std::string what = absl::StrCat("linear ", weight_format_name(format), " ", n, "x", k, " M=", rows);
+    if (!wanted(what)) return;
     const uint64_t bytes = packed_bytes(format, n, k);
     const uint64_t copies = std::max<uint64_t>(1, kBeyondCaches / bytes);
     const Bytes weights(bytes * copies);
@@ -163,7 +170,7 @@ class Bench {
     Rng rng(1);
     for (float& v : x) v = static_cast<float>(rng.uniform() - 0.5);
     std::vector<QuantBlock> scratch(uint64_t{rows} * k / kQuantBlock);
-    const double seconds = best_seconds([&](int run) {
+    const double seconds = best_seconds(flags_.seconds, [&](int run) {
       const PackedMatrix matrix{format, n, k, weights.data + run % copies * bytes, nullptr, 0};
       const LinearOutput output{matrix, out.data()};
       shoal::linear(kernels_, pool_, {x.data(), rows, scratch.data()}, {&output, 1});
@@ -171,16 +178,17 @@ class Bench {
     const double operations = 2.0 * rows * n * k;
     const double compute = operations / (is_quantized(format) ? limits_.int8_ops_per_s : limits_.f32_ops_per_s);
     const double memory = static_cast<double>(bytes) / limits_.read_bytes_per_s;
-    add(absl::StrCat("linear ", weight_format_name(format), " ", n, "x", k, " M=", rows), seconds, std::max(compute, memory),
+    add(what, seconds, std::max(compute, memory),
         compute > memory ? text("%.0f Gop/s", operations / seconds * 1e-9) : text("%.1f GB/s", static_cast<double>(bytes) / seconds * 1e-9));
   }
 
   void pack(DType type, WeightFormat format, uint32_t n, uint32_t k) {
-    if (!wanted("pack")) return;
+    const std::string what = absl::StrCat("pack ", weight_format_name(format), " ", n, "x", k);
+    if (!wanted(what)) return;
     const uint64_t row_bytes = *dtype_bytes(type, k), packed = packed_bytes(format, n, k);
     const uint64_t copies = std::max<uint64_t>(1, kBeyondCaches / packed);
     const Bytes stored(row_bytes * n * copies), target(packed * copies);
-    const double seconds = best_seconds([&](int run) {
+    const double seconds = best_seconds(flags_.seconds, [&](int run) {
       const std::byte* from = stored.data + run % copies * row_bytes * n;
       std::byte* to = target.data + run % copies * packed;
       pool_.parallel_for(n / kPanelRows, [&](size_t panel, int) {
@@ -190,37 +198,36 @@ class Bench {
       });
     });
     const double bytes = static_cast<double>(row_bytes * n + packed);
-    add(absl::StrCat("pack ", weight_format_name(format), " ", n, "x", k), seconds, bytes / limits_.copy_bytes_per_s,
+    add(what, seconds, bytes / limits_.copy_bytes_per_s,
         text("%.1f GB/s", bytes / seconds * 1e-9));
   }
 
   // The last `rows` tokens of a context, all heads.
   void attention(KvFormat format, uint32_t context, uint32_t rows, const Heads& heads) {
-    if (!wanted("attention")) return;
+    static constexpr const char* kNames[] = {"f32", "f16", "bf16", "q8_0"};
+    const std::string what = absl::StrCat("attention ", kNames[static_cast<int>(format)], " C=", context, rows == 1 ? "" : absl::StrCat(" M=", rows),
+                                          " heads ", heads.kv * heads.group, "/", heads.kv, "x", heads.dim);
+    if (!wanted(what)) return;
     AttentionRun attention(format, context, rows, heads);
-    const double seconds = best_seconds([&](int run) { attention.run(kernels_, pool_, run); });
+    const double seconds = best_seconds(flags_.seconds, [&](int run) { attention.run(kernels_, pool_, run); });
     const double bytes = static_cast<double>(attention.kv_bytes());
     const double seen = rows * (context - (rows - 1) / 2.0);  // pairs of a query and a token
     const double operations = 4.0 * seen * heads.kv * heads.group * heads.dim;
     const double memory = bytes / limits_.read_bytes_per_s, compute = operations / limits_.f32_ops_per_s;
-    static constexpr const char* kNames[] = {"f32", "f16", "bf16", "q8_0"};
-    add(absl::StrCat("attention ", kNames[static_cast<int>(format)], " C=", context, rows == 1 ? "" : absl::StrCat(" M=", rows), " heads ",
-                     heads.kv * heads.group, "/", heads.kv, "x", heads.dim),
-        seconds, std::max(memory, compute),
+    add(what, seconds, std::max(memory, compute),
         compute > memory ? text("%.0f GFLOP/s", operations / seconds * 1e-9) : text("%.1f GB/s", bytes / seconds * 1e-9));
   }
 
   const std::vector<Result>& results() const { return results_; }
 
  private:
+  bool wanted(const std::string& what) const { return what.find(flags_.only) != std::string::npos; }
   void add(std::string what, double seconds, double limit, std::string rate) { results_.push_back({std::move(what), seconds, limit, std::move(rate)}); }
 
-  bool wanted(const std::string& what) const { return only_.empty() || only_ == what; }
-
+  const Flags flags_;
   ThreadPool pool_;
   const Limits limits_;
   const Kernels kernels_;
-  const std::string only_;
   std::vector<Result> results_;
 };
 
@@ -235,9 +242,13 @@ void print_json(const Bench& bench, const Limits& limits, int threads) {
   std::printf("%s\n", dump_json(out).c_str());
 }
 
-int run(int threads, const std::string& only, bool json) {
-  const Limits limits = measure_limits(threads);
-  Bench bench(threads, limits, only);
+int run(const Flags& flags) {
+  if (!force_target(flags.target)) {
+    std::fprintf(stderr, "kernels: this machine has no kernels for %s\n", flags.target.c_str());
+    return 2;
+  }
+  const Limits limits = LimitMeter(flags.threads, flags.seconds, flags.target == "AVX2").measure();
+  Bench bench(flags, limits);
   for (const WeightFormat format : {WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_K, WeightFormat::kQ6_K, WeightFormat::kBF16, WeightFormat::kF32}) {
     for (const uint32_t rows : {1u, 8u, 32u, 512u}) bench.linear(format, 5632, 2048, rows);
   }
@@ -251,11 +262,11 @@ int run(int threads, const std::string& only, bool json) {
   for (const uint32_t context : {512u, 2048u, 8192u}) bench.attention(KvFormat::kF16, context, 1, {8, 4, 128});
   for (const uint32_t context : {512u, 2048u, 8192u}) bench.attention(KvFormat::kF16, context, 512, {4, 8, 64});
   bench.attention(KvFormat::kF16, 2048, 512, {8, 4, 128});
-  if (json) {
-    print_json(bench, limits, threads);
+  if (flags.json) {
+    print_json(bench, limits, flags.threads);
     return 0;
   }
-  std::printf("%d threads, %s; read %.1f GB/s, copy %.1f GB/s, int8 %.0f Gop/s, f32 %.0f GFLOP/s; best of %d\n\n", threads,
+  std::printf("%d threads, %s; read %.1f GB/s, copy %.1f GB/s, int8 %.0f Gop/s, f32 %.0f GFLOP/s; best of %d\n\n", flags.threads,
               best_kernels().name, limits.read_bytes_per_s * 1e-9, limits.copy_bytes_per_s * 1e-9, limits.int8_ops_per_s * 1e-9,
               limits.f32_ops_per_s * 1e-9, kRuns);
   for (const Result& r : bench.results()) {
@@ -268,19 +279,20 @@ int run(int threads, const std::string& only, bool json) {
 }  // namespace shoal
 
 int main(int argc, char** argv) {
-  int threads = 2;
-  bool json = false;
-  std::string only;
+  shoal::Flags flags;
+  bool good = true;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
-    if (flag == "--json") json = true;
-    else if (flag == "--only" && i + 1 < argc) only = argv[++i];
-    else if (flag == "--threads" && i + 1 < argc) threads = std::atoi(argv[++i]);
-    else threads = 0;
+    if (flag == "--json") flags.json = true;
+    else if (flag == "--cpu-time") flags.seconds = shoal::Seconds::kCpu, flags.threads = 1;
+    else if (flag == "--threads" && i + 1 < argc) flags.threads = std::atoi(argv[++i]);
+    else if (flag == "--only" && i + 1 < argc) flags.only = argv[++i];
+    else if (flag == "--target" && i + 1 < argc) flags.target = argv[++i];
+    else good = false;
   }
-  if (threads < 1) {
-    std::fprintf(stderr, "usage: kernels [--threads N] [--only linear|pack|attention] [--json]\n");
+  if (!good || flags.threads < 1) {
+    std::fprintf(stderr, "usage: kernels [--threads N] [--cpu-time] [--only WORD] [--target NAME] [--json]\n");
     return 2;
   }
-  return shoal::run(threads, only, json);
+  return shoal::run(flags);
 }

@@ -1,22 +1,20 @@
 #include "bench/limits.h"
 
 #include <immintrin.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <memory>
-#include <vector>
 
-#include "base/clock.h"
-#include "device/thread_pool.h"
+#include "bench/peer.h"
 
 namespace shoal {
 namespace {
 
 constexpr size_t kBytes = 512u << 20;
-constexpr int kRuns = 5;
-constexpr long kRounds = 2'000'000;
+constexpr int kRuns = 3;
+constexpr long kRounds = 1'000'000;
 constexpr int kChains = 12;  // independent sums: hides the latency of a multiply-add
 
 #define SHOAL_CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
@@ -84,39 +82,68 @@ __attribute__((target("avx2"))) void read_all(const char* begin, const char* end
 }
 
 // The best rate of `amount()` per second, all threads at it.
-double best_rate(ThreadPool& threads, const std::function<double(size_t thread)>& amount) {
+double best_rate(ThreadPool& threads, Seconds seconds, const std::function<double(size_t thread)>& amount) {
   double best = 0;
   for (int run = 0; run < kRuns; ++run) {
     std::vector<double> done(static_cast<size_t>(threads.size()));
-    const TimePoint begin = steady_now();
+    const double begin = seconds_now(seconds);
     threads.parallel_for(done.size(), [&](size_t i, int) { done[i] = amount(i); });
     double total = 0;
     for (const double d : done) total += d;
-    best = std::max(best, total / to_seconds(steady_now() - begin));
+    best = std::max(best, total / (seconds_now(seconds) - begin));
   }
   return best;
 }
 
 }  // namespace
 
-Limits measure_limits(int threads) {
-  ThreadPool pool(threads);
+double seconds_now(Seconds which) {
+  timespec now;
+  clock_gettime(which == Seconds::kCpu ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+struct LimitMeter::Memory {
+  std::unique_ptr<char[]> bytes{new char[kBytes]};
+};
+
+LimitMeter::LimitMeter(int threads, Seconds seconds, bool avx2_only)
+    : pool_(threads),
+      seconds_(seconds),
+      avx512_(!avx2_only && __builtin_cpu_supports("avx512f")),
+      vnni_(!avx2_only && __builtin_cpu_supports("avx512vnni")),
+      memory_(std::make_unique<Memory>()) {
+  const size_t share = kBytes / static_cast<size_t>(threads);
+  pool_.parallel_for(static_cast<size_t>(threads), [&](size_t i, int) { std::memset(memory_->bytes.get() + i * share, 1, share); });
+}
+
+LimitMeter::~LimitMeter() = default;
+
+Limits LimitMeter::measure() {
+  const size_t share = kBytes / static_cast<size_t>(pool_.size()) / 4096 * 4096;
+  char* bytes = memory_->bytes.get();
   Limits limits;
-  const bool avx512 = __builtin_cpu_supports("avx512f"), vnni = __builtin_cpu_supports("avx512vnni");
-  limits.int8_ops_per_s = best_rate(pool, [&](size_t) { return vnni ? int8_vnni() : int8_avx2(); });
-  limits.f32_ops_per_s = best_rate(pool, [&](size_t) { return avx512 ? f32_avx512() : f32_avx2(); });
-  std::unique_ptr<char[]> memory(new char[kBytes]);
-  const size_t share = kBytes / static_cast<size_t>(threads) / 4096 * 4096;
-  pool.parallel_for(static_cast<size_t>(threads), [&](size_t i, int) { std::memset(memory.get() + i * share, 1, share); });
-  limits.read_bytes_per_s = best_rate(pool, [&](size_t i) {
-    read_all(memory.get() + i * share, memory.get() + (i + 1) * share);
+  limits.int8_ops_per_s = best_rate(pool_, seconds_, [&](size_t) { return vnni_ ? int8_vnni() : int8_avx2(); });
+  limits.f32_ops_per_s = best_rate(pool_, seconds_, [&](size_t) { return avx512_ ? f32_avx512() : f32_avx2(); });
+  limits.read_bytes_per_s = best_rate(pool_, seconds_, [&](size_t i) {
+    read_all(bytes + i * share, bytes + (i + 1) * share);
     return static_cast<double>(share);
   });
-  limits.copy_bytes_per_s = best_rate(pool, [&](size_t i) {
-    std::memcpy(memory.get() + i * share, memory.get() + i * share + share / 2, share / 2);
+  limits.copy_bytes_per_s = best_rate(pool_, seconds_, [&](size_t i) {
+    std::memcpy(bytes + i * share, bytes + i * share + share / 2, share / 2);
     return static_cast<double>(share);  // half read, half written
   });
   return limits;
+}
+
+Limits median_limits(const std::vector<Limits>& rounds) {
+  const auto middle = [&](double Limits::*which) {
+    std::vector<double> values;
+    for (const Limits& round : rounds) values.push_back(round.*which);
+    return median(values);
+  };
+  return {middle(&Limits::read_bytes_per_s), middle(&Limits::copy_bytes_per_s), middle(&Limits::int8_ops_per_s),
+          middle(&Limits::f32_ops_per_s)};
 }
 
 }  // namespace shoal

@@ -2,9 +2,16 @@
 // rates of the widest instructions that the kernels may use.
 #pragma once
 
-#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "device/thread_pool.h"
 
 namespace shoal {
+
+// Which seconds a program counts: the wall clock's, or with one thread on a machine that others use too, the process's own.
+enum class Seconds { kWall, kCpu };
+double seconds_now(Seconds which);
 
 struct Limits {
   double read_bytes_per_s = 0;   // one pass over memory that no cache holds
@@ -13,7 +20,24 @@ struct Limits {
   double f32_ops_per_s = 0;
 };
 
-// Best of several short runs with `threads` threads.
-Limits measure_limits(int threads);
+// Measures the limits again and again between other measurements.
+class LimitMeter {
+ public:
+  // The multiply-add rates are those of instructions up to AVX2 if `avx2_only`.
+  explicit LimitMeter(int threads, Seconds seconds = Seconds::kWall, bool avx2_only = false);
+  ~LimitMeter();
+  // Best of some short runs, about a second.
+  Limits measure();
+
+ private:
+  struct Memory;
+  ThreadPool pool_;
+  Seconds seconds_;
+  bool avx512_, vnni_;
+  std::unique_ptr<Memory> memory_;
+};
+
+// The median of each limit.
+Limits median_limits(const std::vector<Limits>& rounds);
 
 }  // namespace shoal

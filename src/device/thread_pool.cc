@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
 
 namespace shoal {
@@ -45,6 +46,8 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
   CHECK_GE(options.threads, 1);
   const std::vector<int> allowed = allowed_cpus();
   const size_t threads = static_cast<size_t>(options.threads);
+  scratch_.reset(static_cast<std::byte*>(std::aligned_alloc(size_t{2} << 20, round_up(threads * kScratchBytes, size_t{2} << 20))));
+  CHECK(scratch_ != nullptr);
   if (threads <= allowed.size()) spins_ = kSpins;
   const std::vector<int>& cpus = options.cpus.empty() ? allowed : options.cpus;
   const bool pin = options.pin && threads <= cpus.size();

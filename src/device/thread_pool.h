@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <span>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -28,6 +30,12 @@ class ThreadPool {
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // Memory for a worker to work in during a task, aligned to 64 bytes; its contents do not outlive the task.
+  static constexpr size_t kScratchBytes = size_t{1} << 20;
+  std::span<std::byte> scratch(int worker) const {
+    return {scratch_.get() + static_cast<size_t>(worker) * kScratchBytes, kScratchBytes};
+  }
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
@@ -66,6 +74,10 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> gate_{0};
   alignas(64) std::atomic<uint32_t> left_{0};        // of those who joined, how many are done
   std::vector<std::thread> workers_;
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::byte, Free> scratch_;  // of all workers
 };
 
 }  // namespace shoal

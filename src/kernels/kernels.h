@@ -48,6 +48,8 @@ struct LinearCall {
   const QuantBlock* quantized = nullptr; // [m][columns / 32], for quantised formats
   float* out = nullptr;                  // [m][out_stride] f32, column = output row of W
   size_t out_stride = 0;
+  std::span<std::byte> stage;            // memory of the calling thread to work in, aligned to 64; the more, up to
+                                         // ThreadPool::kScratchBytes, the faster, and none is correct
 };
 
 // Rotary embedding of one row of heads in place, [heads][head_dim]; the first 2 * half dimensions of each head turn.

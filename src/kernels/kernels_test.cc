@@ -161,7 +161,7 @@ constexpr LinearCase kLinearCases[] = {
     {7, 48, 768, 96, true}, {13, 5, 256, 256, false}, {25, 64, 512, 32, true}, {1, 200, 256, 32, false},
 };
 
-void check_linear(const Kernels& kernels, const LinearCase& c, DType type, WeightFormat format) {
+void check_linear(const Kernels& kernels, const LinearCase& c, DType type, WeightFormat format, std::span<std::byte> stage) {
   Rng rng(c.rows * 1000 + c.columns);
   Packed packed = pack(random_rows(rng, type, c.outputs, c.columns), type, format, c.outputs, c.columns);
   const Floats x = random_floats(rng, c.rows * c.columns), bias = random_floats(rng, c.outputs);
@@ -174,7 +174,7 @@ void check_linear(const Kernels& kernels, const LinearCase& c, DType type, Weigh
     for (size_t m = 0; m < c.rows; ++m) {
       k.quantize_row(x.data() + m * c.columns, c.columns, quantized.data() + m * (c.columns / kQuantBlock));
     }
-    const LinearCall call{packed.matrix, c.rows, x.data(), c.columns, quantized.data(), out, stride};
+    const LinearCall call{packed.matrix, c.rows, x.data(), c.columns, quantized.data(), out, stride, stage};
     const size_t middle = packed.matrix.panels() / 2;  // panels may be split anywhere
     k.linear(call, middle, packed.matrix.panels());
     k.linear(call, 0, middle);
@@ -189,7 +189,11 @@ TEST(LinearTest, EveryBackendAndFormatHasTheBitsOfTheOracle) {
     for (const LinearCase& c : kLinearCases) {
       for (DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ2_K,
                          DType::kQ4_K, DType::kQ6_K}) {
-        check_linear(kernels, c, type, natural_format(type));
+        // No memory to work in, not enough for all panels, enough.
+        for (const size_t bytes : {0, 80 << 10, 1 << 20}) {
+          alignas(64) static std::byte stage[1 << 20];
+          check_linear(kernels, c, type, natural_format(type), {stage, bytes});
+        }
       }
     }
   });

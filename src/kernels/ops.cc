@@ -32,11 +32,12 @@ void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& inpu
   const size_t each = std::max(kTogether, share / kTogether * kTogether);
   size_t tasks = 0;
   for (const LinearOutput& output : outputs) tasks += div_up(output.matrix.panels(), each);
-  threads.parallel_for(tasks, [&](size_t task, int) {
+  threads.parallel_for(tasks, [&](size_t task, int worker) {
     const LinearOutput* output = outputs.data();
     for (; task >= div_up(output->matrix.panels(), each); ++output) task -= div_up(output->matrix.panels(), each);
     const PackedMatrix& matrix = output->matrix;
-    const LinearCall call{matrix, input.rows, input.x, columns, input.scratch, output->out, matrix.rows};
+    const LinearCall call{matrix, input.rows, input.x, columns, input.scratch, output->out, matrix.rows,
+                          threads.scratch(worker)};
     kernels.linear(call, task * each, std::min<size_t>(matrix.panels(), (task + 1) * each));
   });
 }

@@ -26,19 +26,19 @@ HWY_INLINE void store_outputs(const LinearCall& call, size_t row, size_t panel, 
   }
 }
 
-// Computes and stores rows [row, row + MR) x panels [panel, panel + NP). `dot.sum<MR, NP>(row, begin, end, acc)` gives the
-// sums over columns [begin, end).
+// Computes and stores rows [row, row + MR) x panels [panel, panel + NP). `dot.sum(begin, end, acc)` gives the sums over
+// columns [begin, end).
 template <size_t MR, size_t NP, typename Dot>
-HWY_INLINE void run_tile(const LinearCall& call, const Dot& dot, size_t row, size_t panel) {
+HWY_INLINE void run_tile(const LinearCall& call, Dot&& dot, size_t row, size_t panel) {
   F16x acc[MR][NP];
   if (call.weight.chunk_unit == 0) {
-    dot.sum(row, 0, call.weight.columns, acc);
+    dot.sum(0, call.weight.columns, acc);
   } else {
     // partial[level] waits for its sibling: the tree ((c0+c1)+(c2+c3))+((c4+c5)+(c6+c7)) evaluated as the chunks come.
     F16x partial[3][MR][NP];
     for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
       const auto [begin, end] = chunk_columns(call.weight.columns, call.weight.chunk_unit, chunk);
-      dot.sum(row, begin, end, acc);
+      dot.sum(begin, end, acc);
       uint32_t level = 0;
       for (; (chunk >> level) & 1; ++level) {
         for (size_t m = 0; m < MR; ++m) {

@@ -2,11 +2,13 @@
 #include "kernels/cpu/targets.h"
 
 #include <algorithm>
+#include <cstring>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/linear_quantized.cc"
 #include "hwy/foreach_target.h"
 
+#include "base/bytes.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/lanes-inl.h"
 #include "kernels/cpu/linear-inl.h"
@@ -20,117 +22,217 @@ namespace HWY_NAMESPACE {
 LinearFunction quantized_linear() { return &ref::linear; }
 #else
 
-constexpr size_t kCacheBytes = 256 * 1024;   // of panels that are used together: half of a small second-level cache
-constexpr size_t kPrefetchBytes = 4 * 544;
+constexpr size_t kStoredBytes = 256 * 1024;  // of panels that are used together: half of a small second-level cache
+constexpr size_t kStageBytes = 384 * 1024;   // likewise, staged
 
-// Dots of lines [first, last) of a block of NP panels with MR rows of activations, which are `stride` blocks apart.
-template <typename Multiply, typename Block, size_t MR, size_t NP>
-HWY_INLINE void dot_lines(const Block (&blocks)[NP], size_t first, size_t last, const QuantBlock* x, size_t stride,
-                          I16x (&dots)[MR][NP]) {
-  for (size_t m = 0; m < MR; ++m) {
-    const I16x start = Multiply::start(x[m * stride], first, last);
-    for (size_t p = 0; p < NP; ++p) dots[m][p] = start;
-  }
-  for (size_t g = first; g < last; g += Multiply::kGroup) {
-    typename Multiply::Line lines[NP][Multiply::kGroup];
+// A tile is MR rows of activations by NP neighbouring panels. Panels are read as they are stored for a few rows. For many,
+// a group of them is staged first - codes ready to multiply, scales as f32 - and stays in the second-level cache while the
+// rows pass over it.
+
+// Panels as they lie in memory.
+template <typename Multiply, typename Block, size_t NP>
+class StoredCodes {
+ public:
+  StoredCodes(const std::byte* panel, size_t bytes, bool prefetch) : panel_(panel), bytes_(bytes), prefetch_(prefetch) {}
+  HWY_INLINE void start_block(size_t b) {
+    b_ = b;
+    if (!prefetch_) return;
+    // In the order in which they lie there: ask for what is needed some blocks later.
     for (size_t p = 0; p < NP; ++p) {
-      for (size_t j = 0; j < Multiply::kGroup; ++j) lines[p][j] = Multiply::prepare(blocks[p].line(g + j));
+      for (size_t at = 0; at < Block::kBytes; at += 64) __builtin_prefetch(block(p).p + kPrefetchBytes + at);
     }
-    for (size_t m = 0; m < MR; ++m) Multiply::add(lines, x[m * stride], g, dots[m]);
   }
-}
+  HWY_INLINE Bytes element(size_t p, size_t g, size_t e) const { return Multiply::element(block(p).line(g), e); }
+  HWY_INLINE F16x scale(size_t p, size_t half) const { return block(p).scale(half); }
+  HWY_INLINE F16x min(size_t p, size_t half) const { return block(p).min(half); }
 
-// Weights come from memory in the order in which they lie there: ask for what is needed some blocks later.
-HWY_INLINE void prefetch_ahead(const std::byte* p, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(p + kPrefetchBytes + at);
-}
+ private:
+  static constexpr size_t kPrefetchBytes = 4 * 544;
+  HWY_INLINE Block block(size_t p) const { return Block(panel_ + p * bytes_, b_); }
+  const std::byte* panel_;
+  size_t bytes_;  // of a panel
+  bool prefetch_;
+  size_t b_ = 0;
+};
 
+// Activations as quantize_row() leaves them, rows `stride` blocks apart.
 template <typename Multiply, typename Block>
-struct QuantDot {
-  const LinearCall& call;
-  const std::byte* panel;  // the first of those that are summed together
-  size_t bytes;            // of a panel
-  size_t stride;           // blocks of a row of activations
-  bool prefetch;           // the panels come from memory; a single row is as fast as memory without asking ahead
+class Rows {
+ public:
+  Rows(const QuantBlock* x, size_t stride) : x_(x), stride_(stride) {}
+  HWY_INLINE void start_block(size_t b) { b_ = b; }
+  HWY_INLINE const std::byte* bytes(size_t m) const { return static_cast<const std::byte*>(Multiply::row_bytes(at(m))); }
+  HWY_INLINE float scale(size_t m) const { return at(m).scale; }
+  HWY_INLINE int32_t raised_sums(size_t m, size_t half) const { return -Multiply::kRaised * codes(m, half); }
+  HWY_INLINE float code_sum(size_t m, size_t half) const { return static_cast<float>(codes(m, half)); }
 
-  template <size_t MR, size_t NP>
-  HWY_INLINE void sum(size_t row, size_t begin, size_t end, F16x (&acc)[MR][NP]) const {
-    for (size_t m = 0; m < MR; ++m) {
-      for (size_t p = 0; p < NP; ++p) acc[m][p] = zero();
-    }
-    const QuantBlock* x = call.quantized + row * stride;
-    for (size_t b = begin / kQuantBlock; b < end / kQuantBlock; ++b) {
-      if constexpr (NP == 1) {
-        add_block(Blocks<1>{{Block(panel, b)}}, x + b, acc);
-      } else {
-        add_block(Blocks<2>{{Block(panel, b), Block(panel + bytes, b)}}, x + b, acc);
+ private:
+  HWY_INLINE const QuantBlock& at(size_t m) const { return x_[m * stride_ + b_]; }
+  HWY_INLINE int32_t codes(size_t m, size_t half) const { return Block::kHalves ? at(m).sum[half] : at(m).sum[0] + at(m).sum[1]; }
+  const QuantBlock* x_;
+  size_t stride_;
+  size_t b_ = 0;
+};
+
+// Staged panels: per block the elements of its lines, then f32 scales and mins.
+template <typename Multiply, typename Block>
+struct StagedPanel {
+  static constexpr size_t kHalves = Block::kHalves ? 2 : 1;
+  static constexpr size_t kLineBytes = 64 * Multiply::kElements, kScales = 8 * kLineBytes, kMins = kScales + 64 * kHalves;
+  static constexpr size_t kBlockBytes = kMins + (Block::kMins ? 64 * kHalves : 0);
+
+  static void fill(const std::byte* panel, size_t blocks, std::byte* out) {
+    for (size_t b = 0; b < blocks; ++b, out += kBlockBytes) {
+      const Block block(panel, b);
+      for (size_t g = 0; g < 8; ++g) {
+        for (size_t e = 0; e < Multiply::kElements; ++e) store_bytes(Multiply::element(block.line(g), e), out + g * kLineBytes + e * 64);
       }
-    }
-  }
-
-  template <size_t NP>
-  struct Blocks {
-    Block at[NP];
-  };
-
-  template <size_t MR, size_t NP>
-  HWY_INLINE void add_block(const Blocks<NP>& blocks, const QuantBlock* x, F16x (&acc)[MR][NP]) const {
-    if (prefetch) {
-      for (size_t p = 0; p < NP; ++p) prefetch_ahead(blocks.at[p].p, Block::kBytes);
-    }
-    for (size_t half = 0; half < (Block::kHalves ? 2 : 1); ++half) add_scaled(blocks.at, half, x, acc);
-  }
-
-  template <size_t MR, size_t NP>
-  HWY_INLINE void add_scaled(const Block (&blocks)[NP], size_t half, const QuantBlock* x, F16x (&acc)[MR][NP]) const {
-    I16x dots[MR][NP];
-    constexpr size_t kLines = Block::kHalves ? 4 : 8;
-    dot_lines<Multiply>(blocks, kLines * half, kLines * (half + 1), x, stride, dots);
-    for (size_t p = 0; p < NP; ++p) {
-      const F16x scale = blocks[p].scale(half);
-      const F16x min = Block::kMins ? blocks[p].min(half) : zero();
-      for (size_t m = 0; m < MR; ++m) {
-        const QuantBlock& xm = x[m * stride];
-        const F16x x_scale = set1(xm.scale);
-        acc[m][p] = fma(to_float(dots[m][p]), scale * x_scale, acc[m][p]);
-        if (!Block::kMins) continue;
-        const int32_t codes = Block::kHalves ? xm.sum[half] : xm.sum[0] + xm.sum[1];
-        acc[m][p] = neg_fma(min * x_scale, set1(static_cast<float>(codes)), acc[m][p]);
+      for (size_t half = 0; half < kHalves; ++half) {
+        store(block.scale(half), reinterpret_cast<float*>(out + kScales + 64 * half));
+        if (Block::kMins) store(block.min(half), reinterpret_cast<float*>(out + kMins + 64 * half));
       }
     }
   }
 };
 
-// Rows of activations pass over a group of panels, which stays in the second-level cache meanwhile.
 template <typename Multiply, typename Block>
-struct QuantLinear {
-  const LinearCall& call;
-  size_t bytes;  // of a panel
+class StagedCodes {
+ public:
+  using Panel = StagedPanel<Multiply, Block>;
+  StagedCodes(const std::byte* panel, size_t bytes) : panel_(panel), bytes_(bytes) {}
+  HWY_INLINE void start_block(size_t b) { at_ = panel_ + b * Panel::kBlockBytes; }
+  HWY_INLINE Bytes element(size_t p, size_t g, size_t e) const { return load_bytes(at_ + p * bytes_ + g * Panel::kLineBytes + e * 64); }
+  HWY_INLINE F16x scale(size_t p, size_t half) const { return floats(p, Panel::kScales + 64 * half); }
+  HWY_INLINE F16x min(size_t p, size_t half) const { return floats(p, Panel::kMins + 64 * half); }
 
-  template <size_t MR>
-  HWY_INLINE void pass(size_t row, size_t first, size_t last) const {
-    constexpr size_t NP = MR > 1 ? Multiply::kPanels : 1;
-    const auto dot = [&](size_t panel) {
-      return QuantDot<Multiply, Block>{call, call.weight.data + panel * bytes, bytes, call.weight.columns / kQuantBlock, MR > 1 && row == 0};
-    };
-    size_t panel = first;
-    for (; panel + NP <= last; panel += NP) run_tile<MR, NP>(call, dot(panel), row, panel);
-    for (; panel < last; ++panel) run_tile<MR, 1>(call, dot(panel), row, panel);
+ private:
+  HWY_INLINE F16x floats(size_t p, size_t offset) const { return load(reinterpret_cast<const float*>(at_ + p * bytes_ + offset)); }
+  const std::byte* panel_;
+  size_t bytes_;  // of a staged panel
+  const std::byte* at_ = nullptr;
+};
+
+// The sums of a tile, for run_tile().
+template <typename Multiply, typename Block, typename Codes>
+struct QuantDot {
+  Codes codes;
+  Rows<Multiply, Block> rows;
+
+  template <size_t MR, size_t NP>
+  HWY_INLINE void sum(size_t begin, size_t end, F16x (&acc)[MR][NP]) {
+    for (size_t m = 0; m < MR; ++m) {
+      for (size_t p = 0; p < NP; ++p) acc[m][p] = zero();
+    }
+    for (size_t b = begin / kQuantBlock; b < end / kQuantBlock; ++b) {
+      codes.start_block(b);
+      rows.start_block(b);
+      for (size_t half = 0; half < (Block::kHalves ? 2 : 1); ++half) add_half(half, acc);
+    }
   }
 
-  void run(size_t first, size_t last) const {
+  template <size_t MR, size_t NP>
+  HWY_INLINE void add_half(size_t half, F16x (&acc)[MR][NP]) const {
+    typename Multiply::Dot dots[MR][NP];
+    for (size_t m = 0; m < MR; ++m) {
+      for (size_t p = 0; p < NP; ++p) Multiply::start(Multiply::kRaised == 0 ? 0 : rows.raised_sums(m, half), dots[m][p]);
+    }
+    constexpr size_t kLines = Block::kHalves ? 4 : 8, kElements = Multiply::kElements;
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kLines; ++i) {
+      const size_t g = kLines * half + i;
+      for (size_t e = 0; e < kElements; ++e) {
+        Bytes elements[NP];
+        for (size_t p = 0; p < NP; ++p) elements[p] = codes.element(p, g, e);
+        for (size_t m = 0; m < MR; ++m) {
+          const VI x = broadcast4(rows.bytes(m) + 4 * (g * kElements + e));
+          for (size_t p = 0; p < NP; ++p) Multiply::add(elements[p], x, i, dots[m][p]);
+        }
+      }
+    }
+    for (size_t p = 0; p < NP; ++p) {
+      const F16x scale = codes.scale(p, half);
+      const F16x min = Block::kMins ? codes.min(p, half) : zero();
+      for (size_t m = 0; m < MR; ++m) {
+        const F16x x_scale = set1(rows.scale(m));
+        acc[m][p] = fma(to_float(Multiply::finish(dots[m][p])), scale * x_scale, acc[m][p]);
+        if (Block::kMins) acc[m][p] = neg_fma(min * x_scale, set1(rows.code_sum(m, half)), acc[m][p]);
+      }
+    }
+  }
+};
+
+template <typename Multiply, typename Block>
+class QuantLinear {
+ public:
+  explicit QuantLinear(const LinearCall& call)
+      : call_(call), blocks_(call.weight.columns / kQuantBlock), bytes_(panel_bytes(call.weight.format, call.weight.columns)) {}
+
+  void run(size_t begin, size_t end) const {
+    const size_t staged_bytes = blocks_ * Panel::kBlockBytes;
+    const size_t fit = std::min(std::max(kStageBytes, kPanels * staged_bytes), call_.stage.size()) / staged_bytes / kPanels * kPanels;
+    if (call_.rows < kStagedRows || fit == 0) return run_stored(begin, end);
+    for (size_t first = begin; first < end; first += fit) {
+      const size_t count = std::min(fit, end - first);
+      std::byte* staged = call_.stage.data();
+      for (size_t i = 0; i < count; ++i) Panel::fill(call_.weight.data + (first + i) * bytes_, blocks_, staged + i * staged_bytes);
+      run_staged(staged, staged_bytes, first, first + count);
+    }
+  }
+
+ private:
+  static constexpr size_t kRows = Multiply::kRows, kPanels = Multiply::kPanels;
+  static constexpr size_t kStagedRows = 12;  // with fewer, staging costs more than it saves
+  using Panel = StagedPanel<Multiply, Block>;
+
+  // With panels as they are stored; those of a group are in the second-level cache for all but the first tile.
+  void run_stored(size_t begin, size_t end) const {
+    const size_t together = std::max<size_t>(kPanels, kStoredBytes / bytes_ / kPanels * kPanels);
+    for (size_t first = begin; first < end; first += together) {
+      const size_t last = std::min(end, first + together);
+      size_t row = 0;
+      const auto tile = [&]<size_t MR, size_t NP>(size_t panel) HWY_ATTR {  // a single row is as fast as memory without asking ahead
+        using Codes = StoredCodes<Multiply, Block, NP>;
+        run<MR, NP>(Codes(call_.weight.data + panel * bytes_, bytes_, MR > 1 && row == 0), row, panel);
+      };
+      for (; row + kRows <= call_.rows; row += kRows) pass<kRows>(first, last, tile);
+      for (; row + 4 <= call_.rows; row += 4) pass<4>(first, last, tile);
+      for (; row + 2 <= call_.rows; row += 2) pass<2>(first, last, tile);
+      for (; row < call_.rows; ++row) pass<1>(first, last, tile);
+    }
+  }
+
+  void run_staged(const std::byte* staged, size_t staged_bytes, size_t first, size_t last) const {
     size_t row = 0;
-    for (; row + Multiply::kRows <= call.rows; row += Multiply::kRows) pass<Multiply::kRows>(row, first, last);
-    for (; row + 2 <= call.rows; row += 2) pass<2>(row, first, last);
-    for (; row < call.rows; ++row) pass<1>(row, first, last);
+    const auto tile = [&]<size_t MR, size_t NP>(size_t panel) HWY_ATTR {
+      run<MR, NP>(StagedCodes<Multiply, Block>(staged + (panel - first) * staged_bytes, staged_bytes), row, panel);
+    };
+    for (; row + kRows <= call_.rows; row += kRows) pass<kRows>(first, last, tile);
+    for (; row + 4 <= call_.rows; row += 4) pass<4>(first, last, tile);
+    for (; row + 2 <= call_.rows; row += 2) pass<2>(first, last, tile);
+    for (; row < call_.rows; ++row) pass<1>(first, last, tile);
   }
+
+  template <size_t MR, typename Tile>
+  static HWY_INLINE void pass(size_t first, size_t last, const Tile& tile) {
+    constexpr size_t NP = MR > 1 ? kPanels : 1;
+    size_t panel = first;
+    for (; panel + NP <= last; panel += NP) tile.template operator()<MR, NP>(panel);
+    for (; panel < last; ++panel) tile.template operator()<MR, 1>(panel);
+  }
+
+  template <size_t MR, size_t NP, typename Codes>
+  HWY_INLINE void run(const Codes& codes, size_t row, size_t panel) const {
+    run_tile<MR, NP>(call_, QuantDot<Multiply, Block, Codes>{codes, {call_.quantized + row * blocks_, blocks_}}, row, panel);
+  }
+
+  const LinearCall& call_;
+  size_t blocks_;  // of a row
+  size_t bytes_;   // of a panel
 };
 
 template <typename Multiply, typename Block>
 void linear_of(const LinearCall& call, size_t panel_begin, size_t panel_end) {
-  const QuantLinear<Multiply, Block> linear{call, panel_bytes(call.weight.format, call.weight.columns)};
-  const size_t together = std::max<size_t>(Multiply::kPanels, kCacheBytes / linear.bytes / Multiply::kPanels * Multiply::kPanels);
-  for (size_t first = panel_begin; first < panel_end; first += together) linear.run(first, std::min(panel_end, first + together));
+  QuantLinear<Multiply, Block>(call).run(panel_begin, panel_end);
 }
 
 template <typename Target>

@@ -29,6 +29,9 @@ HWY_INLINE Bytes load_bytes(const std::byte* p) {
   SHOAL_LANES(i) y.r[i] = hn::LoadU(kDB, reinterpret_cast<const uint8_t*>(p) + i * kRegBytes);
   return y;
 }
+HWY_INLINE void store_bytes(const Bytes& x, std::byte* p) {
+  SHOAL_LANES(i) hn::StoreU(x.r[i], kDB, reinterpret_cast<uint8_t*>(p) + i * kRegBytes);
+}
 template <int kBits>
 HWY_INLINE VB shift_right(VB v) {  // bits of the neighbouring byte come in at the top; mask afterwards
   const hn::Repartition<uint16_t, DB> d16;
@@ -134,24 +137,20 @@ struct BlockQ6_K {
   HWY_INLINE F16x min(size_t) const { return zero(); }
 };
 
-// How a target multiplies, kGroup lines at a time: prepare() makes a line ready for many activation rows; add() takes
-// lines g.. times their columns of one row into a dot, which starts at -kOffset times the sum of the activations. Dots
-// are exact integers, so the ways may differ between targets and formats.
-template <int kOffset>
-HWY_INLINE I16x start_dot(const QuantBlock& x, size_t first, size_t last) {
-  I16x y = zero_int();
-  if (kOffset == 0) return y;
-  if ((kOffset == 8 || kOffset == 128) && last - first == 8) {
-    SHOAL_LANES(i) y.r[i] = hn::Set(kDI, kOffset == 8 ? x.minus_8_sums : x.minus_128_sums);
-    return y;
-  }
-  const int32_t sum = (first < 4 ? x.sum[0] : 0) + (last > 4 ? x.sum[1] : 0);
-  SHOAL_LANES(i) y.r[i] = hn::Set(kDI, -kOffset * sum);
-  return y;
+// How a target multiplies: a line gives kElements elements of 64 bytes, each ready for many rows of activations;
+// add() takes an element times the four bytes of a row that row_bytes() has for it; finish() gives the integer dots. A dot
+// of codes that are stored raised by kRaised begins at -kRaised times the sum of the activations. Dots are exact, so the
+// ways may differ between targets and formats. kRows x kPanels is the tile that the registers hold.
+HWY_INLINE VI broadcast4(const void* p) {
+  int32_t four;
+  std::memcpy(&four, p, 4);
+  return hn::Set(kDI, four);
+}
+HWY_INLINE void fill(int32_t value, I16x& y) {
+  SHOAL_LANES(i) y.r[i] = hn::Set(kDI, value);
 }
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-
 using D16 = hn::Repartition<int16_t, DF>;
 using V16 = hn::Vec<D16>;
 #if HWY_TARGET == HWY_AVX3
@@ -161,91 +160,89 @@ HWY_INLINE V16 add_byte_pairs(VB a, VB b) { return V16{_mm512_maddubs_epi16(a.ra
 HWY_INLINE VI add_pairs(V16 a, V16 b) { return VI{_mm256_madd_epi16(a.raw, b.raw)}; }
 HWY_INLINE V16 add_byte_pairs(VB a, VB b) { return V16{_mm256_maddubs_epi16(a.raw, b.raw)}; }
 #endif
-HWY_INLINE VI broadcast4(const void* p) {
-  int32_t four;
-  std::memcpy(&four, p, 4);
-  return hn::Set(kDI, four);
+
+// A sum that grows term by term: compilers would gather the terms into a tree, for which there are not enough registers.
+template <typename V>
+HWY_INLINE void grow(V& sum, V term) {
+  sum = hn::Add(sum, term);
+  asm("" : "+v"(sum.raw));
 }
 
-// Codes up to 63: products of two lines fit 16 bits (4 * 63 * 127 = 32004), so one widening serves both.
-template <int kOffset>
+// Unsigned codes up to 15 or 63: products of kTogether lines fit 16 bits (2 * 8 * 15 * 127 = 30480, 2 * 2 * 63 * 127 =
+// 32004) and are widened together.
+template <int kOffset, size_t kTogether>
 struct UnsignedMultiply {
-  static constexpr size_t kGroup = 2, kRows = kRegs == 1 ? 8 : 4, kPanels = 1;
-  using Line = Bytes;
-  static HWY_INLINE Line prepare(const Bytes& line) { return line; }
-  static HWY_INLINE I16x start(const QuantBlock& x, size_t first, size_t last) { return start_dot<kOffset>(x, first, last); }
-  static HWY_INLINE void add(const Line (&panels)[1][kGroup], const QuantBlock& x, size_t g, I16x (&dots)[1]) {
-    const Line* lines = panels[0];
-    I16x& dot = dots[0];
-    const VB x0 = hn::BitCast(kDB, broadcast4(x.q + 4 * g)), x1 = hn::BitCast(kDB, broadcast4(x.q + 4 * g + 4));
-    const V16 ones = hn::Set(D16(), 1);
+  static constexpr size_t kElements = 1, kRows = (kTogether == 8 ? 6 : 3) * (kRegs == 1 ? 2 : 1), kPanels = 1;
+  static constexpr int kRaised = kOffset;
+  struct Dot {
+    V16 narrow[kRegs];
+    I16x wide;
+  };
+  static HWY_INLINE Bytes element(const Bytes& line, size_t) { return line; }
+  static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.q; }
+  static HWY_INLINE void start(int32_t raised_sums, Dot& dot) { fill(raised_sums, dot.wide); }
+  static HWY_INLINE void add(const Bytes& codes, VI x, size_t element, Dot& dot) {
     SHOAL_LANES(i) {
-      const V16 both = hn::Add(add_byte_pairs(lines[0].r[i], x0), add_byte_pairs(lines[1].r[i], x1));
-      dot.r[i] = hn::Add(dot.r[i], add_pairs(both, ones));
+      const V16 pairs = add_byte_pairs(codes.r[i], hn::BitCast(kDB, x));
+      if (element % kTogether == 0) {
+        dot.narrow[i] = pairs;
+      } else {
+        grow(dot.narrow[i], pairs);
+      }
+      if (element % kTogether + 1 == kTogether) grow(dot.wide.r[i], add_pairs(dot.narrow[i], hn::Set(D16(), 1)));
     }
   }
+  static HWY_INLINE I16x finish(const Dot& dot) { return dot.wide; }
 };
 
-// Codes of eight bits, widened to sixteen first.
+// Codes of eight bits, widened to sixteen first: columns (0, 2), then (1, 3) of each row.
+template <int kOffset>
 struct WideMultiply {
-  static constexpr size_t kGroup = 1, kRows = kRegs == 1 ? 8 : 4, kPanels = 1;
-  struct Line {
-    V16 even[kRegs], odd[kRegs];  // columns (0, 2) and (1, 3) of each row
-  };
-  static HWY_INLINE Line prepare(const Bytes& line) {
-    Line y;
+  static constexpr size_t kElements = 2, kRows = 6, kPanels = kRegs == 1 ? 2 : 1;
+  static constexpr int kRaised = 0;
+  using Dot = I16x;
+  static HWY_INLINE Bytes element(const Bytes& line, size_t e) {
+    Bytes y;
     SHOAL_LANES(i) {
       const V16 both = hn::BitCast(D16(), line.r[i]);
-      y.even[i] = hn::ShiftRight<8>(hn::ShiftLeft<8>(both));
-      y.odd[i] = hn::ShiftRight<8>(both);
+      y.r[i] = hn::BitCast(kDB, hn::ShiftRight<8>(e == 0 ? hn::ShiftLeft<8>(both) : both));
     }
     return y;
   }
-  static HWY_INLINE I16x start(const QuantBlock&, size_t, size_t) { return zero_int(); }
-  static HWY_INLINE void add(const Line (&panels)[1][kGroup], const QuantBlock& x, size_t g, I16x (&dots)[1]) {
-    const Line* line = panels[0];
-    I16x& dot = dots[0];
-    const V16 x_even = hn::BitCast(D16(), broadcast4(x.pairs + 4 * g)), x_odd = hn::BitCast(D16(), broadcast4(x.pairs + 4 * g + 2));
-    SHOAL_LANES(i) {
-      const VI pairs = hn::Add(add_pairs(line->even[i], x_even), add_pairs(line->odd[i], x_odd));
-      dot.r[i] = hn::Add(dot.r[i], pairs);
-    }
+  static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.pairs; }
+  static HWY_INLINE void start(int32_t, Dot& dot) { fill(0, dot); }
+  static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
+    SHOAL_LANES(i) grow(dot.r[i], add_pairs(hn::BitCast(D16(), codes.r[i]), hn::BitCast(D16(), x)));
   }
+  static HWY_INLINE I16x finish(const Dot& dot) { return dot; }
 };
 
 struct AnyTarget {
   template <typename Block>
-  using Multiply = std::conditional_t<Block::kUnsigned, UnsignedMultiply<Block::kOffset>, WideMultiply>;
+  using Multiply = std::conditional_t<Block::kUnsigned, UnsignedMultiply<Block::kOffset, Block::kOffset == 32 ? 2 : 8>, WideMultiply<0>>;
 };
 
 #else
 
 template <int kOffset>
 struct AnyMultiply {
-  static constexpr size_t kGroup = 1, kRows = 4, kPanels = 1;
-  struct Line {
-    VI column[4][kRegs];
-  };
-  static HWY_INLINE Line prepare(const Bytes& line) {
-    Line y;
+  static constexpr size_t kElements = 1, kRows = 4, kPanels = 1;
+  static constexpr int kRaised = kOffset;
+  using Dot = I16x;
+  static HWY_INLINE Bytes element(const Bytes& line, size_t) { return line; }
+  static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.q; }
+  static HWY_INLINE void start(int32_t raised_sums, Dot& dot) { fill(raised_sums, dot); }
+  static HWY_INLINE VI column(VI four, int j) {  // sign-extended byte j
+    const VI top = j == 0 ? hn::ShiftLeft<24>(four) : j == 1 ? hn::ShiftLeft<16>(four) : j == 2 ? hn::ShiftLeft<8>(four) : four;
+    return hn::ShiftRight<24>(top);
+  }
+  static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
     SHOAL_LANES(i) {
-      const VI all = hn::BitCast(kDI, line.r[i]);
-      y.column[0][i] = hn::ShiftRight<24>(hn::ShiftLeft<24>(all));
-      y.column[1][i] = hn::ShiftRight<24>(hn::ShiftLeft<16>(all));
-      y.column[2][i] = hn::ShiftRight<24>(hn::ShiftLeft<8>(all));
-      y.column[3][i] = hn::ShiftRight<24>(all);
-    }
-    return y;
-  }
-  static HWY_INLINE I16x start(const QuantBlock& x, size_t first, size_t last) { return start_dot<kOffset>(x, first, last); }
-  static HWY_INLINE void add(const Line (&panels)[1][kGroup], const QuantBlock& x, size_t g, I16x (&dots)[1]) {
-    const Line* line = panels[0];
-    I16x& dot = dots[0];
-    for (size_t j = 0; j < 4; ++j) {
-      const VI xj = hn::Set(kDI, x.q[4 * g + j]);
-      SHOAL_LANES(i) dot.r[i] = hn::Add(dot.r[i], hn::Mul(line->column[j][i], xj));
+      const VI four = hn::BitCast(kDI, codes.r[i]);
+      for (int j = 0; j < 4; ++j) dot.r[i] = hn::Add(dot.r[i], hn::Mul(column(four, j), column(x, j)));
     }
   }
+  static HWY_INLINE I16x finish(const Dot& dot) { return dot; }
 };
 
 struct AnyTarget {
@@ -259,27 +256,18 @@ struct AnyTarget {
 // VPDPBUSD takes unsigned times signed: int8 codes are raised by 128 first.
 template <bool kUnsigned, int kOffset>
 struct VnniMultiply {
-  static constexpr size_t kGroup = 1, kRows = 6, kPanels = 2;
-  struct Line {
-    __m512i codes;
-  };
-  static HWY_INLINE Line prepare(const Bytes& line) {
-    if (kUnsigned) return {line.r[0].raw};
-    return {_mm512_xor_si512(line.r[0].raw, _mm512_set1_epi8(-128))};
+  static constexpr size_t kElements = 1, kRows = 6, kPanels = 2;
+  static constexpr int kRaised = kUnsigned ? kOffset : 128;
+  using Dot = I16x;
+  static HWY_INLINE Bytes element(const Bytes& line, size_t) {
+    return {{kUnsigned ? line.r[0] : VB{_mm512_xor_si512(line.r[0].raw, _mm512_set1_epi8(-128))}}};
   }
-  static HWY_INLINE I16x start(const QuantBlock& x, size_t first, size_t last) {
-    return start_dot<kUnsigned ? kOffset : 128>(x, first, last);
+  static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.q; }
+  static HWY_INLINE void start(int32_t raised_sums, Dot& dot) { fill(raised_sums, dot); }
+  static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(dot.r[0].raw) : "v"(codes.r[0].raw), "v"(x.raw));
   }
-  template <size_t NP>
-  static HWY_INLINE void add(const Line (&lines)[NP][kGroup], const QuantBlock& x, size_t g, I16x (&dots)[NP]) {
-    const auto& four = *reinterpret_cast<const int8_t(*)[4]>(x.q + 4 * g);
-    if constexpr (NP == 1) {
-      asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(dots[0].r[0].raw) : "v"(lines[0][0].codes), "m"(four));
-    } else {  // one load of the activations for all panels
-      const VI all = broadcast4(four);
-      for (size_t p = 0; p < NP; ++p) asm("vpdpbusd %2, %1, %0" : "+v"(dots[p].r[0].raw) : "v"(lines[p][0].codes), "v"(all.raw));
-    }
-  }
+  static HWY_INLINE I16x finish(const Dot& dot) { return dot; }
 };
 
 struct VnniTarget {
