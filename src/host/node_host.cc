@@ -243,7 +243,7 @@ class NodeHostImpl : public NodeHost {
 StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwork& network) {
   ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_cpu_device(plan.node.pages));
   ASSIGN_OR_RETURN(Buffer workspace, Buffer::allocate(plan.workspace_bytes));
-  log_info("memory: at most ", format_bytes(plan.node.pages * kDevicePageBytes), " for weights and KV, taken when they need it, and ",
+  log_info("memory: up to ", format_bytes(plan.node.pages * kDevicePageBytes), " for weights and KV, taken when they need it, and ",
            format_bytes(plan.workspace_bytes), " of workspace; ", plan.threads, " threads");
   return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(workspace),
                                         plan.threads, network);

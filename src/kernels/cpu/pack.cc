@@ -64,6 +64,21 @@ HWY_INLINE void put_halves(const uint8_t* const (&row)[4], size_t offset, uint8_
   for (int i = 0; i < 4; ++i) std::memcpy(to + 2 * i, row[i] + offset, 2);
 }
 
+// Four rows of 16 bytes become 16 words of a byte of each row; word j goes to `to(j)`.
+template <typename Place>
+HWY_INLINE void put_bytes(const Bytes (&row)[4], const Place& to) {
+  const auto low01 = hn::BitCast(kHalves, hn::InterleaveLower(kBytes, row[0], row[1]));
+  const auto low23 = hn::BitCast(kHalves, hn::InterleaveLower(kBytes, row[2], row[3]));
+  const auto high01 = hn::BitCast(kHalves, hn::InterleaveUpper(kBytes, row[0], row[1]));
+  const auto high23 = hn::BitCast(kHalves, hn::InterleaveUpper(kBytes, row[2], row[3]));
+  HWY_ALIGN uint16_t words[32];
+  hn::Store(hn::InterleaveLower(kHalves, low01, low23), kHalves, words);
+  hn::Store(hn::InterleaveUpper(kHalves, low01, low23), kHalves, words + 8);
+  hn::Store(hn::InterleaveLower(kHalves, high01, high23), kHalves, words + 16);
+  hn::Store(hn::InterleaveUpper(kHalves, high01, high23), kHalves, words + 24);
+  for (size_t j = 0; j < 16; ++j) std::memcpy(to(j), words + 2 * j, 4);
+}
+
 // Each kind of block says how many bytes of a row it takes and of a panel it makes, how many rows it packs at once
 // (a group) and how: rows point at the blocks, `to` at the packed one, `group` counts groups.
 
@@ -137,6 +152,7 @@ struct Q4KBlock {  // d, dmin, 12 bytes of scales and mins, 128 of nibbles
   static HWY_INLINE void pack(const uint8_t* const (&row)[kRows], size_t group, uint8_t* to) {
     put_halves(row, 0, to + 8 * group);
     put_halves(row, 2, to + 32 + 8 * group);
+    Bytes scales[4];  // eight scales, eight mins
     for (size_t i = 0; i < 4; ++i) {
       uint32_t a, b, c;  // six bits each: scales 0..3, mins 0..3 and the low halves of 4..7, whose high bits are in a and b
       std::memcpy(&a, row[i] + 4, 4);
@@ -144,13 +160,9 @@ struct Q4KBlock {  // d, dmin, 12 bytes of scales and mins, 128 of nibbles
       std::memcpy(&c, row[i] + 12, 4);
       const uint32_t words[4] = {a & 0x3f3f3f3fu, (c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u),
                                  b & 0x3f3f3f3fu, (c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u)};
-      uint8_t bytes[16];
-      std::memcpy(bytes, words, 16);
-      for (size_t sub = 0; sub < 8; ++sub) {
-        to[64 + sub * kSub + 4 * group + i] = bytes[sub];
-        to[64 + sub * kSub + 16 + 4 * group + i] = bytes[8 + sub];
-      }
+      scales[i] = hn::BitCast(kBytes, hn::LoadU(kWords, words));
     }
+    put_bytes(scales, [&](size_t j) { return to + 64 + j % 8 * kSub + j / 8 * 16 + 4 * group; });
     for (size_t pair = 0; pair < 4; ++pair) {
       Nibbles nibbles;
       nibbles.read(row, 16 + 32 * pair);
@@ -165,12 +177,8 @@ struct Q6KBlock {  // 128 bytes of low nibbles, 64 of high bits, 16 scales, d
   static constexpr size_t kRows = 4, kColumns = 256, kStored = 210, kPacked = 3360, kSub = 416;
   static HWY_INLINE void pack(const uint8_t* const (&row)[kRows], size_t group, uint8_t* to) {
     put_halves(row, 208, to + 8 * group);
-    for (size_t i = 0; i < 4; ++i) {
-      for (size_t sub = 0; sub < 8; ++sub) {
-        to[32 + sub * kSub + 4 * group + i] = row[i][192 + 2 * sub];
-        to[32 + sub * kSub + 16 + 4 * group + i] = row[i][193 + 2 * sub];
-      }
-    }
+    const Bytes scales[4] = {load(row[0] + 192), load(row[1] + 192), load(row[2] + 192), load(row[3] + 192)};
+    put_bytes(scales, [&](size_t j) { return to + 32 + j / 2 * kSub + j % 2 * 16 + 4 * group; });
     for (size_t half = 0; half < 2; ++half) {
       uint8_t* subs = to + 32 + 4 * half * kSub + 32 + 16 * group;
       for (size_t quarter = 0; quarter < 2; ++quarter) {
