@@ -249,6 +249,8 @@ void quantized_linear_any(const LinearCall& call, size_t panel_begin, size_t pan
 LinearFunction quantized_linear() {
 #if HWY_TARGET == HWY_AVX3
   if (hwy::SupportedTargets() & HWY_AVX3_DL) return &quantized_linear_any<VnniTarget>;
+#elif HWY_TARGET == HWY_NEON
+  if (has_dot_products()) return &quantized_linear_any<SdotTarget>;
 #endif
   return &quantized_linear_any<AnyTarget>;
 }

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/lanes-inl.h"
+#include "kernels/cpu/neon_dot-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shoal {
@@ -222,32 +223,29 @@ struct AnyTarget {
   using Multiply = std::conditional_t<Block::kUnsigned, UnsignedMultiply<Block::kOffset, Block::kOffset == 32 ? 2 : 8>, WideMultiply<0>>;
 };
 
-#else
+#else  // NEON
 
-template <int kOffset>
-struct AnyMultiply {
+template <int kOffset, typename Products>
+struct NeonMultiply {
   static constexpr size_t kElements = 1, kRows = 4, kPanels = 1;
   static constexpr int kRaised = kOffset;
   using Dot = I16x;
   static HWY_INLINE Bytes element(const Bytes& line, size_t) { return line; }
   static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.q; }
   static HWY_INLINE void start(int32_t raised_sums, Dot& dot) { fill(raised_sums, dot); }
-  static HWY_INLINE VI column(VI four, int j) {  // sign-extended byte j
-    const VI top = j == 0 ? hn::ShiftLeft<24>(four) : j == 1 ? hn::ShiftLeft<16>(four) : j == 2 ? hn::ShiftLeft<8>(four) : four;
-    return hn::ShiftRight<24>(top);
-  }
   static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
-    SHOAL_LANES(i) {
-      const VI four = hn::BitCast(kDI, codes.r[i]);
-      for (int j = 0; j < 4; ++j) dot.r[i] = hn::Add(dot.r[i], hn::Mul(column(four, j), column(x, j)));
-    }
+    SHOAL_LANES(i) dot.r[i] = VI(Products::add(dot.r[i].raw, vreinterpretq_s8_u8(codes.r[i].raw), vreinterpretq_s8_s32(x.raw)));
   }
   static HWY_INLINE I16x finish(const Dot& dot) { return dot; }
 };
 
 struct AnyTarget {
   template <typename Block>
-  using Multiply = AnyMultiply<Block::kOffset>;
+  using Multiply = NeonMultiply<Block::kOffset, WithoutSdot>;
+};
+struct SdotTarget {
+  template <typename Block>
+  using Multiply = NeonMultiply<Block::kOffset, WithSdot>;
 };
 
 #endif
