@@ -14,7 +14,9 @@ uint32_t blocks_for(uint32_t tokens) { return (tokens + kTokensPerBlock - 1) / k
 
 }  // namespace
 
-Engine::Engine(BlockPool& blocks, const EngineConfig& config) : blocks_(blocks), config_(config), index_(blocks) {
+Engine::Engine(BlockPool& blocks, const EngineConfig& config, BlockPool* host_blocks)
+    : blocks_(blocks), host_blocks_(host_blocks), config_(config), index_(blocks) {
+  CHECK(host_blocks == nullptr || host_blocks->block_bytes() == blocks.block_bytes());
   CHECK_GT(config_.max_model_len, 0u);
   CHECK_GT(config_.limits.tokens_per_step, 0u);
   CHECK_GT(config_.limits.sequences_max, 0u);
@@ -22,7 +24,13 @@ Engine::Engine(BlockPool& blocks, const EngineConfig& config) : blocks_(blocks),
 }
 
 Engine::~Engine() {
-  for (auto& [id, sequence] : sequences_) release_blocks(*sequence);
+  for (auto& [id, move] : moves_) {
+    for (const BlockId block : move.device) index_.release(block);
+  }
+  for (auto& [id, sequence] : sequences_) {
+    release_blocks(*sequence);
+    release_parked(*sequence);
+  }
   index_.evict_all();
 }
 
@@ -72,8 +80,8 @@ bool Engine::cancel(RequestId id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end() || found->second->cancelled) return false;
   Sequence& s = *found->second;
-  if (s.in_flight) {
-    s.cancelled = true;  // the step still writes into its blocks
+  if (s.in_flight || s.moving) {
+    s.cancelled = true;  // the step still writes into its blocks, or a copy
   } else {
     erase(s);
   }
@@ -144,7 +152,7 @@ BatchPlan Engine::make_plan() const {
   const uint64_t growth_max = running_.size() + blocks_for(config_.limits.tokens_per_step) + running_.size();
   for (const Sequence* s : running_) running.push_back(view_of_running(*s, available < growth_max));
   for (const auto& [key, s] : waiting_) {
-    if (waiting.size() >= kWaitingViewMax || !config_.limits.admit) break;
+    if (waiting.size() >= kWaitingViewMax || !config_.limits.admit || !parked_.empty()) break;
     waiting.push_back(view_of_waiting(*s));
   }
   const EngineView view{running, waiting, available, kTokensPerBlock};
@@ -317,9 +325,11 @@ void Engine::release_blocks(Sequence& s) {
 }
 
 void Engine::erase(Sequence& s) {
-  CHECK(!s.in_flight);
+  CHECK(!s.in_flight && !s.moving);
   release_blocks(s);
+  release_parked(s);
   waiting_.erase(wait_key(s));
+  parked_.erase(s.order);
   if (const auto it = std::find(running_.begin(), running_.end(), &s); it != running_.end()) running_.erase(it);
   sequences_.erase(s.request->id);
 }
@@ -337,6 +347,8 @@ Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
     demand.blocks += s->blocks.size();
   }
   size_t looked_at = 0;
+  for (const auto& [order, s] : parked_) consider(*s);
+  for (const auto& [id, move] : moves_) consider(*move.sequence);
   for (const auto& [key, s] : waiting_) {
     if (++looked_at > kWaitingViewMax) break;
     consider(*s);
@@ -347,14 +359,16 @@ Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
 uint32_t Engine::blocks_active() const {
   std::vector<BlockId> held;
   for (const Sequence* s : running_) held.insert(held.end(), s->blocks.begin(), s->blocks.end());
+  for (const auto& [id, move] : moves_) held.insert(held.end(), move.device.begin(), move.device.end());
   std::sort(held.begin(), held.end());
   return static_cast<uint32_t>(std::unique(held.begin(), held.end()) - held.begin());
 }
 
 void Engine::check() const {
-  CHECK_EQ(waiting_.size() + running_.size(), sequences_.size());
+  CHECK_EQ(waiting_.size() + running_.size() + parked_.size() + moves_.size(), sequences_.size());
+  check_parked();
   for (const auto& [key, s] : waiting_) {
-    CHECK(s->blocks.empty() && !s->in_flight);
+    CHECK(s->blocks.empty() && s->parked.empty() && !s->in_flight && !s->moving);
     CHECK(key == wait_key(*s));
   }
   for (const Sequence* s : running_) {

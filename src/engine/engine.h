@@ -2,7 +2,10 @@
 // Knows token ids and block ids; never tensors, text, sockets or clocks.
 //
 //   submit ->  waiting  --begin_step: plan, apply-->  running  --finish_step: append, stop?-->  ended
-//                 ^-------------- preempted: blocks released, recomputed later ----'
+//                 ^-------------- preempted: blocks released, recomputed later ----'|
+//                                    parked: blocks are copied to the host tier, and back <-'
+//
+// engine.cc: requests and steps. parking.cc: sequences between the tiers.
 //
 // The caller runs the StepInput between begin_step() and finish_step(), however long that takes; cancels and new
 // requests may come meanwhile.
@@ -20,6 +23,7 @@
 #include "engine/sequence.h"
 #include "engine/step.h"
 #include "memory/block_pool.h"
+#include "memory/host_tier.h"
 #include "memory/prefix_index.h"
 #include "policy/batch.h"
 #include "policy/slo.h"
@@ -57,12 +61,14 @@ struct EngineCounters {
   uint64_t prefix_queries = 0;    // tokens looked up
   uint64_t prefix_hits = 0;       // tokens found
   uint64_t preemptions = 0;
+  uint64_t parkings = 0;
 };
 
 class Engine {
  public:
-  // `blocks` outlives the engine and may be shared with engines of the same shape class.
-  Engine(BlockPool& blocks, const EngineConfig& config);
+  // `blocks` outlives the engine and may be shared with engines of the same shape class; `host_blocks` likewise, null if
+  // there is no host tier.
+  Engine(BlockPool& blocks, const EngineConfig& config, BlockPool* host_blocks = nullptr);
   ~Engine();  // releases every block
 
   // InvalidArgument if the request can never run (empty, too long, ids outside the vocabulary, duplicate id);
@@ -80,6 +86,14 @@ class Engine {
 
   // Preempts the youngest running sequence, so that another engine can use its blocks. REQUIRES: no step in flight.
   bool preempt_youngest();
+  // Takes the youngest running sequence off the device: its blocks are to be copied to the host tier, and come free when
+  // they are there. nullopt if none runs or the tier has no room. REQUIRES: no step in flight.
+  std::optional<KvMove> park_youngest();
+  // Brings the parked sequence that came first back; it runs when its blocks are there. nullopt if there is none, or no
+  // room for it and its next token. While one is parked, nothing new is admitted.
+  std::optional<KvMove> unpark_oldest();
+  // The copies of a move are done. REQUIRES: it was handed out and not finished.
+  void finish_move(uint64_t move);
   // Gives up indexed blocks that no sequence uses.
   void drop_cached() { index_.evict_all(); }
   // false: what runs goes on, nothing new is admitted. Else at most so many a step.
@@ -93,14 +107,20 @@ class Engine {
   Request request(RequestId id) const;
   bool has_work() const { return !sequences_.empty(); }
   // Whether begin_step() has anything to look at: something runs, or waits and may be admitted.
-  bool runnable() const { return !running_.empty() || (config_.limits.admit && !waiting_.empty()); }
+  bool runnable() const {
+    return !running_.empty() || !parked_.empty() || (config_.limits.admit && !waiting_.empty());
+  }
   bool step_in_flight() const { return in_flight_step_ != 0; }
   // The running sequence that is never preempted for others of this engine; nullopt when none runs.
   std::optional<RequestId> oldest_running() const {
     return running_.empty() ? std::nullopt : std::optional(running_.front()->request->id);
   }
-  size_t waiting() const { return waiting_.size(); }
+  size_t waiting() const { return waiting_.size() + parked_.size(); }
   size_t running() const { return running_.size(); }
+  size_t parked() const { return parked_.size(); }
+  size_t moves() const { return moves_.size(); }  // under way
+  uint32_t blocks_leaving() const;                // will come free when moves under way are done
+  uint32_t host_blocks_held() const;
   // What the requests under way and waiting want next.
   struct Demand {
     Duration slack = Duration::max();  // the least of them, until its next token is due
@@ -109,7 +129,7 @@ class Engine {
     uint64_t blocks = 0;               // held by those, shared ones as often as they are held
   };
   Demand demand(const SloTarget& target, TimePoint now) const;
-  uint32_t blocks_active() const;  // held by sequences, shared ones once
+  uint32_t blocks_active() const;  // held by sequences or moves, shared ones once
   uint32_t blocks_held() const { return blocks_active() + blocks_cached(); }
   uint32_t blocks_cached() const { return index_.evictable(); }
   const EngineCounters& counters() const { return counters_; }
@@ -125,6 +145,12 @@ class Engine {
     uint32_t end;     // tokens [0, end) are computed when the step is done
     bool sample;
     uint32_t scores;  // prompt tokens it scores
+  };
+  // Both sides are held until it is done; then one of them is released.
+  struct Move {
+    Sequence* sequence;
+    bool to_host;
+    std::vector<BlockId> device;
   };
   using WaitKey = std::pair<int64_t, uint64_t>;  // (-priority, order)
 
@@ -145,13 +171,19 @@ class Engine {
   void commit(Sequence& s, const InFlight& slice, const SliceResult& result, std::vector<TokenDelta>& deltas);
   std::optional<FinishReason> finished(const Sequence& s) const;
   void erase(Sequence& s);
+  void release_parked(Sequence& s);
+  void check_parked() const;
 
   BlockPool& blocks_;
+  BlockPool* const host_blocks_;
   EngineConfig config_;
   PrefixIndex index_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   std::map<WaitKey, Sequence*> waiting_;
   std::vector<Sequence*> running_;  // in order of admission
+  std::map<uint64_t, Sequence*> parked_;  // by order; not those on their way
+  std::map<uint64_t, Move> moves_;        // the move list, by id
+  uint64_t next_move_ = 1;
   uint64_t next_order_ = 1;
   uint64_t next_step_ = 1;
   uint64_t in_flight_step_ = 0;

@@ -29,8 +29,10 @@ struct Sequence {
   uint32_t delivered = 0;            // output tokens handed out, those of the request included
   std::vector<SampledToken> scored;  // prompt tokens 1.. scored so far
   bool scores_sent = false;
+  std::vector<BlockId> parked;       // on the host tier: they cover [0, computed) instead of `blocks`
+  bool moving = false;               // blocks are copied between the tiers
   bool in_flight = false;
-  bool cancelled = false;            // while in flight; reaped when the step ends
+  bool cancelled = false;            // while in flight or moving; reaped when that ends
 
   uint32_t known() const { return static_cast<uint32_t>(tokens.size()); }
   uint32_t prompt_length() const { return static_cast<uint32_t>(request->prompt.size()); }

@@ -16,6 +16,7 @@
 #include "base/queue.h"
 #include "device/device.h"
 #include "device/thread_pool.h"
+#include "host/kv_copier.h"
 #include "host/model_loader.h"
 #include "roles/node.h"
 #include "runner/kv_store.h"
@@ -49,18 +50,21 @@ std::map<ModelId, std::unique_ptr<TokenConstraints>> make_constraints(const std:
 class NodeHostImpl : public NodeHost {
  public:
   NodeHostImpl(const NodeConfig& node, std::map<ModelId, ServedModel> models, std::unique_ptr<Device> device,
-               Buffer workspace, int threads, LoopbackNetwork& network)
+               std::unique_ptr<Device> host_tier, Buffer workspace, int threads, LoopbackNetwork& network)
       : config_(node),
         models_(std::move(models)),
         constraints_(make_constraints(models_)),
         device_(std::move(device)),
         kv_(*device_),
+        host_tier_(std::move(host_tier)),
+        host_kv_(*host_tier_),
         workspace_(std::move(workspace)),
         step_threads_(threads),
         runner_(workspace_.span()),
         node_(node),
         transport_(network.connect(node.self, [this](NodeId from, std::string bytes) { receive(from, bytes); })),
         loader_(*device_, step_threads_, threads, [this](LoadedModel loaded) { events_.push(std::move(loaded)); }),
+        copier_([this](const KvCopier::Job& job) { events_.push(Event(KvCopied{job.model, job.move})); }),
         step_thread_([this] { step_loop(); }),
         loop_thread_([this] { event_loop(); }) {}
 
@@ -170,8 +174,10 @@ class NodeHostImpl : public NodeHost {
       loader_.start({model, facts(load->model).weight_bytes, page_ranges(load->pages)});
     } else if (auto* drop = std::get_if<DropWeights>(&effect)) {
       drop_weights(drop->model);
+    } else if (const auto* copy = std::get_if<CopyKv>(&effect)) {
+      copy_kv(*copy);
     } else if (auto* remap = std::get_if<RemapSlabs>(&effect)) {
-      const Status mapped = kv_.apply(remap->changes);
+      const Status mapped = (remap->tier == Tier::kHost ? host_kv_ : kv_).apply(remap->changes);
       if (!mapped.ok()) log_error("KV memory: ", mapped.message());
       CHECK(mapped.ok());  // out of mappings: nothing this process does next would be right
     } else if (auto* wake = std::get_if<WakeAt>(&effect)) {
@@ -187,6 +193,17 @@ class NodeHostImpl : public NodeHost {
       for (const BlockId block : slice.blocks) job.step.blocks.push_back(kv_.block(model.kv_block_bytes, block));
     }
     steps_.push(std::move(job));
+  }
+
+  void copy_kv(const CopyKv& effect) {
+    const KvMove& move = effect.move;
+    const KvStore& source = move.to == Tier::kHost ? kv_ : host_kv_;
+    const KvStore& target = move.to == Tier::kHost ? host_kv_ : kv_;
+    KvCopier::Job job{effect.model, move.id, move.block_bytes, {}};
+    for (const KvCopy& copy : move.copies) {
+      job.copies.push_back({target.block(move.block_bytes, copy.to), source.block(move.block_bytes, copy.from)});
+    }
+    copier_.start(std::move(job));
   }
 
   void drop_weights(ModelId id) {
@@ -221,6 +238,8 @@ class NodeHostImpl : public NodeHost {
   const std::map<ModelId, std::unique_ptr<TokenConstraints>> constraints_;  // used by the step thread only
   const std::unique_ptr<Device> device_;
   KvStore kv_;
+  const std::unique_ptr<Device> host_tier_;
+  KvStore host_kv_;
   Buffer workspace_;
   ThreadPool step_threads_;
   StepRunner runner_;
@@ -234,6 +253,7 @@ class NodeHostImpl : public NodeHost {
   std::atomic<int64_t> busy_since_ns_{0};
   std::unique_ptr<Transport> transport_;
   ModelLoader loader_;
+  KvCopier copier_;
   std::thread step_thread_;
   std::thread loop_thread_;
 };
@@ -242,11 +262,13 @@ class NodeHostImpl : public NodeHost {
 
 StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwork& network) {
   ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_cpu_device(plan.node.pages));
+  ASSIGN_OR_RETURN(std::unique_ptr<Device> host_tier, make_cpu_device(std::max(plan.node.host_pages, 1u)));
   ASSIGN_OR_RETURN(Buffer workspace, Buffer::allocate(plan.workspace_bytes));
   log_info("memory: up to ", format_bytes(plan.node.pages * kDevicePageBytes), " for weights and KV, taken when they need it, and ",
-           format_bytes(plan.workspace_bytes), " of workspace; ", plan.threads, " threads");
-  return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(workspace),
-                                        plan.threads, network);
+           format_bytes(plan.workspace_bytes), " of workspace; ", format_bytes(plan.node.host_pages * kDevicePageBytes),
+           " for KV of models whose turn is not now; ", plan.threads, " threads");
+  return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(host_tier),
+                                        std::move(workspace), plan.threads, network);
 }
 
 }  // namespace shoal

@@ -313,12 +313,13 @@ TEST(NodeHost, ModelsThatDoNotFitTogetherTakeTurnsAndAllAnswer) {
 }
 
 TEST(NodeHost, AnAnswerGoesOnWithTheSameTokensAfterTheTurnsOfOthers) {
-  std::vector<std::vector<TokenId>> answers[2];
-  for (int round = 0; round < 2; ++round) {
+  std::vector<std::vector<TokenId>> answers[3];
+  for (int round = 0; round < 3; ++round) {  // alone; in turns with a host tier for KV; in turns with none
     LoopbackNetwork network;
     Client client(network);
     NodeHostConfig config = small_config(round == 0 ? 256 * kMiB : 12 * kMiB);
     config.tokens_per_step = 64;
+    config.host_memory_bytes = round == 1 ? 64 * kMiB : 0;
     std::vector<ServedModel> models;
     for (uint32_t i = 0; i < 4; ++i) models.push_back({ModelId(i), "m" + std::to_string(i), model_path(i % 2 ? "tiny-qwen3" : "tiny-llama"), {}, 512});
     const auto host = start(config, models, network);
@@ -342,6 +343,7 @@ TEST(NodeHost, AnAnswerGoesOnWithTheSameTokensAfterTheTurnsOfOthers) {
     EXPECT_TRUE(round == 0 ? loads == 4 : loads > 4) << loads << ": the budget of this test holds all models at once";
   }
   EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_EQ(answers[0], answers[2]);
 }
 
 TEST(NodeHost, AModelThatVanishedFailsItsOwnRequestsWithTheReason) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct NodeHostConfig {
   NodeId self;
   std::vector<NodeId> gateways;        // get NodeStatus reports
   uint64_t device_memory_bytes = 0;    // weights, KV and workspace together; 0: most of what is free
+  // Beside it, for KV of requests whose turn is not now; default: a quarter of it, and not more than half of what is left.
+  std::optional<uint64_t> host_memory_bytes;
+  Scheduling scheduling = Scheduling::kToken;
   uint32_t threads = 0;                // 0: all cores
   uint32_t sequences_max = 256;        // running at once, per model
   uint32_t waiting_max = 1024;         // queued, per model

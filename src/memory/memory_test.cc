@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "memory/block_pool.h"
+#include "memory/host_tier.h"
 #include "memory/page_pool.h"
 #include "memory/prefix_index.h"
 #include "memory/residency.h"
@@ -362,6 +363,39 @@ TEST(Residency, ALoadThatDoesNotFitTakesNothing) {
   EXPECT_EQ(residency.state(ModelId(1)), WeightsState::kOnDisk);
   residency.check();
 }
+
+// ---- the host tier ----------------------------------------------------------------------------------------------------
+
+TEST(HostTier, ShapeClassesShareItsPagesWithinTheBudget) {
+  HostTier tier(2);
+  BlockPool& small = *tier.blocks(kPageBytes / 4);
+  BlockPool& large = *tier.blocks(kPageBytes);
+  const BlockId a = *small.allocate(), b = *large.allocate();
+  EXPECT_EQ(tier.pages_free(), 0u);
+  EXPECT_FALSE(large.allocate().has_value());
+  EXPECT_TRUE(small.allocate().has_value());  // within its slab
+  EXPECT_EQ(tier.blocks_used(kPageBytes / 4), 2u);
+  large.release(b);
+  EXPECT_EQ(tier.pages_free(), 1u);
+  small.release(a);
+  tier.check();
+}
+
+TEST(HostTier, TellsOfPagesGivenBackBeforeThoseTaken) {
+  HostTier tier(1);
+  BlockPool& small = *tier.blocks(kPageBytes / 4);
+  BlockPool& large = *tier.blocks(kPageBytes);
+  const BlockId a = *small.allocate();
+  EXPECT_EQ(tier.take_changes().size(), 1u);
+  small.release(a);
+  EXPECT_TRUE(large.allocate().has_value());
+  const auto changes = tier.take_changes();
+  ASSERT_EQ(changes.size(), 2u);
+  EXPECT_FALSE(changes[0].bound);
+  EXPECT_TRUE(changes[1].bound);
+}
+
+TEST(HostTier, WithoutPagesThereIsNone) { EXPECT_EQ(HostTier(0).blocks(kPageBytes), nullptr); }
 
 }  // namespace
 }  // namespace shoal

@@ -13,11 +13,13 @@ struct CostModel {
   double row_seconds = 0.0002;             // per token computed
   double context_token_seconds = 0.0;      // per token attended to
   double load_bytes_per_second = 2e9;
+  double copy_bytes_per_second = 10e9;     // between the tiers
 
   Duration step(uint64_t rows, uint64_t context_tokens) const {
     return from_seconds(step_seconds + row_seconds * static_cast<double>(rows) +
                         context_token_seconds * static_cast<double>(context_tokens));
   }
+  Duration copy(uint64_t bytes) const { return from_seconds(static_cast<double>(bytes) / copy_bytes_per_second); }
   Duration load(uint64_t bytes) const { return from_seconds(static_cast<double>(bytes) / load_bytes_per_second); }
 };
 

@@ -52,6 +52,7 @@ struct ModelView {
 struct PoolView {
   uint32_t pages = 0;
   uint32_t pages_free = 0;
+  uint32_t pages_coming = 0;  // free when copies under way are done
 };
 
 struct SwitchPlan {

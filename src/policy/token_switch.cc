@@ -9,7 +9,7 @@ namespace {
 class TokenSwitch {
  public:
   TokenSwitch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options)
-      : models_(models), options_(options), free_(pool.pages_free) {}
+      : models_(models), options_(options), free_(pool.pages_free), coming_(pool.pages_coming) {}
 
   SwitchPlan run() {
     std::vector<const ModelView*> queue;
@@ -76,6 +76,7 @@ class TokenSwitch {
   bool make_room(const ModelView& wanted) {
     const uint64_t needed = need(wanted);
     const auto enough = [&] { return free_ >= needed; };
+    if (!enough() && free_ + coming_ >= needed) return false;  // in a moment, without taking more
     for (const ModelView* m : least_recent()) {
       if (enough()) return true;
       if (m->kv_pages_idle == 0) continue;
@@ -115,6 +116,7 @@ class TokenSwitch {
   const std::span<const ModelView> models_;
   const TurnOptions& options_;
   uint64_t free_;                    // with what the plan so far gives
+  const uint64_t coming_;
   const uint64_t free_now_ = free_;
   SwitchPlan plan_;
 };

@@ -8,6 +8,7 @@
 #include "base/request.h"
 #include "engine/step.h"
 #include "memory/block_pool.h"
+#include "memory/host_tier.h"
 #include "memory/page_pool.h"
 #include "wire/message.h"
 
@@ -39,6 +40,14 @@ struct DropWeights {
 // flight.
 struct RemapSlabs {
   std::vector<SlabChange> changes;
+  Tier tier = Tier::kDevice;
+};
+
+// Node: copy KV blocks between the tiers, after the copies asked for before. Ends in KvCopied; until then the blocks on
+// both sides belong to the copy.
+struct CopyKv {
+  ModelId model;
+  KvMove move;
 };
 
 // Router: tokens for a client, each index exactly once and in order.
@@ -58,6 +67,6 @@ struct WakeAt {
   TimePoint at;
 };
 
-using Effect = std::variant<Send, StartStep, LoadWeights, DropWeights, RemapSlabs, Deliver, Refuse, WakeAt>;
+using Effect = std::variant<Send, StartStep, LoadWeights, DropWeights, RemapSlabs, CopyKv, Deliver, Refuse, WakeAt>;
 
 }  // namespace shoal

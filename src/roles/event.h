@@ -53,6 +53,12 @@ struct WeightsReady {
   Status status;
 };
 
+// Node: the copies of CopyKv are done.
+struct KvCopied {
+  ModelId model;
+  uint64_t move = 0;
+};
+
 // Node: the load under way has come so far, 0..1.
 struct LoadProgress {
   ModelId model;
@@ -63,6 +69,6 @@ struct LoadProgress {
 struct Tick {};
 
 using Event = std::variant<MessageFrom, NewRequest, ClientGone, ResidencyWanted, ClusterChanged, DrainRequested,
-                           StepDone, WeightsReady, LoadProgress, Tick>;
+                           StepDone, WeightsReady, KvCopied, LoadProgress, Tick>;
 
 }  // namespace shoal

@@ -30,7 +30,7 @@ uint32_t fitting_model_len(const NodeModel& model, uint32_t pages, uint32_t want
 }
 
 Node::Node(const NodeConfig& config)
-    : config_(config), pages_(config.pages), residency_(pages_), round_(config.turns), prompts_(config.prompts) {
+    : config_(config), pages_(config.pages), host_(config.host_pages), residency_(pages_), round_(config.turns), prompts_(config.prompts) {
   for (const NodeModel& facts : config_.models) {
     CHECK_LE(uint64_t{weight_pages(facts)} + kv_pages_min(facts), uint64_t{config_.pages});
     std::unique_ptr<BlockPool>& blocks = shape_classes_[facts.kv_block_bytes];
@@ -46,7 +46,7 @@ Node::Node(const NodeConfig& config)
     hosted.facts = facts;
     hosted.blocks = blocks.get();
     hosted.pinned = facts.pinned;
-    hosted.engine = std::make_unique<Engine>(*blocks, engine);
+    hosted.engine = std::make_unique<Engine>(*blocks, engine, host_.blocks(facts.kv_block_bytes));
     residency_.add_model(facts.model, weight_pages(facts));
   }
   if (config_.scheduling == Scheduling::kStatic) choose_static();
@@ -82,6 +82,10 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
     on_step_done(*e, now, effects);
   } else if (const auto* e = std::get_if<WeightsReady>(&event)) {
     on_weights_ready(*e, now, effects);
+  } else if (const auto* e = std::get_if<KvCopied>(&event)) {
+    models_.at(e->model).engine->finish_move(e->move);
+    --moves_;
+    changed_ = true;
   } else if (const auto* e = std::get_if<LoadProgress>(&event)) {
     if (const auto found = models_.find(e->model); found != models_.end()) found->second.progress = e->progress;
     changed_ = true;
@@ -264,6 +268,7 @@ void Node::fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effec
 }
 
 void Node::flush_slab_changes(std::vector<Effect>& effects) {
+  if (RemapSlabs host{host_.take_changes(), Tier::kHost}; !host.changes.empty()) effects.push_back(std::move(host));
   RemapSlabs remap;
   for (auto& [bytes, blocks] : shape_classes_) {
     for (SlabChange& change : blocks->take_changes()) remap.changes.push_back(std::move(change));
@@ -326,7 +331,7 @@ void Node::report(TimePoint now, std::vector<Effect>& effects) {
   next_report_ = now + config_.status_interval;
 }
 
-bool Node::idle() const { return owners_.empty() && !stepping_ && !loading_; }
+bool Node::idle() const { return owners_.empty() && !stepping_ && !loading_ && moves_ == 0; }
 
 void Node::check() const {
   pages_.check();
@@ -337,12 +342,18 @@ void Node::check() const {
     kv_pages += blocks->pages_bound();
   }
   CHECK_EQ(kv_pages + residency_.pages_held() + pages_.free(), uint64_t{pages_.capacity()});
-  std::map<uint64_t, uint64_t> held;  // blocks by shape class, as the engines count them
+  host_.check();
+  std::map<uint64_t, uint64_t> held, parked;  // blocks by shape class, as the engines count them
+  uint64_t moves = 0;
   for (const auto& [id, hosted] : models_) {
     hosted.engine->check();
     CHECK_EQ(hosted.engine->step_in_flight(), stepping_ == id);
     held[hosted.facts.kv_block_bytes] += hosted.engine->blocks_held();
+    parked[hosted.facts.kv_block_bytes] += hosted.engine->host_blocks_held();
+    moves += hosted.engine->moves();
   }
+  CHECK_EQ(moves, moves_);
+  for (const auto& [bytes, blocks] : parked) CHECK_EQ(blocks, uint64_t{host_.blocks_used(bytes)});
   for (const auto& [bytes, blocks] : shape_classes_) CHECK_EQ(held[bytes], uint64_t{blocks->used()});
   size_t queued = 0;
   for (const auto& [id, owner] : owners_) {

@@ -5,7 +5,8 @@
 //   not resident: plan_switch or plan_token_switch -> trim, drop, LoadWeights .. WeightsReady
 //   resident:     next_turn -> begin_step -> StartStep .. StepDone -> finish_step -> Send{Tokens}
 //
-// node.cc: events in, reports out. node_turns.cc: who is on the device, and whose step is next.
+// node.cc: events in, reports out. node_turns.cc: who is on the device, and whose step is next. node_memory.cc: KV between
+// the tiers, and who gives up what when memory runs out.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,7 @@ struct NodeConfig {
   NodeId self;
   uint32_t pages = 0;                   // of the device's pool, for weights and KV
   uint64_t workspace_bytes = 0;         // beside them; only reported
+  uint32_t host_pages = 0;              // of the tier below it, for KV of requests whose turn is not now
   std::vector<NodeModel> models;
   std::vector<NodeId> gateways;         // get NodeStatus
   BatchLimits limits;
@@ -70,10 +72,11 @@ class Node {
   explicit Node(const NodeConfig& config);
   ~Node();
 
-  // Handles MessageFrom{Submit, Cancel, SetResident}, StepDone, WeightsReady, LoadProgress, DrainRequested and Tick.
+  // Handles MessageFrom{Submit, Cancel, SetResident}, StepDone, WeightsReady, KvCopied, LoadProgress, DrainRequested and
+  // Tick.
   std::vector<Effect> handle(const Event& event, TimePoint now);
 
-  bool idle() const;            // no request, no step, no load
+  bool idle() const;            // no request, no step, no load, no copy
   bool step_in_flight() const { return stepping_.has_value(); }
   NodeStatus status() const;
   // I5: weights + KV + free == device pages; every engine and pool holds; every live request has one owner.
@@ -137,12 +140,6 @@ class Node {
   void apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects);
   void start_step(TimePoint now, std::vector<Effect>& effects);
   bool begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effects);
-  bool free_stuck_memory(TimePoint now, std::vector<Effect>& effects);
-  bool drop_cached_of_another(const Hosted& hosted);
-  bool take_memory_for(const Hosted& hosted, TimePoint now, std::vector<Effect>& effects);
-  bool take_kv_of_absent(TimePoint now);
-  bool preempt_for_oldest();
-  bool drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effect>& effects);
   void drop_weights(Hosted& hosted, bool keep_cached, std::vector<Effect>& effects);
   ModelView view_of(const Hosted& hosted, TimePoint now) const;
   uint32_t idle_kv_pages(const Hosted& hosted) const;
@@ -151,14 +148,29 @@ class Node {
   bool fits_beside_pinned(const Hosted& hosted) const;
   bool token_level() const { return config_.scheduling == Scheduling::kToken; }
 
+  // node_memory.cc
+  bool free_stuck_memory(TimePoint now, std::vector<Effect>& effects);
+  bool drop_cached_of_another(const Hosted& hosted);
+  bool take_memory_for(const Hosted& hosted, TimePoint now, std::vector<Effect>& effects);
+  bool take_kv_of_absent(TimePoint now, std::vector<Effect>& effects);
+  Hosted* absent_with_kv(TimePoint now);
+  void park_ahead(TimePoint now, std::vector<Effect>& effects);
+  void unpark(std::vector<Effect>& effects);
+  void move_kv(const Hosted& hosted, KvMove move, std::vector<Effect>& effects);
+  uint32_t pages_coming() const;
+  bool preempt_for_oldest();
+  bool drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effect>& effects);
+
   const NodeConfig config_;
   PagePool pages_;
+  HostTier host_;
   Residency residency_;
   std::map<uint64_t, std::unique_ptr<BlockPool>> shape_classes_;  // by bytes per block
   std::map<ModelId, Hosted> models_;
   Owners owners_;
   std::optional<ModelId> stepping_;
   std::optional<ModelId> loading_;
+  uint64_t moves_ = 0;         // of KV, under way
   std::optional<Pressure> pressure_;
   RoundMembers round_;
   PrefillQueue prompts_;

@@ -52,7 +52,8 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
   }
   const Engine::Demand demand = engine.demand(hosted.facts.slo, now);
   turn.due = round_.is_due(view.model);
-  turn.over = hosted.spent_seconds >= hosted.quota_seconds || !engine.runnable() || hosted.stalled_since != kForever;
+  turn.over = hosted.spent_seconds >= hosted.quota_seconds || hosted.stalled_since != kForever ||
+              (!engine.runnable() && engine.moves() == 0);
   turn.slack = demand.slack;
   turn.step_seconds = hosted.costs.decode_seconds(std::max<uint64_t>(demand.sequences, 1), demand.context_tokens);
   const uint64_t slabs = std::min<uint64_t>(demand.blocks, hosted.blocks->slabs_bound());
@@ -89,7 +90,7 @@ void Node::switch_models(TimePoint now, std::vector<Effect>& effects) {
   if (token_level()) update_quotas(now);
   std::vector<ModelView> views;
   for (const auto& [id, hosted] : models_) views.push_back(view_of(hosted, now));
-  const PoolView pool{pages_.capacity(), pages_.free()};
+  const PoolView pool{pages_.capacity(), pages_.free(), pages_coming()};
   const SwitchPlan plan = token_level() ? plan_token_switch(views, pool, config_.turns)
                                         : plan_switch(views, pool, config_.switching, now);
   hold_admissions(plan, now, effects);
@@ -200,12 +201,18 @@ void Node::apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& eff
   for (const ModelId id : plan.drop) drop_weights(models_.at(id), /*keep_cached=*/token_level(), effects);
   const uint64_t needed = uint64_t{residency_.weight_pages(*plan.load)} + kv_pages_min(wanted.facts);
   for (const ModelId id : plan.take_kv) {
-    Engine& engine = *models_.at(id).engine;
-    while (pages_.free() < needed && engine.preempt_youngest()) {
+    Hosted& hosted = models_.at(id);
+    while (pages_.free() + pages_coming() < needed) {
+      if (std::optional<KvMove> move = hosted.engine->park_youngest()) {
+        move_kv(hosted, *std::move(move), effects);
+      } else if (!hosted.engine->preempt_youngest()) {  // no room there either: to be computed anew
+        break;
+      }
     }
-    engine.drop_cached();
+    hosted.engine->drop_cached();
   }
   flush_slab_changes(effects);
+  if (pages_coming() > 0 && pages_.free() < residency_.weight_pages(*plan.load)) return;  // when the copies are done
   auto runs = residency_.begin_load(*plan.load);
   if (!runs) {  // KV was counted from blocks that share slabs with others; now the pool says what came free
     effects.push_back(WakeAt{now});
@@ -223,7 +230,9 @@ void Node::apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& eff
 // ---- whose step is next -------------------------------------------------------------------------------------------------------
 
 void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
+  park_ahead(now, effects);
   while (!stepping_) {
+    unpark(effects);
     std::vector<StepView> steps;
     for (const auto& [id, hosted] : models_) {
       StepView step{id, resident(hosted) && hosted.engine->runnable() && !hosted.stalled, hosted.last_turn};
@@ -274,113 +283,6 @@ bool Node::begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effect
   }
   stepping_ = hosted.facts.model;
   effects.push_back(StartStep{hosted.facts.model, *std::move(input)});
-  return true;
-}
-
-// ---- when memory runs out -----------------------------------------------------------------------------------------------------
-
-// What the prefixes of another model hold, of the one used longest ago. False if nobody's hold anything.
-bool Node::drop_cached_of_another(const Hosted& hosted) {
-  Hosted* victim = nullptr;
-  for (auto& [id, other] : models_) {
-    if (&other == &hosted || other.engine->blocks_cached() == 0) continue;
-    if (victim == nullptr || residency_.last_used(id) < residency_.last_used(victim->facts.model)) victim = &other;
-  }
-  if (victim != nullptr) victim->engine->drop_cached();
-  return victim != nullptr;
-}
-
-// A model that came to the device gives at least one token before it goes, or turns would bring nobody further. So it
-// takes what it lacks: idle weights, KV of requests whose model is away, then the place of a model whose turn is over.
-bool Node::take_memory_for(const Hosted& hosted, TimePoint now, std::vector<Effect>& effects) {
-  if (drop_least_recent(/*with_waiting=*/false, now, effects)) return true;
-  if (take_kv_of_absent(now)) return true;
-  for (auto& [id, other] : models_) {
-    const bool may_go = resident(other) && !other.pinned && !other.fresh && stepping_ != id && &other != &hosted;
-    if (!may_go || (other.spent_seconds < other.quota_seconds && other.stalled_since == kForever)) continue;
-    drop_weights(other, /*keep_cached=*/false, effects);
-    effects.push_back(WakeAt{now});
-    return true;
-  }
-  return false;
-}
-
-// The youngest request of the absent model with the most slack gives its blocks back; it is recomputed at its turn.
-bool Node::take_kv_of_absent(TimePoint now) {
-  Hosted* victim = nullptr;
-  Duration most{};
-  for (auto& [id, hosted] : models_) {
-    if (residency_.state(id) != WeightsState::kOnDisk || hosted.engine->running() == 0) continue;
-    const Duration slack = hosted.engine->demand(hosted.facts.slo, now).slack;
-    if (victim != nullptr && slack <= most) continue;
-    victim = &hosted;
-    most = slack;
-  }
-  if (victim == nullptr) return false;
-  CHECK(victim->engine->preempt_youngest());
-  victim->engine->drop_cached();
-  return true;
-}
-
-// Every model with work is out of blocks. In this order: KV that only the index holds, weights of idle models, KV of
-// requests whose model is away, the youngest sequence of a model other than that of the oldest request, weights of models
-// whose requests are all still waiting. False if nobody holds anything that could be given up.
-bool Node::free_stuck_memory(TimePoint now, std::vector<Effect>& effects) {
-  const auto freed = [&] {
-    for (auto& [id, hosted] : models_) hosted.stalled = false;
-    return true;
-  };
-  bool cached = false;
-  for (auto& [id, hosted] : models_) {
-    cached |= hosted.engine->blocks_cached() > 0;
-    hosted.engine->drop_cached();
-  }
-  if (cached) return freed();
-  if (drop_least_recent(/*with_waiting=*/false, now, effects)) return freed();
-  if (take_kv_of_absent(now)) return freed();
-  if (preempt_for_oldest()) return freed();
-  return drop_least_recent(/*with_waiting=*/true, now, effects) && freed();
-}
-
-// The oldest request under way gets what it needs, and keeps it: without that, two models could take turns in throwing
-// each other out for ever.
-bool Node::preempt_for_oldest() {
-  Hosted* protected_model = nullptr;
-  uint64_t oldest = UINT64_MAX;
-  for (auto& [id, hosted] : models_) {
-    const std::optional<RequestId> front = hosted.engine->oldest_running();
-    const auto owner = front ? owners_.find(*front) : owners_.end();
-    if (owner == owners_.end() || owner->second.order >= oldest) continue;
-    oldest = owner->second.order;
-    protected_model = &hosted;
-  }
-  if (protected_model == nullptr) return false;
-  Hosted* victim = nullptr;
-  for (auto& [id, hosted] : models_) {
-    if (&hosted == protected_model || hosted.engine->running() == 0) continue;
-    if (victim == nullptr || hosted.last_turn > victim->last_turn) victim = &hosted;
-  }
-  if (victim == nullptr) return false;
-  pressure_ = {protected_model->facts.model, *protected_model->engine->oldest_running()};
-  for (auto& [id, hosted] : models_) hosted.engine->set_admitting(&hosted == protected_model);
-  return victim->engine->preempt_youngest();
-}
-
-// Drops the weights of the resident model used longest ago among those with nothing under way, one that has not had its
-// turn yet last. `with_waiting`, the last resort: also one with requests that wait, or that is pinned.
-bool Node::drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effect>& effects) {
-  Hosted* victim = nullptr;
-  uint32_t residents = 0;
-  for (auto& [id, hosted] : models_) {
-    if (!resident(hosted)) continue;
-    ++residents;
-    if (hosted.engine->running() > 0 || (!with_waiting && (hosted.engine->waiting() > 0 || hosted.pinned))) continue;
-    const auto rank = [this](const Hosted& h) { return std::tuple(h.pinned, h.fresh, residency_.last_used(h.facts.model)); };
-    if (victim == nullptr || rank(hosted) < rank(*victim)) victim = &hosted;
-  }
-  if (victim == nullptr || residents < 2) return false;
-  drop_weights(*victim, /*keep_cached=*/false, effects);
-  effects.push_back(WakeAt{now});  // who comes next on the device is to be decided anew
   return true;
 }
 

@@ -28,10 +28,14 @@ Duration SimDevice::step_time(const StepInput& input) const {
 
 Duration SimDevice::load_time(ModelId model) const { return cost_.load(facts(model).weight_bytes); }
 
-void SimDevice::own(std::span<const PageRun> pages, PageOwner from, PageOwner to) {
+Duration SimDevice::copy_time(const CopyKv& effect) const {
+  return cost_.copy(effect.move.copies.size() * effect.move.block_bytes);
+}
+
+void SimDevice::own(Tier tier, std::span<const PageRun> pages, PageOwner from, PageOwner to) {
   for (const PageRun& run : pages) {
     for (uint32_t i = 0; i < run.count; ++i) {
-      PageOwner& owner = owner_.at(run.first.value + i);
+      PageOwner& owner = owner_[static_cast<size_t>(tier)].at(run.first.value + i);
       CHECK(owner == from);
       owner = to;
     }
@@ -40,16 +44,16 @@ void SimDevice::own(std::span<const PageRun> pages, PageOwner from, PageOwner to
 
 void SimDevice::remap(const RemapSlabs& effect) {
   for (const SlabChange& change : effect.changes) {
-    const SlabKey key{change.block_bytes, change.slab};
+    const SlabKey key{effect.tier, change.block_bytes, change.slab};
     const PageOwner owner{PageOwner::Kind::kSlab, change.block_bytes * 1'000'003 + change.slab};
     if (change.bound) {
-      own(change.pages, {}, owner);
+      own(effect.tier, change.pages, {}, owner);
       Slab& slab = slabs_[key];
       CHECK(slab.pages.empty());
       slab.pages = change.pages;
       slab.blocks.resize(page_count(change.pages) * kPageBytes / change.block_bytes);
     } else {
-      own(change.pages, owner, {});
+      own(effect.tier, change.pages, owner, {});
       CHECK(slabs_.at(key).pages == change.pages);
       slabs_.erase(key);
     }
@@ -58,20 +62,33 @@ void SimDevice::remap(const RemapSlabs& effect) {
 
 void SimDevice::load(const LoadWeights& effect) {
   CHECK(!weights_.contains(effect.model));
-  own(effect.pages, {}, {PageOwner::Kind::kWeights, effect.model.value});
+  own(Tier::kDevice, effect.pages, {}, {PageOwner::Kind::kWeights, effect.model.value});
   weights_[effect.model] = effect.pages;
 }
 
 void SimDevice::drop(const DropWeights& effect) {
-  own(weights_.at(effect.model), {PageOwner::Kind::kWeights, effect.model.value}, {});
+  own(Tier::kDevice, weights_.at(effect.model), {PageOwner::Kind::kWeights, effect.model.value}, {});
   weights_.erase(effect.model);
 }
 
-std::vector<TokenId>& SimDevice::block(const NodeModel& model, BlockId id) {
-  const auto per_slab = static_cast<uint32_t>(slab_pages_for(model.kv_block_bytes) * kPageBytes / model.kv_block_bytes);
-  const auto slab = slabs_.find({model.kv_block_bytes, id.value / per_slab});
+std::vector<TokenId>& SimDevice::block(Tier tier, uint64_t block_bytes, BlockId id) {
+  const auto per_slab = static_cast<uint32_t>(slab_pages_for(block_bytes) * kPageBytes / block_bytes);
+  const auto slab = slabs_.find({tier, block_bytes, id.value / per_slab});
   CHECK(slab != slabs_.end());
   return slab->second.blocks.at(id.value % per_slab);
+}
+
+void SimDevice::begin_copy(const CopyKv& effect) {
+  for (const KvCopy& copy : effect.move.copies) block(effect.move.to, effect.move.block_bytes, copy.to).clear();
+}
+
+void SimDevice::end_copy(const CopyKv& effect) {
+  const Tier from = effect.move.to == Tier::kHost ? Tier::kDevice : Tier::kHost;
+  for (const KvCopy& copy : effect.move.copies) {
+    std::vector<TokenId>& target = block(effect.move.to, effect.move.block_bytes, copy.to);
+    CHECK(target.empty());  // nobody wrote there meanwhile
+    target = block(from, effect.move.block_bytes, copy.from);
+  }
 }
 
 StepResult SimDevice::run(ModelId model, const StepInput& input) {
@@ -83,7 +100,7 @@ StepResult SimDevice::run(ModelId model, const StepInput& input) {
   for (const StepSlice& slice : input.slices) {
     for (uint32_t i = 0; i < slice.tokens.size(); ++i) {
       const uint32_t position = slice.begin + i;
-      std::vector<TokenId>& content = block(m, slice.blocks.at(position / kTokensPerBlock));
+      std::vector<TokenId>& content = block(Tier::kDevice, m.kv_block_bytes, slice.blocks.at(position / kTokensPerBlock));
       if (content.size() > position % kTokensPerBlock) content.resize(position % kTokensPerBlock);  // a block used before
       CHECK_EQ(content.size(), position % kTokensPerBlock);
       content.push_back(slice.tokens[i]);
@@ -95,7 +112,7 @@ StepResult SimDevice::run(ModelId model, const StepInput& input) {
     const uint32_t end = slice.begin + static_cast<uint32_t>(slice.tokens.size());
     uint64_t hash = kEmptyContext;
     for (uint32_t position = 0; position < end; ++position) {
-      const std::vector<TokenId>& content = block(m, slice.blocks.at(position / kTokensPerBlock));
+      const std::vector<TokenId>& content = block(Tier::kDevice, m.kv_block_bytes, slice.blocks.at(position / kTokensPerBlock));
       CHECK_LT(position % kTokensPerBlock, content.size());
       hash = extend_context(hash, content[position % kTokensPerBlock]);
     }

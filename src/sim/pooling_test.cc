@@ -59,6 +59,19 @@ TEST(Pooling, TurnsKeepDeadlinesThatRequestLevelSwappingMisses) {
   EXPECT_GT(token.of_requests(), request.of_requests());
 }
 
+TEST(Pooling, AHostTierKeepsWhatWouldBeComputedTwice) {
+  Scenario scenario = twelve_on_two(2, Scheduling::kToken, 2.5, 24);
+  const Outcome without = run_scenario(scenario);
+  scenario.host_pages = 400;
+  const Outcome with = run_scenario(scenario);
+  ASSERT_EQ(describe(without), "");
+  ASSERT_EQ(describe(with), "");
+  EXPECT_EQ(with.finished, scenario.requests);
+  EXPECT_GT(with.copies, 50u);
+  EXPECT_LT(with.preemptions, without.preemptions / 2);
+  EXPECT_GT(with.attainment.of_tokens(), without.attainment.of_tokens());
+}
+
 TEST(Pooling, ThePapersOptionsAreSafeToo) {
   Scenario scenario = twelve_on_two(3, Scheduling::kToken, 1.2, 60);
   scenario.turns = TurnOptions::paper();

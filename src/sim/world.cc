@@ -41,6 +41,8 @@ Scenario Scenario::random(uint64_t seed) {
   s.through_codec = seed % 16 == 0;
   s.scheduling = rng.chance(0.7) ? Scheduling::kToken : Scheduling::kRequest;
   if (rng.chance(0.2)) s.turns = TurnOptions::paper();
+  if (rng.chance(0.6)) s.host_pages = static_cast<uint32_t>(rng.below(30));
+  s.cost.copy_bytes_per_second = 1e8 + 1e10 * rng.uniform();
   s.cost.load_bytes_per_second = 1e7 + 1e9 * rng.uniform();
   return s;
 }
@@ -96,6 +98,7 @@ void World::start_node(uint32_t index) {
   NodeBody& body = nodes_[index];
   body.config.self = NodeId(index);
   body.config.pages = scenario_.pages;
+  body.config.host_pages = scenario_.host_pages;
   body.config.models = models_;
   body.config.gateways = {kRouterId};
   body.config.limits = scenario_.limits;
@@ -106,6 +109,7 @@ void World::start_node(uint32_t index) {
   body.node = std::make_unique<Node>(body.config);
   body.device = std::make_unique<SimDevice>(body.config, scenario_.cost);
   body.wake = kForever;
+  body.copies_end = now_;
   ++body.epoch;
   Member member{NodeId(index), Role::kNode, body.epoch, {}, false};
   for (const NodeModel& model : models_) member.models.push_back(model.model);
@@ -134,6 +138,20 @@ void World::to_node(uint32_t index, const Event& event) {
   for (const Effect& effect : body.node->handle(event, now_)) perform_node(index, effect);
 }
 
+// One after the other, as a node's copier does it.
+void World::copy_kv(uint32_t index, const CopyKv& effect) {
+  NodeBody& body = nodes_[index];
+  note(9, index, effect.move.copies.size());
+  ++outcome_.copies;
+  body.device->begin_copy(effect);
+  body.copies_end = std::max(body.copies_end, now_) + body.device->copy_time(effect);
+  at(body.copies_end, [this, index, epoch = body.epoch, effect] {
+    if (nodes_[index].node == nullptr || nodes_[index].epoch != epoch) return;
+    nodes_[index].device->end_copy(effect);
+    to_node(index, KvCopied{effect.model, effect.move.id});
+  });
+}
+
 void World::perform_node(uint32_t index, const Effect& effect) {
   NodeBody& body = nodes_[index];
   const uint32_t epoch = body.epoch;
@@ -160,6 +178,8 @@ void World::perform_node(uint32_t index, const Effect& effect) {
   } else if (const auto* e = std::get_if<RemapSlabs>(&effect)) {
     note(4, index, e->changes.size());
     body.device->remap(*e);
+  } else if (const auto* e = std::get_if<CopyKv>(&effect)) {
+    copy_kv(index, *e);
   } else if (const auto* e = std::get_if<WakeAt>(&effect)) {
     if (e->at >= body.wake) return;
     body.wake = e->at;

@@ -25,6 +25,7 @@ struct Scenario {
   uint32_t nodes = 1;
   uint32_t models = 2;
   uint32_t pages = 24;                 // of each node's device
+  uint32_t host_pages = 0;             // of the tier below it
   uint32_t requests = 40;
   double requests_per_second = 50;
   uint32_t prompt_max = 120;
@@ -57,6 +58,7 @@ struct Outcome {
   uint64_t cancelled = 0;
   uint64_t refused = 0;
   uint64_t preemptions = 0;
+  uint64_t copies = 0;
   uint64_t loads = 0;
   uint64_t prefix_hits = 0;
   uint64_t crashes = 0;
@@ -83,6 +85,7 @@ class World {
     std::unique_ptr<SimDevice> device;
     uint32_t epoch = 0;          // of this life
     TimePoint wake = kForever;
+    TimePoint copies_end{};      // of those asked for so far
   };
   struct Client {
     Request request;
@@ -112,6 +115,7 @@ class World {
   void to_node(uint32_t index, const Event& event);
   void perform_router(const Effect& effect);
   void perform_node(uint32_t index, const Effect& effect);
+  void copy_kv(uint32_t index, const CopyKv& effect);
   void send(NodeId from, NodeId to, const Message& message);
   void publish_cluster(const MemberEvent& event);
   void schedule_workload();
