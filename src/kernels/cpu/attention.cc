@@ -63,7 +63,7 @@ class Ahead {
   }
 
  private:
-  static constexpr size_t kBytes = 8 * 64;
+  static constexpr size_t kBytes = 4 * 64;
   const std::byte* key_ = nullptr;
   const std::byte* value_ = nullptr;
   size_t bytes_ = 0, at_ = 0;
@@ -135,7 +135,7 @@ HWY_INLINE void dot_keys(const Lines& key, uint32_t head_dim, const float* q, fl
 
 // o = o * c + sum of p[t] * value[t] over tokens ascending, N x 16 channels from d of Q queries that see the same tokens.
 template <uint32_t Q, uint32_t N, typename Lines>
-HWY_INLINE void add_values(const Lines& value, Tile& tile, uint32_t query, uint32_t d) {
+HWY_INLINE void add_values(const Lines& value, Tile& tile, uint32_t query, uint32_t d, Ahead& ahead) {
   float* o = tile.segment.o + size_t{query} * tile.padded + d;
   F16x acc[Q][N];
   for (uint32_t q = 0; q < Q; ++q) {
@@ -145,6 +145,7 @@ HWY_INLINE void add_values(const Lines& value, Tile& tile, uint32_t query, uint3
   const float* p = tile.p[query];
   const uint32_t last = tile.last[query];
   for (uint32_t t = tile.first[query]; t <= last; ++t) {
+    if (t % 4 == 0) ahead.some();
     F16x v[N];
     for (uint32_t i = 0; i < N; ++i) v[i] = value.value(t, d + 16 * i);
     for (uint32_t q = 0; q < Q; ++q) {
@@ -195,11 +196,8 @@ void add_block(const AttentionCall& call, const Lines& key, const Lines& value, 
     in_groups(begin, end, [&]<uint32_t Q>(uint32_t i) HWY_ATTR {
       constexpr uint32_t N = kRegs != 1 ? 1 : Q == 8 ? 2 : 4;
       uint32_t d = 0;
-      for (; d + 16 * N <= tile.padded; d += 16 * N) {
-        ahead.some();
-        add_values<Q, N>(value, tile, i, d);
-      }
-      for (; d < tile.padded; d += 16) add_values<Q, 1>(value, tile, i, d);
+      for (; d + 16 * N <= tile.padded; d += 16 * N) add_values<Q, N>(value, tile, i, d, ahead);
+      for (; d < tile.padded; d += 16) add_values<Q, 1>(value, tile, i, d, ahead);
     });
   }
 }
