@@ -181,7 +181,7 @@ class QuantLinear {
 
  private:
   static constexpr size_t kRows = Multiply::kRows, kPanels = Multiply::kPanels;
-  static constexpr size_t kStagedRows = 12;  // with fewer, staging costs more than it saves
+  static constexpr size_t kStagedRows = Block::kUnsigned && Block::kHalves ? 12 : 96;  // with fewer, staging costs more than it saves
   using Panel = StagedPanel<Multiply, Block>;
 
   // With panels as they are stored; those of a group are in the second-level cache for all but the first tile.
