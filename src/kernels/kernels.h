@@ -39,7 +39,7 @@ constexpr size_t kv_head_bytes(KvFormat format, uint32_t head_dim) {
 //   floats     acc = fma(w, x, acc) per column
 //   quantised  per 32 columns: acc = fma(float(dot), w_scale * x_scale, acc); formats with a scale per 16 columns do so
 //              per 16; formats with a min then do acc = fma(-(min * x_scale), float(sum of codes), acc)
-// then the chunk sums c0..c7 as ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7)), then + bias.
+// then the chunk sums c0..c7 as ((c0 + c1) + (c2 + c3)) + ((c4 + c5) + (c6 + c7)), then + bias; if `add`, y[m] += that.
 struct LinearCall {
   PackedMatrix weight;
   size_t rows = 0;                       // m
@@ -48,6 +48,7 @@ struct LinearCall {
   const QuantBlock* quantized = nullptr; // [m][columns / 32], for quantised formats
   float* out = nullptr;                  // [m][out_stride] f32, column = output row of W
   size_t out_stride = 0;
+  bool add = false;                      // to what is in `out`: a residual
   std::span<std::byte> stage;            // memory of the calling thread to work in, aligned to 64; the more, up to
                                          // ThreadPool::kScratchBytes, the faster, and none is correct
 };

@@ -155,10 +155,11 @@ struct LinearCase {
   size_t rows, outputs, columns;
   uint32_t chunk_unit;
   bool bias;
+  bool add = false;
 };
 constexpr LinearCase kLinearCases[] = {
-    {1, 16, 256, 0, false}, {1, 80, 512, 0, true},   {2, 33, 256, 32, true},  {3, 17, 512, 64, false},
-    {7, 48, 768, 96, true}, {13, 5, 256, 256, false}, {25, 64, 512, 32, true}, {1, 200, 256, 32, false},
+    {1, 16, 256, 0, false}, {1, 80, 512, 0, true, true},   {2, 33, 256, 32, true},  {3, 17, 512, 64, false},
+    {7, 48, 768, 96, true}, {13, 5, 256, 256, false, true}, {25, 64, 512, 32, true}, {1, 200, 256, 32, false},
 };
 
 void check_linear(const Kernels& kernels, const LinearCase& c, DType type, WeightFormat format, std::span<std::byte> stage) {
@@ -174,7 +175,7 @@ void check_linear(const Kernels& kernels, const LinearCase& c, DType type, Weigh
     for (size_t m = 0; m < c.rows; ++m) {
       k.quantize_row(x.data() + m * c.columns, c.columns, quantized.data() + m * (c.columns / kQuantBlock));
     }
-    const LinearCall call{packed.matrix, c.rows, x.data(), c.columns, quantized.data(), out, stride, stage};
+    const LinearCall call{packed.matrix, c.rows, x.data(), c.columns, quantized.data(), out, stride, c.add, stage};
     const size_t middle = packed.matrix.panels() / 2;  // panels may be split anywhere
     k.linear(call, middle, packed.matrix.panels());
     k.linear(call, 0, middle);

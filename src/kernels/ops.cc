@@ -22,10 +22,10 @@ void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& inpu
     quantized |= is_quantized(output.matrix.format);
     panels += output.matrix.panels();
   }
-  if (quantized) {
-    const uint64_t blocks = columns / kQuantBlock;
-    for_rows(threads, input.rows, columns, [&](uint32_t row) {
-      kernels.quantize_row(input.x + row * columns, columns, input.scratch + row * blocks);
+  if (quantized || input.make_row) {
+    for_rows(threads, input.rows, columns * (input.make_row ? 4 : 1), [&](uint32_t row) {
+      if (input.make_row) (*input.make_row)(row);
+      if (quantized) kernels.quantize_row(input.x + row * columns, columns, input.scratch + row * (columns / kQuantBlock));
     });
   }
   const size_t share = panels / (static_cast<size_t>(threads.size()) * kTasksPerThread);
@@ -37,7 +37,7 @@ void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& inpu
     for (; task >= div_up(output->matrix.panels(), each); ++output) task -= div_up(output->matrix.panels(), each);
     const PackedMatrix& matrix = output->matrix;
     const LinearCall call{matrix, input.rows, input.x, columns, input.scratch, output->out, matrix.rows,
-                          threads.scratch(worker)};
+                          output->add, threads.scratch(worker)};
     kernels.linear(call, task * each, std::min<size_t>(matrix.panels(), (task + 1) * each));
   });
 }

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "device/thread_pool.h"
 #include "kernels/kernels.h"
 
@@ -12,14 +14,19 @@ namespace shoal {
 // One matrix of a group that takes the same input.
 struct LinearOutput {
   PackedMatrix matrix;
-  float* out;  // [rows, matrix.rows]
+  float* out;        // [rows, matrix.rows]
+  bool add = false;  // to what is in `out`
 };
 
 // Input of a group: f32 always; `scratch` takes the quantised rows if any matrix is quantised.
 struct LinearInput {
+  using MakeRow = absl::FunctionRef<void(uint32_t row)>;
+
   const float* x;       // [rows, columns]
   uint32_t rows;
   QuantBlock* scratch;  // [rows, columns / 32]
+  // Writes row `row` of x, if it is not there yet: on the thread that quantises it next, while the row is in its cache.
+  std::optional<MakeRow> make_row;
 };
 
 // out = matrix x input + bias for every output. REQUIRES: all matrices have the same number of columns; at most 8 outputs.

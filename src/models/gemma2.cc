@@ -23,19 +23,15 @@ class Gemma2Layers : public DecoderLayers {
     const AttentionBlock& attention = layer.attention;
     const MlpBlock& mlp = layer.mlp;
     const StepBuffers& b = step.at();
-    step.rms_norm(b.x, layer.attention_norm, config_.norm_eps, b.h);
-    step.linear(b.h, {{&attention.q, b.q}, {&attention.k, b.k}, {&attention.v, b.v}});  // [rows, heads, head_dim]
+    step.linear({b.x, layer.attention_norm, config_.norm_eps, b.h},
+                {{&attention.q, b.q}, {&attention.k, b.k}, {&attention.v, b.v}});           // [rows, heads, head_dim]
     step.rope(b.q, b.k, config_.rope);
     step.attend(b.q, b.k, b.v, attention_spec(config_, index), b.attn);                   // [rows, heads, head_dim]
     step.linear(b.attn, {{&attention.o, b.y}});                                           // [rows, hidden]
-    step.rms_norm(b.y, layer.attention_post_norm, config_.norm_eps, b.y);
-    step.add(b.x, b.y);
-    step.rms_norm(b.x, layer.mlp_norm, config_.norm_eps, b.h);
-    step.linear(b.h, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});                             // [rows, intermediate]
-    step.gelu_mul(b.gate, b.up, b.gate);
-    step.linear(b.gate, {{&mlp.down, b.y}});                                              // [rows, hidden]
-    step.rms_norm(b.y, layer.mlp_post_norm, config_.norm_eps, b.y);
-    step.add(b.x, b.y);
+    step.add_normed({b.y, layer.attention_post_norm, config_.norm_eps, b.y}, b.x);
+    step.linear({b.x, layer.mlp_norm, config_.norm_eps, b.h}, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});  // [rows, intermediate]
+    step.linear({Activation::kGelu, b.gate, b.up, b.gate}, {{&mlp.down, b.y}});           // [rows, hidden]
+    step.add_normed({b.y, layer.mlp_post_norm, config_.norm_eps, b.y}, b.x);
   }
 
  private:

@@ -113,12 +113,42 @@ void Step::rms_norm(const float* x, const VectorPlace& weight, double eps, float
   });
 }
 
-void Step::linear(const float* input, std::initializer_list<Output> outputs) const {
+void Step::linear(const float* input, std::optional<LinearInput::MakeRow> make_row, std::initializer_list<Output> outputs) const {
   LinearOutput calls[kOutputsMax];
   size_t count = 0;
   CHECK_LE(outputs.size(), kOutputsMax);
-  for (const Output& output : outputs) calls[count++] = {output.matrix->at(context_.weights), output.out};
-  shoal::linear(context_.kernels, context_.threads, {input, rows_, at_.quantized}, {calls, count});
+  for (const Output& output : outputs) calls[count++] = {output.matrix->at(context_.weights), output.out, output.add};
+  shoal::linear(context_.kernels, context_.threads, {input, rows_, at_.quantized, make_row}, {calls, count});
+}
+
+void Step::linear(const float* input, std::initializer_list<Output> outputs) const { linear(input, std::nullopt, outputs); }
+
+void Step::linear(const Normed& input, std::initializer_list<Output> outputs) const {
+  const auto make = [&](uint32_t row) { norm_row(input, row); };
+  linear(input.out, LinearInput::MakeRow(make), outputs);
+}
+
+void Step::linear(const Gated& input, std::initializer_list<Output> outputs) const {
+  const auto multiply = input.activation == Activation::kSilu ? context_.kernels.silu_mul : context_.kernels.gelu_mul;
+  const uint64_t width = context_.shape.mlp_width;
+  const auto make = [&](uint32_t row) {
+    const uint64_t at = row * width;
+    multiply(input.gate + at, input.up + at, width, input.out + at);
+  };
+  linear(input.out, LinearInput::MakeRow(make), outputs);
+}
+
+void Step::norm_row(const Normed& input, uint32_t row) const {
+  const uint64_t width = input.weight.size, at = row * width;
+  context_.kernels.rms_norm(input.x + at, input.weight.at(context_.weights), static_cast<float>(input.eps), width, input.out + at);
+}
+
+void Step::add_normed(const Normed& input, float* x) const {
+  const uint64_t width = context_.shape.hidden;
+  for_rows(context_.threads, rows_, width * 2, [&](uint32_t row) {
+    norm_row(input, row);
+    context_.kernels.add(x + row * width, input.out + row * width, width);
+  });
 }
 
 void Step::rope(float* q, float* k, const RopeConfig& config, int which) const {
@@ -146,28 +176,9 @@ void Step::store_kv(const float* k, const float* v, uint32_t layer) const {
   });
 }
 
-void Step::add(float* x, const float* y) const {
-  const uint64_t width = context_.shape.hidden;
-  for_rows(context_.threads, rows_, width, [&](uint32_t row) { context_.kernels.add(x + row * width, y + row * width, width); });
-}
-
 void Step::scale(float* x, float factor) const {
   const uint64_t width = context_.shape.hidden;
   for_rows(context_.threads, rows_, width, [&](uint32_t row) { context_.kernels.scale(x + row * width, factor, width); });
-}
-
-void Step::silu_mul(const float* gate, const float* up, float* out) const {
-  const uint64_t width = context_.shape.mlp_width;
-  for_rows(context_.threads, rows_, width * 4, [&](uint32_t row) {
-    context_.kernels.silu_mul(gate + row * width, up + row * width, width, out + row * width);
-  });
-}
-
-void Step::gelu_mul(const float* gate, const float* up, float* out) const {
-  const uint64_t width = context_.shape.mlp_width;
-  for_rows(context_.threads, rows_, width * 4, [&](uint32_t row) {
-    context_.kernels.gelu_mul(gate + row * width, up + row * width, width, out + row * width);
-  });
 }
 
 void Step::logits(const float* x, const VectorPlace& norm, double eps, const MatrixPlace& head, float softcap,

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -59,6 +60,8 @@ struct StepBuffers {
   QuantBlock* quantized;  // [rows, widest input / 32]
 };
 
+enum class Activation { kSilu, kGelu };  // kGelu: the tanh form
+
 struct AttentionSpec {
   uint32_t layer = 0;
   uint32_t window = 0;  // 0: everything
@@ -92,20 +95,34 @@ class Step {
 
   struct Output {
     const MatrixPlace* matrix;
-    float* out;  // [rows, matrix->rows]
+    float* out;        // [rows, matrix->rows]
+    bool add = false;  // to what is in `out`
+  };
+  // Inputs that are made on the way, each row on the thread that quantises it.
+  struct Normed {  // out = rms_norm(x) * weight
+    const float* x;
+    const VectorPlace& weight;
+    double eps;
+    float* out;
+  };
+  struct Gated {  // out = activation(gate) * up
+    Activation activation;
+    const float* gate;
+    const float* up;
+    float* out;
   };
   // Each output = matrix x input; all matrices take the same input [rows, columns].
   void linear(const float* input, std::initializer_list<Output> outputs) const;
+  void linear(const Normed& input, std::initializer_list<Output> outputs) const;
+  void linear(const Gated& input, std::initializer_list<Output> outputs) const;
 
   // Turns q and k in place by table `which`.
   void rope(float* q, float* k, const RopeConfig& config, int which = 0) const;
   // Stores this step's K and V, then attn = attention(q) for every row.
   void attend(const float* q, const float* k, const float* v, const AttentionSpec& spec, float* attn) const;
 
-  void add(float* x, const float* y) const;                          // x += y, [rows, hidden]
-  void scale(float* x, float factor) const;                          // [rows, hidden]
-  void silu_mul(const float* gate, const float* up, float* out) const;  // [rows, mlp_width]
-  void gelu_mul(const float* gate, const float* up, float* out) const;
+  void add_normed(const Normed& input, float* x) const;  // x += input.out, which is made, [rows, hidden]
+  void scale(float* x, float factor) const;              // [rows, hidden]
 
   // logits = soft_cap(head x norm(x[logit rows])). softcap 0: none.
   void logits(const float* x, const VectorPlace& norm, double eps, const MatrixPlace& head, float softcap, float* out) const;
@@ -122,6 +139,8 @@ class Step {
     const AttentionSpec& spec;
   };
 
+  void linear(const float* input, std::optional<LinearInput::MakeRow> make_row, std::initializer_list<Output> outputs) const;
+  void norm_row(const Normed& input, uint32_t row) const;
   void carve(std::span<std::byte> workspace);
   void plan_attention();
   AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;

@@ -13,16 +13,18 @@ namespace shoal {
 namespace HWY_NAMESPACE {
 #if !SHOAL_PORTABLE_TARGET
 
-// Adds the bias and stores 16 outputs, or as many as the matrix has.
+// Adds the bias, and what is there already if asked to, and stores 16 outputs, or as many as the matrix has.
 HWY_INLINE void store_outputs(const LinearCall& call, size_t row, size_t panel, F16x sum) {
   const size_t first = panel * kPanelRows;
   const size_t valid = call.weight.rows - first;
   float* out = call.out + row * call.out_stride + first;
   const float* bias = call.weight.bias;
   if (valid >= kPanelRows) {
-    store(bias == nullptr ? sum : sum + load(bias + first), out);
+    if (bias != nullptr) sum = sum + load(bias + first);
+    store(call.add ? load(out) + sum : sum, out);
   } else {
-    store_first(bias == nullptr ? sum : sum + load_first(bias + first, valid), out, valid);
+    if (bias != nullptr) sum = sum + load_first(bias + first, valid);
+    store_first(call.add ? load_first(out, valid) + sum : sum, out, valid);
   }
 }
 

@@ -110,7 +110,9 @@ void linear(const LinearCall& call, size_t panel_begin, size_t panel_end) {
         }
         sum = ((c[0] + c[1]) + (c[2] + c[3])) + ((c[4] + c[5]) + (c[6] + c[7]));
       }
-      call.out[m * call.out_stride + row] = w.bias == nullptr ? sum : sum + w.bias[row];
+      if (w.bias != nullptr) sum += w.bias[row];
+      float& out = call.out[m * call.out_stride + row];
+      out = call.add ? out + sum : sum;
     }
   }
 }
