@@ -60,6 +60,14 @@ uint32_t PrefillQueue::ready(ModelId model) const {
   return jobs;
 }
 
+double PrefillQueue::seconds_of(ModelId model) const {
+  double seconds = 0;
+  for (const Group& group : groups_) {
+    for (const PrefillJob& job : group.jobs) seconds += group.model == model ? job.seconds : 0;
+  }
+  return seconds;
+}
+
 std::optional<ModelId> PrefillQueue::prefetch() const {
   for (const Group& group : groups_) {
     if (group.model != groups_.front().model) return group.model;

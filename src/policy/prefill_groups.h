@@ -44,8 +44,10 @@ class PrefillQueue {
 
   // First job of the first group.
   std::optional<PrefillJob> next() const;
-  // Of this model: jobs in its groups before the first group of another model, and behind how many other jobs that is.
+  // Of this model: jobs in its groups before the first group of another model that stands behind one of them.
   uint32_t ready(ModelId model) const;
+  // Predicted seconds of all jobs of this model.
+  double seconds_of(ModelId model) const;
   // The first model behind the first group's that needs another one: worth prefetching while the first group runs.
   std::optional<ModelId> prefetch() const;
 

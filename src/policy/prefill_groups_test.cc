@@ -75,6 +75,7 @@ TEST(PrefillQueue, LoadIsTheTimeToDrain) {
   queue.add(job(4, 2), one_second, kStart);  // a second group of model 2: no switch between them
   EXPECT_DOUBLE_EQ(queue.load_seconds(ModelId(1), 0.25, one_second), 0.25 + 4 * 0.5 + 1);
   EXPECT_DOUBLE_EQ(queue.load_seconds(std::nullopt, 0, one_second), 4 * 0.5 + 2);
+  EXPECT_DOUBLE_EQ(queue.seconds_of(ModelId(2)), 1.5);
   EXPECT_DOUBLE_EQ(queue.load_seconds(ModelId(1), 0, [](ModelId m) { return m == ModelId(2) ? 0.0 : 1.0; }), 2);
 }
 

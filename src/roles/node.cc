@@ -15,6 +15,11 @@ uint32_t blocks_per_slab(uint64_t block_bytes) {
   return static_cast<uint32_t>(slab_pages_for(block_bytes) * kPageBytes / block_bytes);
 }
 
+Status too_long(const NodeModel& model, Duration wait) {
+  return unavailable("model '", model.name, "' would begin this request after ", to_seconds(wait), " s or more; its limit (max_wait) is ",
+                     to_seconds(model.max_wait), " s");
+}
+
 }  // namespace
 
 uint32_t kv_pages_min(const NodeModel& model) {
@@ -44,6 +49,7 @@ Node::Node(const NodeConfig& config)
     engine.kv_salt_above = facts.kv_salt_above;
     Hosted& hosted = models_[facts.model];
     hosted.facts = facts;
+    hosted.facts.slo.ttft = std::min(facts.slo.ttft, facts.max_wait);  // so it has its turn in time
     hosted.blocks = blocks.get();
     hosted.pinned = facts.pinned;
     hosted.engine = std::make_unique<Engine>(*blocks, engine, host_.blocks(facts.kv_block_bytes));
@@ -92,6 +98,7 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   } else if (std::holds_alternative<DrainRequested>(event)) {
     draining_ = true;
   }
+  end_waits(now, effects);
   switch_models(now, effects);
   start_step(now, effects);
   flush_slab_changes(effects);
@@ -99,7 +106,7 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   return effects;
 }
 
-void Node::refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects) {
+void Node::refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects, Duration retry_after) {
   Tokens end;
   end.id = request.id;
   end.epoch = request.epoch;
@@ -107,6 +114,7 @@ void Node::refuse(NodeId to, const Request& request, const Status& why, std::vec
   end.finish = FinishReason::kError;
   end.error = std::string(why.message());
   end.error_code = why.code();
+  end.retry_after = retry_after;
   effects.push_back(Send{to, std::move(end)});
 }
 
@@ -142,6 +150,10 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
                                              "unload one of them, or raise --device-memory"), effects);
     return;
   }
+  if (const Duration wait = predicted_wait(hosted); wait > hosted.facts.max_wait) {
+    refuse(from, request, too_long(hosted.facts, wait), effects, wait - hosted.facts.max_wait);
+    return;
+  }
   Request accepted = request;
   accepted.arrival = now;  // on this node's clock
   if (const Status status = hosted.engine->submit(std::move(accepted)); !status.ok()) {
@@ -155,6 +167,10 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
 }
 
 void Node::queue_prompt(const Request& request, Owner& owner, Hosted& hosted, TimePoint now) {
+  if (hosted.facts.max_wait < kForever - now) {
+    owner.begin_by = now + hosted.facts.max_wait;
+    bounds_.emplace(owner.begin_by, request.id);
+  }
   if (!token_level()) return;
   PrefillJob job{request.id, request.model, 0, deadline(hosted.facts.slo, now, 1)};
   job.seconds = hosted.costs.prefill_seconds(0, request.prompt.size() + request.output.size(), config_.limits.tokens_per_step);
@@ -163,7 +179,8 @@ void Node::queue_prompt(const Request& request, Owner& owner, Hosted& hosted, Ti
   ++hosted.prompts_queued;
 }
 
-void Node::unqueue_prompt(RequestId request, Owner& owner) {
+void Node::begun(RequestId request, Owner& owner) {
+  bounds_.erase({std::exchange(owner.begin_by, kForever), request});
   if (!owner.prompt_queued) return;
   CHECK(prompts_.remove(request));
   owner.prompt_queued = false;
@@ -171,8 +188,18 @@ void Node::unqueue_prompt(RequestId request, Owner& owner) {
 }
 
 void Node::erase(Owners::iterator owner) {
-  unqueue_prompt(owner->first, owner->second);
+  begun(owner->first, owner->second);
   owners_.erase(owner);
+}
+
+// max_wait is a bound, not a wish: who was admitted and could not begin in time hears so, and may go elsewhere.
+void Node::end_waits(TimePoint now, std::vector<Effect>& effects) {
+  while (!bounds_.empty() && bounds_.begin()->first <= now) {
+    const auto owner = owners_.find(bounds_.begin()->second);
+    const Hosted& hosted = models_.at(owner->second.model);
+    fail(owner, too_long(hosted.facts, hosted.facts.max_wait), effects, predicted_wait(hosted));
+  }
+  if (!bounds_.empty()) effects.push_back(WakeAt{bounds_.begin()->first});
 }
 
 void Node::on_cancel(const Cancel& message) {
@@ -257,14 +284,16 @@ void Node::fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effec
     if (owner.model == hosted.facts.model) failed.push_back(id);
   }
   std::sort(failed.begin(), failed.end());
-  for (const RequestId id : failed) {
-    const auto owner = owners_.find(id);
-    Request state = hosted.engine->request(id);
-    state.epoch = owner->second.epoch;
-    CHECK(hosted.engine->cancel(id));
-    refuse(owner->second.gateway, state, why, effects);
-    erase(owner);
-  }
+  for (const RequestId id : failed) fail(owners_.find(id), why, effects);
+}
+
+void Node::fail(Owners::iterator owner, const Status& why, std::vector<Effect>& effects, Duration retry_after) {
+  Engine& engine = *models_.at(owner->second.model).engine;
+  Request state = engine.request(owner->first);
+  state.epoch = owner->second.epoch;
+  CHECK(engine.cancel(owner->first));
+  refuse(owner->second.gateway, state, why, effects, retry_after);
+  erase(owner);
 }
 
 void Node::flush_slab_changes(std::vector<Effect>& effects) {
@@ -355,11 +384,13 @@ void Node::check() const {
   CHECK_EQ(moves, moves_);
   for (const auto& [bytes, blocks] : parked) CHECK_EQ(blocks, uint64_t{host_.blocks_used(bytes)});
   for (const auto& [bytes, blocks] : shape_classes_) CHECK_EQ(held[bytes], uint64_t{blocks->used()});
-  size_t queued = 0;
+  size_t queued = 0, bounded = 0;
   for (const auto& [id, owner] : owners_) {
+    bounded += owner.begin_by != kForever;
     CHECK(models_.at(owner.model).engine->has(id));
     queued += owner.prompt_queued;
   }
+  CHECK_EQ(bounds_.size(), bounded);
   prompts_.check();
   CHECK_EQ(prompts_.size(), queued);
 }

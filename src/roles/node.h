@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -41,6 +42,8 @@ struct NodeModel {
   int32_t priority = 0;                 // among models that wait for the device: higher first in a round
   bool pinned = false;                  // loaded at once, and stays
   Duration idle_ttl = Duration::max();  // without a request for so long, it leaves the device
+  // A request is refused if its first step is predicted to begin later, and ends if it did not begin by then.
+  Duration max_wait = Duration::max();
 };
 
 struct NodeConfig {
@@ -110,6 +113,7 @@ class Node {
     ModelId model;
     uint64_t order = 0;  // of submission to this node
     bool prompt_queued = false;  // in prompts_: no step yet
+    TimePoint begin_by = kForever;  // in bounds_: no step yet
   };
   using Owners = std::unordered_map<RequestId, Owner>;
   // The device ran out of memory with several models under way: until this request ends, only its model admits.
@@ -125,9 +129,12 @@ class Node {
   void on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects);
   void on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
   void fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects);
-  void refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects);
+  void refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
+  void fail(Owners::iterator owner, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
+  void end_waits(TimePoint now, std::vector<Effect>& effects);
+  Duration predicted_wait(const Hosted& hosted) const;
   void queue_prompt(const Request& request, Owner& owner, Hosted& hosted, TimePoint now);
-  void unqueue_prompt(RequestId request, Owner& owner);
+  void begun(RequestId request, Owner& owner);  // its first step, or its end
   void erase(Owners::iterator owner);
   void flush_slab_changes(std::vector<Effect>& effects);
   void report(TimePoint now, std::vector<Effect>& effects);
@@ -174,6 +181,7 @@ class Node {
   std::optional<Pressure> pressure_;
   RoundMembers round_;
   PrefillQueue prompts_;
+  std::set<std::pair<TimePoint, RequestId>> bounds_;  // Owner::begin_by
   RoundPlan round_plan_;
   bool contended_ = false;     // models with work do not all fit the device
   MovingMean load_seconds_per_byte_;

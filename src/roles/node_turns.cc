@@ -61,6 +61,32 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
   return view;
 }
 
+// Until a request of this model that comes now has its first step: the prompts before it, and for a model that is away
+// the shortest turn under way, the turns of others that wait too, and its own switch. Those of the resident models share
+// the work.
+Duration Node::predicted_wait(const Hosted& hosted) const {
+  const double prompts = prompts_.seconds_of(hosted.facts.model);
+  if (resident(hosted)) return from_seconds(prompts);
+  double ahead = 0, soonest = Turn::kUnlimited;
+  uint32_t places = 0;
+  for (const auto& [id, other] : models_) {
+    if (&other == &hosted || !other.engine->has_work()) continue;
+    double quota = 2 * switch_seconds(other);  // while there is no plan
+    for (const Turn& turn : round_plan_.turns) {
+      if (contended_ && turn.model == id) quota = turn.quota_seconds;
+    }
+    if (resident(other)) {
+      ++places;
+      soonest = std::min(soonest, std::max(0.0, quota - other.spent_seconds));
+    } else {
+      ahead += switch_seconds(other) + quota;
+    }
+  }
+  const bool room = pages_.free() >= residency_.weight_pages(hosted.facts.model) + kv_pages_min(hosted.facts);
+  if (room || places == 0) soonest = 0;
+  return from_seconds(prompts + switch_seconds(hosted) + soonest + ahead / std::max(places, 1u));
+}
+
 bool Node::fits_beside_pinned(const Hosted& hosted) const {
   uint64_t pages = uint64_t{residency_.weight_pages(hosted.facts.model)} + kv_pages_min(hosted.facts);
   for (const auto& [id, other] : models_) {
@@ -279,7 +305,7 @@ bool Node::begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effect
     step_work_.rows += work.rows;
     step_work_.attended += work.attended;
     step_work_.decode &= work.decode;
-    if (const auto owner = owners_.find(slice.request); owner != owners_.end()) unqueue_prompt(owner->first, owner->second);
+    if (const auto owner = owners_.find(slice.request); owner != owners_.end()) begun(owner->first, owner->second);
   }
   stepping_ = hosted.facts.model;
   effects.push_back(StartStep{hosted.facts.model, *std::move(input)});

@@ -64,6 +64,7 @@ class Body {
     uint32_t tokens = 0;
     std::optional<FinishReason> finish;
     std::string error;
+    Duration retry_after{0};
     TimePoint first{}, last{};
   };
   const Answer& answer(RequestId id) { return answers_[id]; }
@@ -83,6 +84,7 @@ class Body {
       a.tokens += static_cast<uint32_t>(tokens->tokens.size());
       a.finish = tokens->finish;
       a.error = tokens->error;
+      a.retry_after = tokens->retry_after;
       a.last = now_;
     } else if (const auto* start = std::get_if<StartStep>(&effect)) {
       EXPECT_TRUE(resident_.contains(start->model.value));
@@ -229,6 +231,37 @@ TEST(NodeTurns, AnIdleModelLeavesAfterItsTime) {
   const RequestId again = body.submit(0, 2);
   body.run();
   EXPECT_EQ(body.answer(again).tokens, 2u);
+}
+
+TEST(NodeTurns, AWaitThatWouldBeTooLongIsRefusedAtOnceAndToldWhenToComeBack) {
+  NodeModel impatient = model(1);
+  impatient.max_wait = milliseconds(100);  // a load takes 200
+  Body body(config(30, {model(0), impatient}));
+  const RequestId refused = body.submit(1, 4);
+  EXPECT_EQ(body.answer(refused).finish, FinishReason::kError);
+  EXPECT_NE(body.answer(refused).error.find("max_wait"), std::string::npos);
+  EXPECT_NEAR(to_seconds(body.answer(refused).retry_after), 0.1, 1e-3);
+  body.give(MessageFrom{kGateway, SetResident{ModelId(1), true}});
+  body.run();
+  const RequestId taken = body.submit(1, 4);  // it is there now
+  body.run();
+  EXPECT_EQ(body.answer(taken).tokens, 4u);
+}
+
+TEST(NodeTurns, WhoCouldNotBeginInTimeEndsAtTheBound) {
+  NodeModel impatient = model(1);
+  impatient.max_wait = milliseconds(500);
+  NodeConfig c = config(11, {model(0), impatient});
+  c.scheduling = Scheduling::kRequest;  // lets the other answer end first, whatever was predicted
+  Body body(c);
+  body.submit(0, 200);
+  body.run(TimePoint(seconds(1)));
+  const TimePoint asked = body.now();
+  const RequestId late = body.submit(1, 4);
+  body.run();
+  EXPECT_EQ(body.answer(late).finish, FinishReason::kError);
+  EXPECT_LE(body.answer(late).last - asked, milliseconds(500 + 20));
+  EXPECT_TRUE(body.node().idle());
 }
 
 TEST(NodeTurns, OfThoseThatWaitTheHigherPriorityComesFirst) {

@@ -131,6 +131,18 @@ TEST(Router, ReplaysAreBounded) {
   EXPECT_EQ(router.live_requests(), 0u);
 }
 
+TEST(Router, WhatANodeSaysOfComingBackReachesTheClient) {
+  Router router({kGateway, 10, 0});
+  router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
+  router.handle(request(5), TimePoint{});
+  MessageFrom full = tokens(1, 5, 0, {}, 0, FinishReason::kError);
+  std::get<Tokens>(full.message).error_code = StatusCode::kUnavailable;
+  std::get<Tokens>(full.message).retry_after = std::chrono::seconds(7);
+  const auto refused = of_kind<Refuse>(router.handle(full, TimePoint{}));
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_EQ(refused[0].retry_after, std::chrono::seconds(7));
+}
+
 TEST(Router, AClientThatLeavesCancelsItsWork) {
   Router router({kGateway});
   router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});

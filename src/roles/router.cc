@@ -119,7 +119,7 @@ void Router::on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::ve
   const bool node_gave_up = tokens.finish == FinishReason::kError && tokens.error_code == StatusCode::kUnavailable;
   if (node_gave_up) {
     const Entry lost = take(tokens.id);
-    place_again(lost, Status(tokens.error_code, tokens.error), effects);
+    place_again(lost, Status(tokens.error_code, tokens.error), effects, std::max<Duration>(tokens.retry_after, std::chrono::seconds(1)));
     return;
   }
   Tokens delivered = tokens;
@@ -130,9 +130,9 @@ void Router::on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::ve
 }
 
 // The node is gone or gave up: the next one continues after the tokens delivered so far.
-void Router::place_again(Entry entry, const Status& why, std::vector<Effect>& effects) {
+void Router::place_again(Entry entry, const Status& why, std::vector<Effect>& effects, Duration retry_after) {
   if (entry.replays >= config_.replays_max) {
-    effects.push_back(Refuse{entry.request.id, why, std::chrono::seconds(1)});
+    effects.push_back(Refuse{entry.request.id, why, retry_after});
     return;
   }
   ++entry.replays;

@@ -51,7 +51,7 @@ class Router {
   void expire(TimePoint now, std::vector<Effect>& effects);
   Placement choose(ModelId model) const;
   void submit(Entry entry, std::vector<Effect>& effects);
-  void place_again(Entry entry, const Status& why, std::vector<Effect>& effects);
+  void place_again(Entry entry, const Status& why, std::vector<Effect>& effects, Duration retry_after = std::chrono::seconds(1));
   Entry take(RequestId id);
 
   const RouterConfig config_;

@@ -66,6 +66,7 @@ void to_pb(const Tokens& from, pb::Tokens* to) {
   to->set_error_code(static_cast<uint32_t>(from.error_code));
   to->set_cached_prompt_tokens(from.cached_prompt_tokens);
   to->set_queued_ns(static_cast<uint64_t>(from.queued.count()));
+  to->set_retry_after_ns(static_cast<uint64_t>(from.retry_after.count()));
 }
 
 void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
@@ -199,6 +200,7 @@ StatusOr<Tokens> from_pb(const pb::Tokens& from) {
   to.error_code = static_cast<StatusCode>(from.error_code());
   to.cached_prompt_tokens = from.cached_prompt_tokens();
   to.queued = Duration(static_cast<int64_t>(std::min<uint64_t>(from.queued_ns(), INT64_MAX)));
+  to.retry_after = Duration(static_cast<int64_t>(std::min<uint64_t>(from.retry_after_ns(), INT64_MAX)));
   return to;
 }
 

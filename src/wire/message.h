@@ -45,6 +45,7 @@ struct Tokens {
   StatusCode error_code = StatusCode::kOk;
   uint32_t cached_prompt_tokens = 0;     // served from the prefix index; known from the first delta on
   Duration queued{0};                    // at the node, before its first step
+  Duration retry_after{0};               // with kError: when the same request may be taken; 0: not known
   friend bool operator==(const Tokens&, const Tokens&) = default;
 };
 
