@@ -43,6 +43,8 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
                              .threads = flags.threads, .sequences_max = flags.max_num_seqs,
                              .waiting_max = flags.max_num_queued_reqs, .tokens_per_step = flags.max_num_batched_tokens,
                              .prefix_cache = !flags.no_prefix_cache};
+  ASSIGN_OR_RETURN(node_config.host_memory_bytes, host_memory_bytes(flags));
+  ASSIGN_OR_RETURN(node_config.scheduling, scheduling_of(flags));
   std::unique_ptr<LocalCluster> cluster(new LocalCluster());
   LocalCluster* self = cluster.get();
   std::vector<ServedModel> wanted;
@@ -50,7 +52,8 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
   for (const FoundModel& model : models) {
     wanted.push_back({.id = model.entry.id, .name = model.entry.name, .path = model.path, .load = load,
                       .max_model_len = flags.max_model_len,
-                      .vocabulary = [self, name = model.entry.name] { return self->vocabulary(name); }});
+                      .vocabulary = [self, name = model.entry.name] { return self->vocabulary(name); },
+                      .pooling = model.pooling});
     paths.push_back(model.path);
   }
   ASSIGN_OR_RETURN(NodePlan plan, plan_node(node_config, wanted));

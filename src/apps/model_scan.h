@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "gateway/catalog.h"
+#include "host/node_plan.h"
 #include "models/model.h"
 
 namespace shoal {
@@ -15,6 +16,7 @@ struct FoundModel {
   std::string format;        // "safetensors" or "gguf"
   ModelEntry entry;          // id is the index in ScanResult::models
   uint64_t disk_bytes = 0;
+  PoolingSettings pooling;
 };
 
 struct Unservable {

@@ -49,6 +49,7 @@ StatusOr<std::vector<FoundModel>> models_to_serve(const ServeFlags& flags) {
   }
   RETURN_IF_ERROR(apply_aliases(flags.aliases, scan.models));
   RETURN_IF_ERROR(apply_parsers(flags, scan.models));
+  RETURN_IF_ERROR(apply_pooling(flags, scan.models));
   return std::move(scan.models);
 }
 

@@ -18,14 +18,14 @@ std::vector<std::string> names_of(const std::vector<FoundModel>& models) {
   return names;
 }
 
+}  // namespace
+
 StatusOr<size_t> index_of(const std::string& name, const std::vector<FoundModel>& models, const std::string& flag) {
   for (size_t i = 0; i < models.size(); ++i) {
     if (models[i].entry.name == name) return i;
   }
   return invalid_argument(flag, ": no model '", name, "' is served; did you mean '", nearest(name, names_of(models)), "'?");
 }
-
-}  // namespace
 
 void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_option("path", flags.path, "Folder of models, one model folder, or one GGUF file")->capture_default_str();
@@ -53,6 +53,12 @@ void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
                   "(default: told by the chat template)")->delimiter(',');
   verb.add_option("--reasoning-parser", flags.reasoning_parsers, "Likewise for reasoning; none: it stays in the content")->delimiter(',');
   verb.add_flag("--enable-auto-tool-choice", flags.auto_tool_choice, "Always on; accepted for command lines of vLLM");
+  verb.add_option("--ttft", flags.ttft, "Seconds until the first token that turns aim at: SECONDS or MODEL=SECONDS (default: 10)")->delimiter(',');
+  verb.add_option("--tbt", flags.tbt, "Likewise seconds between tokens (default: 0.1)")->delimiter(',');
+  verb.add_option("--max-wait", flags.max_wait, "Longest wait for the first step: SECONDS or MODEL=SECONDS; what would wait longer gets 503 with Retry-After")->delimiter(',');
+  verb.add_option("--idle-ttl", flags.idle_ttl, "A model without requests leaves the device after SECONDS, or MODEL=SECONDS")->delimiter(',');
+  verb.add_option("--priority", flags.priority, "Of models that wait for the device the higher comes first: N or MODEL=N (default: 0)")->delimiter(',');
+  verb.add_option("--pin", flags.pin, "Models that are loaded at start and never give way")->delimiter(',');
   verb.add_flag("--preload{all}", flags.preload, "Load all models at start, or --preload=NAME,NAME; the others at first use (default: a model that is the only one; none: not even that)");
   verb.add_option("--shutdown-timeout", flags.shutdown_timeout_s, "Seconds that running requests get after SIGTERM")
       ->capture_default_str()->check(CLI::Range(0.0, 86400.0));

@@ -36,6 +36,9 @@ struct ServeFlags {
   std::vector<std::string> tool_call_parsers;  // "PARSER", or "NAME=PARSER" for one model
   std::vector<std::string> reasoning_parsers;
   bool auto_tool_choice = false;        // vLLM's switch for what is always on here
+  // "VALUE" for every model, or "NAME=VALUE" for one; see apply_pooling().
+  std::vector<std::string> ttft, tbt, max_wait, idle_ttl, priority;
+  std::vector<std::string> pin;         // names
   std::string preload;                  // "" (the only model), "all", "none" or names with commas
   double shutdown_timeout_s = 45;
   double request_timeout_s = 3600;
@@ -52,6 +55,12 @@ Status apply_aliases(const std::vector<std::string>& aliases, std::vector<FoundM
 
 // Gives the models the parsers asked for. InvalidArgument for an unknown model or parser.
 Status apply_parsers(const ServeFlags& flags, std::vector<FoundModel>& models);
+
+// Gives the models their deadlines, priorities and stays. InvalidArgument for an unknown model or a number out of range.
+Status apply_pooling(const ServeFlags& flags, std::vector<FoundModel>& models);
+
+// The index of the model of this name; InvalidArgument with the nearest one. `flag` is for the error.
+StatusOr<size_t> index_of(const std::string& name, const std::vector<FoundModel>& models, const std::string& flag);
 
 // The models that --preload names, as indices.
 StatusOr<std::vector<ModelId>> models_to_preload(const std::string& preload, const std::vector<FoundModel>& models);

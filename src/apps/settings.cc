@@ -26,6 +26,7 @@ const std::map<std::string, Quantization> kQuantizations = {
 const std::map<std::string, KvType> kKvTypes = {
     {"auto", KvType::kAuto}, {"f32", KvType::kF32}, {"f16", KvType::kF16}, {"bf16", KvType::kBF16}, {"q8_0", KvType::kQ8_0}};
 
+const std::map<std::string, Scheduling> kSchedulings = {{"request", Scheduling::kRequest}, {"static", Scheduling::kStatic}, {"token", Scheduling::kToken}};
 const std::map<std::string, ModelIo> kModelIos = {{"mmap", ModelIo::kMapped}, {"direct", ModelIo::kDirect}};
 
 template <typename Map>
@@ -216,6 +217,9 @@ Explained explain_settings(CLI::App& verb, const std::string& config_path) {
 void add_engine_flags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--threads", flags.threads, "Compute threads (0: one per core)")->capture_default_str()->check(CLI::Range(0, 1024));
   verb.add_option("--device-memory", flags.device_memory, "Memory for weights, KV and workspace, e.g. 8GiB (default: most of what is free)");
+  verb.add_option("--host-memory", flags.host_memory, "Memory for KV of requests whose model is not on the device now (default: a quarter of the device's, if free; 0: none)");
+  verb.add_option("--scheduling", flags.scheduling, "When models do not all fit the device. token: turns between tokens; request: a model stays until its answers end; "
+                  "static: only those that fit together are served")->capture_default_str()->check(CLI::IsMember(keys_of(kSchedulings)));
   verb.add_option("--max-model-len", flags.max_model_len, "Longest sequence in tokens (0: what the model allows)")->capture_default_str();
   verb.add_option("--max-num-seqs", flags.max_num_seqs, "Sequences running at once, per model")->capture_default_str()->check(CLI::Range(1, 65536));
   verb.add_option("--max-num-batched-tokens", flags.max_num_batched_tokens, "Tokens of one step")->capture_default_str()->check(CLI::Range(16, 1 << 20));
@@ -243,6 +247,20 @@ StatusOr<LoadOptions> load_options(const EngineFlags& flags) {
   const auto io = kModelIos.find(flags.model_io);
   if (io == kModelIos.end()) return invalid_argument("--model-io ", flags.model_io, " is unknown");
   return LoadOptions{.quantization = quantization->second, .kv_type = kv_type->second, .io = io->second};
+}
+
+StatusOr<std::optional<uint64_t>> host_memory_bytes(const EngineFlags& flags) {
+  if (flags.host_memory.empty()) return std::nullopt;
+  if (flags.host_memory == "0") return uint64_t{0};
+  auto bytes = parse_bytes(flags.host_memory);
+  if (!bytes.ok()) return annotate(bytes.status(), "--host-memory");
+  return *bytes;
+}
+
+StatusOr<Scheduling> scheduling_of(const EngineFlags& flags) {
+  const auto found = kSchedulings.find(flags.scheduling);
+  if (found == kSchedulings.end()) return invalid_argument("--scheduling ", flags.scheduling, " is unknown");
+  return found->second;
 }
 
 StatusOr<uint64_t> device_memory_bytes(const EngineFlags& flags) {

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "models/model.h"
+#include "policy/model_switch.h"
 
 namespace CLI {
 class App;
@@ -44,6 +46,8 @@ Explained explain_settings(CLI::App& verb, const std::string& config_path);
 struct EngineFlags {
   uint32_t threads = 0;
   std::string device_memory;       // "8GiB"; empty: most of what is free
+  std::string host_memory;         // "4GiB"; empty: a share of what is left
+  std::string scheduling = "token";
   uint32_t max_model_len = 0;
   uint32_t max_num_seqs = 256;
   uint32_t max_num_batched_tokens = 512;
@@ -67,6 +71,8 @@ bool is_secret(const std::string& flag);
 
 StatusOr<LoadOptions> load_options(const EngineFlags& flags);
 StatusOr<uint64_t> device_memory_bytes(const EngineFlags& flags);
+StatusOr<std::optional<uint64_t>> host_memory_bytes(const EngineFlags& flags);
+StatusOr<Scheduling> scheduling_of(const EngineFlags& flags);
 
 // The candidate with the fewest edits to `word`; empty if there are no candidates.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);

@@ -107,6 +107,50 @@ TEST(ServeFlags, AliasesNeedAModelUnlessThereIsOne) {
   }
 }
 
+TEST(ServeFlags, PoolingIsSetForAllModelsOrOne) {
+  ServeFlags flags;
+  flags.ttft = {"5", "b=2.5"};
+  flags.priority = {"a=-3"};
+  flags.max_wait = {"b=30"};
+  flags.pin = {"a"};
+  auto two = models({"a", "b"});
+  ASSERT_TRUE(apply_pooling(flags, two).ok());
+  EXPECT_EQ(two[0].pooling.slo.ttft, std::chrono::seconds(5));
+  EXPECT_EQ(two[1].pooling.slo.ttft, std::chrono::milliseconds(2500));
+  EXPECT_EQ(two[0].pooling.priority, -3);
+  EXPECT_TRUE(two[0].pooling.pinned);
+  EXPECT_FALSE(two[1].pooling.pinned);
+  EXPECT_EQ(two[0].pooling.max_wait, Duration::max());
+  EXPECT_EQ(two[1].pooling.max_wait, std::chrono::seconds(30));
+}
+
+TEST(ServeFlags, PoolingOfAnUnknownModelOrOutOfRangeIsRefusedByName) {
+  for (const auto& [field, bad, word] : {std::tuple(&ServeFlags::tbt, "c=1", "did you mean"), std::tuple(&ServeFlags::tbt, "a=", "--tbt"),
+                                         std::tuple(&ServeFlags::tbt, "0", "--tbt"), std::tuple(&ServeFlags::ttft, "nan", "--ttft"),
+                                         std::tuple(&ServeFlags::priority, "1e9", "--priority"), std::tuple(&ServeFlags::pin, "x", "--pin")}) {
+    ServeFlags flags;
+    flags.*field = {bad};
+    auto two = models({"a", "b"});
+    const Status status = apply_pooling(flags, two);
+    EXPECT_FALSE(status.ok()) << bad;
+    EXPECT_NE(status.message().find(word), absl::string_view::npos) << status;
+  }
+}
+
+TEST(ServeFlags, TheSchedulingAndTheHostMemoryAreWords) {
+  EngineFlags flags;
+  EXPECT_EQ(*scheduling_of(flags), Scheduling::kToken);
+  flags.scheduling = "static";
+  EXPECT_EQ(*scheduling_of(flags), Scheduling::kStatic);
+  EXPECT_EQ(*host_memory_bytes(flags), std::nullopt);
+  flags.host_memory = "0";
+  EXPECT_EQ(*host_memory_bytes(flags), 0u);
+  flags.host_memory = "1GiB";
+  EXPECT_EQ(*host_memory_bytes(flags), 1ull << 30);
+  flags.host_memory = "much";
+  EXPECT_NE(host_memory_bytes(flags).status().message().find("--host-memory"), absl::string_view::npos);
+}
+
 TEST(ServeFlags, PreloadNamesAllOrSome) {
   const auto served = models({"a", "b", "c"});
   EXPECT_TRUE(models_to_preload("", served)->empty());

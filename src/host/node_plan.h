@@ -15,6 +15,15 @@
 
 namespace shoal {
 
+// How a model shares the device with others.
+struct PoolingSettings {
+  SloTarget slo;
+  int32_t priority = 0;
+  bool pinned = false;
+  Duration idle_ttl = Duration::max();
+  Duration max_wait = Duration::max();
+};
+
 struct ServedModel {
   ModelId id;                  // its index in the list
   std::string name;            // for logs and errors
@@ -22,6 +31,7 @@ struct ServedModel {
   LoadOptions load;
   uint32_t max_model_len = 0;  // 0: what the model allows; capped to what the device can hold
   TokenConstraints::VocabularySource vocabulary;  // empty: requests with a grammar end in an error
+  PoolingSettings pooling;
 };
 
 struct NodeHostConfig {

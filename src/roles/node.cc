@@ -136,22 +136,10 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
     refuse(from, request, not_found("this node does not serve model ", request.model.value), effects);
     return;
   }
-  if (draining_) {
-    refuse(from, request, unavailable("this node is draining"), effects);
-    return;
-  }
   Hosted& hosted = found->second;
-  if (!hosted.excluded.ok()) {
-    refuse(from, request, hosted.excluded, effects);
-    return;
-  }
-  if (!resident(hosted) && !fits_beside_pinned(hosted)) {
-    refuse(from, request, resource_exhausted("model '", hosted.facts.name, "' does not fit the device beside the models pinned to it; "
-                                             "unload one of them, or raise --device-memory"), effects);
-    return;
-  }
-  if (const Duration wait = predicted_wait(hosted); wait > hosted.facts.max_wait) {
-    refuse(from, request, too_long(hosted.facts, wait), effects, wait - hosted.facts.max_wait);
+  const Duration wait = predicted_wait(hosted);
+  if (const Status status = may_take(hosted, wait); !status.ok()) {
+    refuse(from, request, status, effects, std::max(Duration(0), wait - hosted.facts.max_wait));
     return;
   }
   Request accepted = request;
@@ -164,6 +152,17 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
   Owner& owner = owners_[request.id] = {from, request.epoch, request.model, next_order_++};
   queue_prompt(request, owner, hosted, now);
   changed_ = true;
+}
+
+// `wait`: as predicted for a request that comes now.
+Status Node::may_take(const Hosted& hosted, Duration wait) const {
+  if (draining_) return unavailable("this node is draining");
+  if (!hosted.excluded.ok()) return hosted.excluded;
+  if (!resident(hosted) && !fits_beside_pinned(hosted)) {
+    return resource_exhausted("model '", hosted.facts.name, "' does not fit the device beside the models pinned to it; "
+                              "unload one of them, or raise --device-memory");
+  }
+  return wait > hosted.facts.max_wait ? too_long(hosted.facts, wait) : OkStatus();
 }
 
 void Node::queue_prompt(const Request& request, Owner& owner, Hosted& hosted, TimePoint now) {
@@ -213,7 +212,8 @@ void Node::on_cancel(const Cancel& message) {
 void Node::on_set_resident(const SetResident& message, TimePoint now) {
   const auto found = models_.find(message.model);
   if (found == models_.end() || !found->second.excluded.ok()) return;
-  found->second.pinned = message.resident;
+  found->second.asked = message.resident && !resident(found->second);
+  if (!message.resident) found->second.pinned = false;
   if (message.resident && found->second.wanted_since == kForever) found->second.wanted_since = now;
   if (!message.resident) found->second.unload_asked = true;
   changed_ = true;
@@ -260,6 +260,7 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   hosted.loads += event.status.ok();
   hosted.fresh = event.status.ok();
   hosted.wanted_since = kForever;
+  hosted.asked = false;
   hosted.spent_seconds = 0;
   hosted.turn_steps = 0;
   hosted.quota_seconds = Turn::kUnlimited;

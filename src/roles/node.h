@@ -90,7 +90,8 @@ class Node {
     NodeModel facts;
     std::unique_ptr<Engine> engine;
     BlockPool* blocks = nullptr;     // of its shape class
-    bool pinned = false;             // asked for by SetResident or the configuration
+    bool pinned = false;             // to be there at all times
+    bool asked = false;              // by SetResident: to be loaded, and then like any other
     Status excluded;                 // static scheduling: not one of those that fit together, and why
     bool unload_asked = false;       // and to go when nobody uses it
     bool fresh = false;              // loaded, and not given a token since: not to be dropped for the next in line
@@ -133,6 +134,7 @@ class Node {
   void fail(Owners::iterator owner, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
   void end_waits(TimePoint now, std::vector<Effect>& effects);
   Duration predicted_wait(const Hosted& hosted) const;
+  Status may_take(const Hosted& hosted, Duration wait) const;
   void queue_prompt(const Request& request, Owner& owner, Hosted& hosted, TimePoint now);
   void begun(RequestId request, Owner& owner);  // its first step, or its end
   void erase(Owners::iterator owner);

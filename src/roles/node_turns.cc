@@ -136,13 +136,13 @@ void Node::update_wants(TimePoint now, std::vector<Effect>& effects) {
       effects.push_back(WakeAt{expiry});
     }
     if (residency_.state(id) != WeightsState::kLoading) hosted.unload_asked &= resident(hosted);
-    bool wanted = residency_.state(id) == WeightsState::kOnDisk && (has_work || hosted.pinned);
+    bool wanted = residency_.state(id) == WeightsState::kOnDisk && (has_work || hosted.pinned || hosted.asked);
     if (wanted && !fits_beside_pinned(hosted)) {
       const Status why = resource_exhausted("model '", hosted.facts.name, "' does not fit the device beside the models pinned to it; "
                                             "unload one of them, or raise --device-memory");
       hosted.load_error = std::string(why.message());
       fail_requests_of(hosted, why, effects);
-      wanted = false;
+      wanted = hosted.asked = false;
     }
     if (!wanted) hosted.wanted_since = kForever;
     if (wanted && hosted.wanted_since == kForever) hosted.wanted_since = now;

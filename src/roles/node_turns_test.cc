@@ -191,6 +191,17 @@ TEST(NodeTurns, APinnedModelIsLoadedAtOnceAndStays) {
   EXPECT_EQ(body.state(0), ModelState::kLoaded);
 }
 
+TEST(NodeTurns, AModelThatWasAskedForIsLoadedAndGivesWayLikeAnyOther) {
+  Body body(config(9, {model(0), model(1)}));  // room for one
+  body.give(MessageFrom{kGateway, SetResident{ModelId(0), true}});
+  body.run();
+  EXPECT_EQ(body.state(0), ModelState::kLoaded);
+  const RequestId other = body.submit(1, 4);
+  body.run();
+  EXPECT_EQ(body.answer(other).tokens, 4u);
+  EXPECT_EQ(body.loads, (std::vector<uint32_t>{0, 1}));
+}
+
 TEST(NodeTurns, WhatDoesNotFitBesidePinnedModelsIsRefusedWithTheReason) {
   NodeModel pinned = model(0, 6);
   pinned.pinned = true;

@@ -41,6 +41,7 @@ Scenario Scenario::random(uint64_t seed) {
   s.through_codec = seed % 16 == 0;
   s.scheduling = rng.chance(0.7) ? Scheduling::kToken : Scheduling::kRequest;
   if (rng.chance(0.2)) s.turns = TurnOptions::paper();
+  if (rng.chance(0.15)) s.max_wait = from_seconds(2 * rng.uniform());
   if (rng.chance(0.6)) s.host_pages = static_cast<uint32_t>(rng.below(30));
   s.cost.copy_bytes_per_second = 1e8 + 1e10 * rng.uniform();
   s.cost.load_bytes_per_second = 1e7 + 1e9 * rng.uniform();
@@ -75,6 +76,7 @@ NodeModel World::make_model(uint32_t index) {
   if (scenario_.kv_block_bytes > 0) model.kv_block_bytes = scenario_.kv_block_bytes;
   model.vocab_size = 50;
   model.slo = scenario_.slo;
+  model.max_wait = scenario_.max_wait;
   model.kv_salt_above = rng_.chance(0.3) ? 40 : UINT32_MAX;
   model.max_model_len = scenario_.max_model_len;
   model.max_model_len = fitting_model_len(model, scenario_.pages, model.max_model_len);

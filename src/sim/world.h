@@ -43,6 +43,7 @@ struct Scenario {
   Scheduling scheduling = Scheduling::kToken;
   TurnOptions turns;
   SloTarget slo;
+  Duration max_wait = Duration::max();
   bool through_codec = false;          // messages are encoded and decoded on the way
   CostModel cost;
 

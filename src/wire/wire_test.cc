@@ -36,7 +36,7 @@ Request full_request() {
 
 std::vector<Message> samples() {
   Tokens tokens{RequestId(7), 1, 5, {{3, -0.5f, {{3, -0.5f}, {4, -1.0f}}}}, {{8, -2.0f, {}}}, FinishReason::kStop, "", StatusCode::kOk, 32, std::chrono::milliseconds(5)};
-  Tokens failed{RequestId(8), 0, 0, {}, {}, FinishReason::kError, "no", StatusCode::kInternal, 0};
+  Tokens failed{RequestId(8), 0, 0, {}, {}, FinishReason::kError, "no", StatusCode::kInternal, 0, {}, std::chrono::seconds(3)};
   NodeStatus status{5, 1 << 30, 1 << 20, 1 << 21, {ModelStatus{}}};
   status.models[0].state = ModelState::kLoading;
   status.models[0].progress = 0.25f;
