@@ -199,11 +199,98 @@ TEST(PlanSwitch, OneLoadAtATime) {
   EXPECT_EQ(plan_switch(std::vector{loading, wanted}, {10, 8}, {}, TimePoint{}), SwitchPlan{});
 }
 
+// ---- switching between tokens ---------------------------------------------------------------------------------------
+
+ModelView working(uint32_t id, uint32_t pages, bool resident, milliseconds slack) {
+  ModelView view = model(id, pages);
+  view.busy = true;
+  view.resident = resident;
+  view.wanted = !resident;
+  view.turn.due = !resident;
+  view.turn.slack = slack;
+  view.turn.switch_seconds = 0.2;
+  view.turn.step_seconds = 0.02;
+  return view;
+}
+
+SwitchPlan turns(const std::vector<ModelView>& models, const PoolView& pool) { return plan_token_switch(models, pool, {}); }
+
+TEST(PlanTokenSwitch, AModelWhoseTurnIsOverGivesWayThoughItHasWork) {
+  ModelView running = working(1, 6, true, milliseconds(900)), next = working(2, 6, false, milliseconds(500));
+  EXPECT_EQ(turns({running, next}, {12, 5}), SwitchPlan{});
+  running.turn.over = true;
+  const SwitchPlan plan = turns({running, next}, {12, 5});
+  EXPECT_EQ(plan.load, ModelId(2));
+  EXPECT_EQ(plan.drop, std::vector<ModelId>{ModelId(1)});
+}
+
+TEST(PlanTokenSwitch, NobodyGoesInAStepOrBeforeATokenOrWhenPinned) {
+  for (int why = 0; why < 3; ++why) {
+    ModelView running = working(1, 6, true, milliseconds(900));
+    running.turn.over = true;
+    (why == 0 ? running.turn.stepping : why == 1 ? running.fresh : running.pinned) = true;
+    EXPECT_FALSE(turns({running, working(2, 6, false, milliseconds(500))}, {12, 5}).load) << why;
+  }
+}
+
+TEST(PlanTokenSwitch, TheRoundComesBeforePriorityAndPriorityBeforeSlack) {
+  ModelView served = working(1, 4, false, milliseconds(-500)), urgent = working(2, 4, false, milliseconds(10));
+  ModelView high = working(3, 4, false, milliseconds(900));
+  served.turn.due = false;
+  EXPECT_EQ(turns({served, urgent, high}, {20, 5}).load, ModelId(2));
+  high.priority = 1;
+  EXPECT_EQ(turns({served, urgent, high}, {20, 5}).load, ModelId(3));
+  EXPECT_EQ(turns({served}, {20, 5}).load, ModelId(1));
+}
+
+TEST(PlanTokenSwitch, OfThoseWhoseTurnIsOverTheOneWithTheMostSlackGoes) {
+  ModelView a = working(1, 6, true, milliseconds(900)), b = working(2, 6, true, milliseconds(4000));
+  a.turn.over = b.turn.over = true;
+  EXPECT_EQ(turns({a, b, working(3, 6, false, milliseconds(500))}, {20, 1}).drop, std::vector<ModelId>{ModelId(2)});
+}
+
+TEST(PlanTokenSwitch, ATurnEndsEarlyForOneThatWouldBeLate) {
+  const ModelView running = working(1, 6, true, milliseconds(5000));
+  EXPECT_EQ(turns({running, working(2, 6, false, milliseconds(100))}, {12, 5}).load, ModelId(2));
+  EXPECT_FALSE(turns({running, working(2, 6, false, milliseconds(800))}, {12, 5}).load);
+}
+
+TEST(PlanTokenSwitch, KvInUseIsTakenOnlyIfNobodyComputesMeanwhile) {
+  ModelView away = working(1, 6, false, milliseconds(900)), running = working(2, 6, true, milliseconds(900));
+  away.turn.due = false;
+  away.turn.kv_pages_held = 5;
+  const ModelView next = working(3, 6, false, milliseconds(500));
+  EXPECT_FALSE(turns({away, running, next}, {14, 3}).load);
+  running.turn.over = true;
+  running.pinned = true;
+  const SwitchPlan plan = turns({away, running, next}, {14, 3});
+  EXPECT_EQ(plan.load, ModelId(3));
+  EXPECT_EQ(plan.take_kv, std::vector<ModelId>{ModelId(1)});
+  EXPECT_FALSE(turns({away, running, next}, {14, 3, 4}).load);  // it comes free by itself
+}
+
+TEST(PlanTokenSwitch, ItsOwnKvIsNotNeededTwice) {
+  ModelView back = working(1, 6, false, milliseconds(100));
+  back.kv_pages_min = 4;
+  EXPECT_FALSE(turns({back}, {12, 8}).load);
+  back.turn.kv_pages_held = 3;
+  EXPECT_EQ(turns({back}, {12, 8}).load, ModelId(1));
+}
+
 // ---- turns and placement --------------------------------------------------------------------------------------------
 
 TEST(NextTurn, GoesRoundTheRunnableModels) {
   EXPECT_EQ(next_turn(std::vector<StepView>{{ModelId(1), true, 5}, {ModelId(2), true, 3}, {ModelId(3), false, 1}}), ModelId(2));
   EXPECT_EQ(next_turn(std::vector<StepView>{{ModelId(1), false, 0}}), std::nullopt);
+}
+
+TEST(NextTurn, WhoWouldBeLateComesFirstAndWhoIsLateTakesTurns) {
+  std::vector<StepView> models{{ModelId(1), true, 3, milliseconds(900), 0.02}, {ModelId(2), true, 5, milliseconds(30), 0.02}};
+  EXPECT_EQ(next_turn(models), ModelId(2));
+  models[1].slack = milliseconds(-30);
+  EXPECT_EQ(next_turn(models), ModelId(1));
+  models[1].slack = milliseconds(50);  // there is time for one step of the other
+  EXPECT_EQ(next_turn(models), ModelId(1));
 }
 
 TEST(Place, PrefersAResidentModelThenTheLeastLoad) {
