@@ -4,8 +4,9 @@
 // The CPU engine's forward pass on a real file, interleaved with llama-bench (and llama-batched-bench) of llama.cpp on the
 // same file, and as a share of what this machine can do at best, measured in the same run:
 //
-//   prefill   512 tokens in one step; share of the multiply-add limit (int8, or f32 for unquantised weights)
-//   decode    64 tokens of one sequence; tokens/s x weight bytes as a share of the read bandwidth
+//   prefill   512 tokens in one step; share of the multiply-add limit (int8, or f32 for unquantised weights) that the
+//             products of the layers take; attention and the rest are not counted as work
+//   decode    64 tokens of one sequence; tokens/s x bytes of weights that a token reads, as a share of the read bandwidth
 //   batch B   32 steps of B sequences at once
 //
 // Medians over --runs rounds of each side in turn (A B A B); of a limit the best of all rounds. --target makes our kernels
@@ -76,6 +77,9 @@ class Ours {
   static StatusOr<std::unique_ptr<Ours>> open(const Flags& flags) {
     auto ours = std::unique_ptr<Ours>(new Ours(flags));
     ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(flags.model));
+    const ModelConfig& config = checkpoint->config;
+    ours->table_parameters_ = double(config.vocab_size) * config.hidden_size;
+    ours->tied_ = config.tied_embeddings;
     ASSIGN_OR_RETURN(ours->plan_, plan_model(std::move(checkpoint), {}));
     ours->memory_ = std::make_unique<Memory>(ours->plan_->weight_bytes());
     std::atomic<uint64_t> progress{0};
@@ -90,6 +94,12 @@ class Ours {
 
   const ModelPlan& plan() const { return *plan_; }
   double load_seconds() const { return load_seconds_; }
+
+  // Multiplied for every token of a prompt: all but the embedding and the head, of which one row is asked.
+  double prefill_parameters() const { return parameters() - (tied_ ? 1 : 2) * table_parameters_; }
+  // Read for every token of an answer: all but a table that is only looked up.
+  double decode_bytes() const { return weight_bytes() * (1 - (tied_ ? 0 : table_parameters_) / parameters()); }
+  bool quantized() const { return weight_bytes() < 1.5 * parameters(); }
 
   double prefill_per_s() {
     Sequences one(*plan_, 1, kPrefillTokens);
@@ -121,6 +131,9 @@ class Ours {
     uint32_t done = 0;
   };
 
+  double parameters() const { return static_cast<double>(plan_->parameter_count()); }
+  double weight_bytes() const { return static_cast<double>(plan_->weight_bytes()); }
+
   explicit Ours(const Flags& flags) : threads_(flags.threads), seconds_(flags.seconds) {}
 
   void step(Sequences& s, uint32_t tokens_each) {
@@ -145,6 +158,8 @@ class Ours {
   std::vector<float> logits_;
   Rng rng_{1};
   double load_seconds_ = 0;
+  double table_parameters_ = 0;  // of the embedding
+  bool tied_ = false;            // the embedding is the head
 };
 
 // --- the peer: its own programs, their JSON ---------------------------------------------------------------------------
@@ -231,11 +246,10 @@ Table measure(const Flags& flags, Ours& ours, LimitMeter& meter) {
     }
     measure_peer(flags, table);
   }
-  const double weights = static_cast<double>(ours.plan().weight_bytes()), parameters = static_cast<double>(ours.plan().parameter_count());
   table.limits = median_limits(limits);
-  const double ops = weights < 1.5 * parameters ? table.limits.int8_ops_per_s : table.limits.f32_ops_per_s;
-  table.prefill.limit = ops / (2 * parameters);
-  table.decode.limit = table.limits.read_bytes_per_s / weights;
+  const double ops = ours.quantized() ? table.limits.int8_ops_per_s : table.limits.f32_ops_per_s;
+  table.prefill.limit = ops / (2 * ours.prefill_parameters());
+  table.decode.limit = table.limits.read_bytes_per_s / ours.decode_bytes();
   return table;
 }
 
@@ -250,8 +264,8 @@ void print_table(const Flags& flags, const Table& table, const Ours& ours) {
   const Limits& limits = table.limits;
   std::printf("%s, %d threads, %s kernels, median of %d, load average %s, loaded in %.2f s\n", flags.model.c_str(), flags.threads,
               best_kernels().name, flags.runs, load_average().c_str(), ours.load_seconds());
-  std::printf("limits: read %.1f GB/s, copy %.1f GB/s, int8 %.0f Gop/s, f32 %.0f GFLOP/s\n\n", limits.read_bytes_per_s * 1e-9,
-              limits.copy_bytes_per_s * 1e-9, limits.int8_ops_per_s * 1e-9, limits.f32_ops_per_s * 1e-9);
+  std::printf("limits: read %.1f GB/s, copy %.1f GB/s, int8 %.0f Gop/s (%.0f with scales), f32 %.0f GFLOP/s\n\n", limits.read_bytes_per_s * 1e-9,
+              limits.copy_bytes_per_s * 1e-9, limits.int8_ops_per_s * 1e-9, limits.int8_scaled_ops_per_s * 1e-9, limits.f32_ops_per_s * 1e-9);
   std::printf("%-16s %12s %12s %8s %14s\n", "tokens/s", "shoal", "peer", "ratio", "of the limit");
   for (const Row* row : table.rows()) {
     const double ours_rate = median(row->ours), peer_rate = median(row->peer);
@@ -266,7 +280,8 @@ void print_json(const Flags& flags, const Table& table, const Ours& ours) {
   Json out = {{"model", flags.model}, {"threads", flags.threads}, {"kernels", best_kernels().name}, {"runs", flags.runs},
               {"load_average", load_average()}, {"load_seconds", ours.load_seconds()},
               {"limits", {{"read_bytes_per_s", limits.read_bytes_per_s}, {"copy_bytes_per_s", limits.copy_bytes_per_s},
-                          {"int8_ops_per_s", limits.int8_ops_per_s}, {"f32_ops_per_s", limits.f32_ops_per_s}}},
+                          {"int8_ops_per_s", limits.int8_ops_per_s},
+                          {"int8_scaled_ops_per_s", limits.int8_scaled_ops_per_s}, {"f32_ops_per_s", limits.f32_ops_per_s}}},
               {"rows", Json::array()}};
   for (const Row* row : table.rows()) {
     out["rows"].push_back({{"what", row->what}, {"shoal_tokens_per_s", median(row->ours)}, {"peer_tokens_per_s", median(row->peer)},

@@ -234,7 +234,8 @@ class Bench {
 void print_json(const Bench& bench, const Limits& limits, int threads) {
   Json out = {{"threads", threads}, {"kernels", best_kernels().name},
               {"limits", {{"read_bytes_per_s", limits.read_bytes_per_s}, {"copy_bytes_per_s", limits.copy_bytes_per_s},
-                          {"int8_ops_per_s", limits.int8_ops_per_s}, {"f32_ops_per_s", limits.f32_ops_per_s}}},
+                          {"int8_ops_per_s", limits.int8_ops_per_s},
+                          {"int8_scaled_ops_per_s", limits.int8_scaled_ops_per_s}, {"f32_ops_per_s", limits.f32_ops_per_s}}},
               {"ops", Json::array()}};
   for (const Result& r : bench.results()) {
     out["ops"].push_back({{"what", r.what}, {"seconds", r.seconds}, {"limit_seconds", r.limit_seconds}, {"share", r.limit_seconds / r.seconds}});
@@ -266,8 +267,8 @@ int run(const Flags& flags) {
     print_json(bench, limits, flags.threads);
     return 0;
   }
-  std::printf("%d threads, %s; read %.1f GB/s, copy %.1f GB/s, int8 %.0f Gop/s, f32 %.0f GFLOP/s; best of %d\n\n", flags.threads,
-              best_kernels().name, limits.read_bytes_per_s * 1e-9, limits.copy_bytes_per_s * 1e-9, limits.int8_ops_per_s * 1e-9,
+  std::printf("%d threads, %s; read %.1f GB/s, copy %.1f GB/s, int8 %.0f Gop/s (%.0f with scales), f32 %.0f GFLOP/s; best of %d\n\n", flags.threads,
+              best_kernels().name, limits.read_bytes_per_s * 1e-9, limits.copy_bytes_per_s * 1e-9, limits.int8_ops_per_s * 1e-9, limits.int8_scaled_ops_per_s * 1e-9,
               limits.f32_ops_per_s * 1e-9, kRuns);
   for (const Result& r : bench.results()) {
     std::printf("%-36s %10.1f us %14s %6.0f %% of the limit\n", r.what.c_str(), r.seconds * 1e6, r.rate.c_str(), 100 * r.limit_seconds / r.seconds);

@@ -17,6 +17,9 @@ struct Limits {
   double read_bytes_per_s = 0;   // one pass over memory that no cache holds
   double copy_bytes_per_s = 0;   // read + written
   double int8_ops_per_s = 0;     // multiply and add counted as two
+  // The same with what the format asks for beside them: every 32 columns a sum becomes f32, is multiplied by two scales
+  // and added. Operands in the first-level cache, as many sums as the registers hold.
+  double int8_scaled_ops_per_s = 0;
   double f32_ops_per_s = 0;
 };
 
