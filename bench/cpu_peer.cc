@@ -1,5 +1,5 @@
-// cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-batched PATH] [--threads N] [--runs N] [--target NAME]
-//          [--only prefill|decode|batch] [--cpu-time] [--json]
+// cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-args ARGS] [--peer-batched PATH] [--threads N] [--runs N] [--target NAME]
+//          [--only prefill|decode|single|batch] [--cpu-time] [--json]
 //
 // The CPU engine's forward pass on a real file, interleaved with llama-bench (and llama-batched-bench) of llama.cpp on the
 // same file, and as a share of what this machine can do at best, measured in the same run:
@@ -48,13 +48,13 @@ constexpr uint32_t kBatchSteps = 32;
 constexpr uint32_t kBatches[] = {1, 4, 8, 16, 32};
 
 struct Flags {
-  std::string model, peer_bench, peer_batched, target, only;
+  std::string model, peer_bench, peer_args, peer_batched, target, only;
   int threads = 2;
   int runs = 3;
   bool json = false;
   Seconds seconds = Seconds::kWall;
 
-  bool measures(const char* what) const { return only.empty() || only == what; }
+  bool measures(std::string_view what) const { return only.empty() || only == what || (only == "single" && what != "batch"); }
 };
 
 // Zeroed memory on huge pages where the system gives them.
@@ -171,7 +171,7 @@ struct PeerRates {
 PeerRates peer_rates(const Flags& flags) {
   PeerRates rates;
   const auto text = output_of("'" + flags.peer_bench + "' -m '" + flags.model + "' -p " + std::to_string(kPrefillTokens) + " -n " +
-                              std::to_string(kDecodeTokens) + " -r 1 -t " + std::to_string(flags.threads) + " -o json");
+                              std::to_string(kDecodeTokens) + " -r 1 -t " + std::to_string(flags.threads) + " -o json " + flags.peer_args);
   const Json json = text ? Json::parse(*text, nullptr, false) : Json();
   if (!json.is_array()) {
     std::fprintf(stderr, "cpu_peer: %s did not print what llama-bench prints\n", flags.peer_bench.c_str());
@@ -325,6 +325,7 @@ int main(int argc, char** argv) {
     const std::string value = i + 1 < argc ? argv[++i] : "";
     if (flag == "--model") flags.model = value;
     else if (flag == "--peer-bench") flags.peer_bench = value;
+    else if (flag == "--peer-args") flags.peer_args = value;
     else if (flag == "--peer-batched") flags.peer_batched = value;
     else if (flag == "--threads") flags.threads = std::atoi(value.c_str());
     else if (flag == "--target") flags.target = value;
@@ -333,8 +334,8 @@ int main(int argc, char** argv) {
     else good = false;
   }
   if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1) {
-    std::fprintf(stderr, "usage: cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-batched PATH] [--threads N] [--runs N]\n"
-                 "                [--target NAME] [--only prefill|decode|batch] [--cpu-time] [--json]\n");
+    std::fprintf(stderr, "usage: cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-args ARGS] [--peer-batched PATH]\n"
+                 "                [--threads N] [--runs N] [--target NAME] [--only prefill|decode|single|batch] [--cpu-time] [--json]\n");
     return 2;
   }
   return shoal::run(flags);

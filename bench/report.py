@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Prints docs/PERFORMANCE.md: what the CPU engine does on this machine, beside installed peers and the machine's limits.
+
+Runs the programs of bench/ with --json, which measure both sides in turn within one run, and writes the tables and one
+plot. Nothing in the page is typed by hand. Peers are named and given by the folders of their binaries, built for this
+machine; each needs llama-bench, and llama-batched-bench and llama-server where it has them. ARGS go to llama-bench.
+
+  pip install -r bench/requirements.txt
+  bench/report.py --work /var/tmp/models --peer llama.cpp=/opt/llama.cpp/bin --peer-avx2 other=/opt/other-avx2/bin
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODELS = [("llama-1.1b", "q8_0"), ("llama-1.1b", "q4_0"), ("llama-1.1b", "f16"), ("qwen2-0.5b", "q8_0"), ("qwen2-0.5b", "q4_0")]
+LOADED = ["q8_0", "q4_0", "q4_k", "q6_k", "bf16", "f16"]  # types whose load is measured, in the smallest shape
+COMMANDS = []  # as printed at the end of the page
+
+
+def run(program, *arguments):
+    """The JSON that a program of bench/ prints."""
+    command = [str(program), *map(str, arguments)]
+    COMMANDS.append(" ".join(command))
+    print(">", COMMANDS[-1], file=sys.stderr, flush=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout)
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def ratio(ours, peer):
+    return f"{ours / peer:.2f}x" if peer else "-"
+
+
+def percent(share):
+    return f"{100 * share:.0f} %" if share else "-"
+
+
+def limits_text(limits):
+    return (f"read {limits['read_bytes_per_s'] / 1e9:.1f} GB/s, copy {limits['copy_bytes_per_s'] / 1e9:.1f} GB/s, "
+            f"int8 {limits['int8_ops_per_s'] / 1e9:.0f} Gop/s ({limits['int8_scaled_ops_per_s'] / 1e9:.0f} with the formats' scales), "
+            f"f32 {limits['f32_ops_per_s'] / 1e9:.0f} GFLOP/s")
+
+
+def random_model(args, shape, kind):
+    path = args.work / f"{shape}-{kind}.gguf"
+    if not path.exists():
+        subprocess.run([args.bench / "random_model", "--shape", shape, "--type", kind, "--out", path], check=True)
+    return path
+
+
+def engine(args, peers, target):
+    """Forward pass: one table per peer."""
+    text = ""
+    for name, folder, peer_args in peers:
+        rows, limits = [], None
+        for shape, kind in args.models:
+            options = ["--model", random_model(args, shape, kind), "--threads", args.threads, "--runs", args.runs, "--json"]
+            if folder:
+                options += ["--peer-bench", folder / "llama-bench", *(["--peer-args", peer_args] if peer_args else [])]
+                if (folder / "llama-batched-bench").exists():
+                    options += ["--peer-batched", folder / "llama-batched-bench"]
+                else:
+                    options += ["--only", "single"]
+            if target:
+                options += ["--target", target]
+            result = run(args.bench / "cpu_peer", *options)
+            limits = limits or result["limits"]
+            for row in result["rows"]:
+                ours, peer, limit = row["shoal_tokens_per_s"], row["peer_tokens_per_s"], row["limit_tokens_per_s"]
+                rows.append([f"{shape} {kind}", row["what"], f"{ours:.1f}", f"{peer:.1f}" if peer else "-", ratio(ours, peer),
+                             percent(ours / limit if limit else 0), result["load_average"]])
+        text += (f"\nBeside {name}{' built for ' + target if target else ''}; {limits_text(limits)}.\n\n"
+                 + table(["model", "what", "shoal tokens/s", "peer", "ratio", "of the limit", "load"], rows))
+    return text
+
+
+def kernels(args, target):
+    result = run(args.bench / "kernels", "--threads", args.threads, "--json", *(["--target", target] if target else []))
+    rows = [[op["what"], f"{op['seconds'] * 1e6:.0f}", percent(op["share"])] for op in result["ops"]]
+    return f"\n{result['kernels']}, {result['threads']} threads; {limits_text(result['limits'])}.\n\n" + table(["operation", "us", "of the limit"], rows)
+
+
+def serving(args, peers):
+    text = ""
+    for name, folder, _ in peers:
+        if not folder or not (folder / "llama-server").exists():
+            continue
+        rows = []
+        for shape, kind in args.served:
+            result = run(args.bench / "server_peer", "--shoal", args.shoal, "--model", random_model(args, shape, kind), "--peer-server",
+                         folder / "llama-server", "--threads", args.threads, "--runs", args.runs, "--json")
+            ours, peer = result["shoal"], result["peer"]
+            model = f"{shape} {kind}"
+            rows.append([model, "process start to first token, s", f"{ours['first_token_s']:.2f}", f"{peer['first_token_s']:.2f}",
+                         ratio(ours["first_token_s"], peer["first_token_s"])])
+            for a, b in zip(ours["streams"], peer["streams"]):
+                for what, key in (("tokens/s", "output_tokens_per_s"), ("p99 gap, ms", "p99_itl_ms"), ("TTFT p50, ms", "median_ttft_ms")):
+                    rows.append([model, f"{a['streams']} streams: {what}", f"{a[key]:.1f}", f"{b[key]:.1f}", ratio(a[key], b[key])])
+        text += f"\nBeside {name}'s server.\n\n" + table(["model", "what", "shoal", "peer", "ratio"], rows)
+    return text
+
+
+def loading(args):
+    rows = []
+    for kind in LOADED:
+        result = run(args.bench / "load", "--model", random_model(args, "llama-0.3b", kind), "--threads", args.threads, "--json")
+        for name, r in result["types"].items():
+            rows.append([f"llama-0.3b {kind}", name, f"{r['pack_bytes_per_s'] / 1e9:.1f}", f"{r['copy_bytes_per_s'] / 1e9:.1f}",
+                         percent(r["pack_bytes_per_s"] / r["copy_bytes_per_s"])])
+    return table(["file", "type", "packing GB/s, read + written", "copy GB/s", "share"], rows)
+
+
+def quality(args):
+    rows = []
+    for model in ("tiny-llama", "tiny-qwen3"):
+        result = run(args.bench / "quality", "--model", ROOT / "models" / model, "--json")
+        rows += [[model, row["name"], f"{row['loss']:.5f}", f"{100 * row['perplexity_change']:+.3f} %"] for row in result["rows"]]
+    return table(["model", "variant", "loss, nats per token", "perplexity"], rows)
+
+
+def growth(args, picture):
+    import matplotlib
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "shoal"
+    from matplotlib import pyplot
+    result = run(args.bench / "schedule", "--benchmark_format=json", "--benchmark_repetitions=3", "--benchmark_report_aggregates_only=true")
+    series, rows = {}, []
+    for one in result["benchmarks"]:
+        if one["aggregate_name"] == "median":
+            name, count = one["run_name"].split("/")
+            series.setdefault(name, []).append((int(count), one["cpu_time"] / 1e3))
+    labels = {"EngineStep": "engine, by requests that wait", "RouterRoundTrip": "router, by live requests", "NodeStep": "node, by models"}
+    figure, axes = pyplot.subplots(figsize=(6.4, 3.4), layout="constrained")
+    for name, points in series.items():
+        points = [p for p in points if p[0] > 0]
+        axes.plot(*zip(*points), marker="o", label=labels.get(name, name))
+        rows += [[labels.get(name, name), str(n), f"{us:.2f}"] for n, us in points]
+    axes.set(xscale="log", yscale="log", xlabel="requests or models", ylabel="us of CPU per step or request")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(picture, metadata={"Date": None})
+    return table(["what", "count", "us"], rows)
+
+
+def machine():
+    names = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} CPUs, load average at the end {os.getloadavg()[0]:.2f}"
+
+
+def main():
+    def peer(text):
+        name, _, rest = text.partition("=")
+        folder, _, peer_args = rest.partition(":")
+        return name, pathlib.Path(folder), peer_args
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release", help="build folder")
+    parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for models of random weights; those there are used again")
+    parser.add_argument("--peer", type=peer, action="append", default=[], metavar="NAME=FOLDER[:ARGS]")
+    parser.add_argument("--peer-avx2", type=peer, action="append", default=[], metavar="NAME=FOLDER[:ARGS]", help="the same, built without AVX-512")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="the first shape in two types only")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/PERFORMANCE.md")
+    args = parser.parse_args()
+    args.bench, args.shoal = args.build / "bench", args.build / "shoal"
+    args.models = MODELS[:2] if args.quick else MODELS
+    args.served = [("qwen2-0.5b", "q8_0")] if args.quick else [("llama-1.1b", "q8_0"), ("qwen2-0.5b", "q8_0")]
+    for folder in (args.work, args.out.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    picture = args.out.parent / "growth.svg"
+
+    peers = args.peer or [("no peer", None, "")]
+    parts = [
+        "# Performance\n",
+        f"Printed by `bench/report.py` on {datetime.date.today()}: {{machine}}. Both sides of a ratio ran in turn within one run, medians of "
+        f"{args.runs}; models are random weights of the named shapes. [KERNELS.md](KERNELS.md) says what bounds what.\n",
+        "## Engine\n\nOne forward pass, without a server. The limit of prefill is the multiply-add rate for the products of the layers, "
+        "that of decode the read bandwidth for the weights of a token.\n" + engine(args, peers, None),
+    ]
+    if args.peer_avx2:
+        parts.append("## Engine on AVX2\n\nThe same with kernels and peers that do without AVX-512.\n" + engine(args, args.peer_avx2, "AVX2"))
+    parts += [
+        "## Serving\n\nThe same client asks both servers; prompts of 128 tokens, answers of 64.\n" + serving(args, args.peer),
+        "## Loading\n\nFrom the page cache into panels.\n\n" + loading(args),
+        "## Growth\n\n![cost of scheduling](growth.svg)\n\n" + growth(args, picture),
+        "## Quality\n\nThe bundled models on their own texts, beside the model as stored.\n\n" + quality(args),
+        "## Kernels\n" + kernels(args, None) + (kernels(args, "AVX2") if args.peer_avx2 else ""),
+        "## Commands\n\n```\n" + "\n".join(COMMANDS).replace(str(ROOT) + "/", "").replace(str(args.work), "$WORK") + "\n```\n",
+    ]
+    text = "\n".join(parts).replace("{machine}", machine())
+    for name, folder, _ in args.peer + args.peer_avx2:
+        text = text.replace(str(folder), f"$PEERS/{name}")
+    args.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
