@@ -56,6 +56,22 @@ Node::Node(const NodeConfig& config)
     residency_.add_model(facts.model, weight_pages(facts));
   }
   if (config_.scheduling == Scheduling::kStatic) choose_static();
+  for (auto& [id, hosted] : models_) {
+    if (hosted.pinned) wake(hosted);
+  }
+}
+
+void Node::wake(Hosted& hosted) { awake_.emplace(hosted.facts.model, hosted); }
+
+// Whoever has nothing to do, wants nothing and holds nothing is not looked at again until somebody asks for it.
+void Node::let_sleep() {
+  std::erase_if(awake_, [this](const auto& entry) {
+    const Hosted& hosted = entry.second;
+    const Engine& engine = *hosted.engine;
+    const bool holds = residency_.state(entry.first) != WeightsState::kOnDisk || engine.blocks_cached() > 0 || engine.host_blocks_held() > 0;
+    const bool wants = hosted.pinned || hosted.asked || hosted.wanted_since != kForever || hosted.stalled_since != kForever;
+    return !holds && !wants && !engine.has_work() && engine.running() == 0 && engine.moves() == 0;
+  });
 }
 
 // Those that fit together, each with the KV of its longest sequence: pinned ones first, then in the order of the list.
@@ -102,6 +118,7 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   switch_models(now, effects);
   start_step(now, effects);
   flush_slab_changes(effects);
+  let_sleep();
   report(now, effects);
   return effects;
 }
@@ -148,6 +165,7 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
     refuse(from, request, status, effects);
     return;
   }
+  wake(hosted);
   if (hosted.wanted_since == kForever) hosted.wanted_since = now;
   Owner& owner = owners_[request.id] = {from, request.epoch, request.model, next_order_++};
   queue_prompt(request, owner, hosted, now);
@@ -212,6 +230,7 @@ void Node::on_cancel(const Cancel& message) {
 void Node::on_set_resident(const SetResident& message, TimePoint now) {
   const auto found = models_.find(message.model);
   if (found == models_.end() || !found->second.excluded.ok()) return;
+  wake(found->second);
   found->second.asked = message.resident && !resident(found->second);
   if (!message.resident) found->second.pinned = false;
   if (message.resident && found->second.wanted_since == kForever) found->second.wanted_since = now;
@@ -383,6 +402,7 @@ void Node::check() const {
     moves += hosted.engine->moves();
   }
   CHECK_EQ(moves, moves_);
+  for (const auto& [id, hosted] : models_) CHECK(awake_.contains(id) || (!hosted.engine->has_work() && hosted.engine->blocks_held() == 0));
   for (const auto& [bytes, blocks] : parked) CHECK_EQ(blocks, uint64_t{host_.blocks_used(bytes)});
   for (const auto& [bytes, blocks] : shape_classes_) CHECK_EQ(held[bytes], uint64_t{blocks->used()});
   size_t queued = 0, bounded = 0;

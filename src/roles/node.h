@@ -124,6 +124,8 @@ class Node {
   };
 
   void choose_static();
+  void wake(Hosted& hosted);
+  void let_sleep();
   void on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
   void on_cancel(const Cancel& message);
   void on_set_resident(const SetResident& message, TimePoint now);
@@ -175,7 +177,8 @@ class Node {
   HostTier host_;
   Residency residency_;
   std::map<uint64_t, std::unique_ptr<BlockPool>> shape_classes_;  // by bytes per block
-  std::map<ModelId, Hosted> models_;
+  std::map<ModelId, Hosted> models_;   // the whole catalogue
+  std::map<ModelId, Hosted&> awake_;   // those that have work, hold or want something: all that a decision looks at
   Owners owners_;
   std::optional<ModelId> stepping_;
   std::optional<ModelId> loading_;

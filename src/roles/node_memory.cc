@@ -13,7 +13,7 @@ namespace shoal {
 
 // What a resident model has on the host tier comes back, oldest first, as far as there is room.
 void Node::unpark(std::vector<Effect>& effects) {
-  for (auto& [id, hosted] : models_) {
+  for (auto& [id, hosted] : awake_) {
     if (!resident(hosted)) continue;
     while (std::optional<KvMove> move = hosted.engine->unpark_oldest()) move_kv(hosted, *std::move(move), effects);
   }
@@ -24,11 +24,11 @@ void Node::unpark(std::vector<Effect>& effects) {
 void Node::park_ahead(TimePoint now, std::vector<Effect>& effects) {
   if (host_.pages() == 0 || !token_level() || pages_coming() > 0) return;
   uint64_t reserve = 0;
-  for (const auto& [id, hosted] : models_) {
+  for (const auto& [id, hosted] : awake_) {
     if (!resident(hosted) || !hosted.engine->has_work()) continue;
     reserve += slab_pages_for(hosted.facts.kv_block_bytes) * (1 + div_up(hosted.engine->running(), hosted.blocks->blocks_per_slab()));
   }
-  for (auto& [id, hosted] : models_) {
+  for (auto& [id, hosted] : awake_) {
     if (pages_.free() >= reserve) return;
     if (residency_.state(id) == WeightsState::kOnDisk) hosted.engine->drop_cached();
   }
@@ -47,7 +47,7 @@ void Node::move_kv(const Hosted& hosted, KvMove move, std::vector<Effect>& effec
 // About: blocks on their way share slabs with others.
 uint32_t Node::pages_coming() const {
   uint64_t pages = 0;
-  for (const auto& [id, hosted] : models_) {
+  for (const auto& [id, hosted] : awake_) {
     pages += div_up(hosted.engine->blocks_leaving(), hosted.blocks->blocks_per_slab()) * slab_pages_for(hosted.facts.kv_block_bytes);
   }
   return static_cast<uint32_t>(pages);
@@ -58,7 +58,7 @@ uint32_t Node::pages_coming() const {
 // What the prefixes of another model hold, of the one used longest ago. False if nobody's hold anything.
 bool Node::drop_cached_of_another(const Hosted& hosted) {
   Hosted* victim = nullptr;
-  for (auto& [id, other] : models_) {
+  for (auto& [id, other] : awake_) {
     if (&other == &hosted || other.engine->blocks_cached() == 0) continue;
     if (victim == nullptr || residency_.last_used(id) < residency_.last_used(victim->facts.model)) victim = &other;
   }
@@ -73,7 +73,7 @@ bool Node::take_memory_for(const Hosted& hosted, TimePoint now, std::vector<Effe
   if (drop_least_recent(/*with_waiting=*/false, now, effects)) return true;
   if (take_kv_of_absent(now, effects)) return true;
   if (pages_coming() > 0) return false;
-  for (auto& [id, other] : models_) {
+  for (auto& [id, other] : awake_) {
     const bool may_go = resident(other) && !other.pinned && !other.fresh && stepping_ != id && &other != &hosted;
     if (!may_go || (other.spent_seconds < other.quota_seconds && other.stalled_since == kForever)) continue;
     drop_weights(other, /*keep_cached=*/false, effects);
@@ -87,7 +87,7 @@ bool Node::take_memory_for(const Hosted& hosted, TimePoint now, std::vector<Effe
 Node::Hosted* Node::absent_with_kv(TimePoint now) {
   Hosted* victim = nullptr;
   Duration most{};
-  for (auto& [id, hosted] : models_) {
+  for (auto& [id, hosted] : awake_) {
     if (residency_.state(id) != WeightsState::kOnDisk || hosted.engine->running() == 0) continue;
     const Duration slack = hosted.engine->demand(hosted.facts.slo, now).slack;
     if (victim != nullptr && slack <= most) continue;
@@ -116,11 +116,11 @@ bool Node::take_kv_of_absent(TimePoint now, std::vector<Effect>& effects) {
 // whose requests are all still waiting. False if nobody holds anything that could be given up.
 bool Node::free_stuck_memory(TimePoint now, std::vector<Effect>& effects) {
   const auto freed = [&] {
-    for (auto& [id, hosted] : models_) hosted.stalled = false;
+    for (auto& [id, hosted] : awake_) hosted.stalled = false;
     return true;
   };
   bool cached = false;
-  for (auto& [id, hosted] : models_) {
+  for (auto& [id, hosted] : awake_) {
     cached |= hosted.engine->blocks_cached() > 0;
     hosted.engine->drop_cached();
   }
@@ -138,7 +138,7 @@ bool Node::free_stuck_memory(TimePoint now, std::vector<Effect>& effects) {
 bool Node::preempt_for_oldest() {
   Hosted* protected_model = nullptr;
   uint64_t oldest = UINT64_MAX;
-  for (auto& [id, hosted] : models_) {
+  for (auto& [id, hosted] : awake_) {
     const std::optional<RequestId> front = hosted.engine->oldest_running();
     const auto owner = front ? owners_.find(*front) : owners_.end();
     if (owner == owners_.end() || owner->second.order >= oldest) continue;
@@ -147,13 +147,13 @@ bool Node::preempt_for_oldest() {
   }
   if (protected_model == nullptr) return false;
   Hosted* victim = nullptr;
-  for (auto& [id, hosted] : models_) {
+  for (auto& [id, hosted] : awake_) {
     if (&hosted == protected_model || hosted.engine->running() == 0) continue;
     if (victim == nullptr || hosted.last_turn > victim->last_turn) victim = &hosted;
   }
   if (victim == nullptr) return false;
   pressure_ = {protected_model->facts.model, *protected_model->engine->oldest_running()};
-  for (auto& [id, hosted] : models_) hosted.engine->set_admitting(&hosted == protected_model);
+  for (auto& [id, hosted] : awake_) hosted.engine->set_admitting(&hosted == protected_model);
   return victim->engine->preempt_youngest();
 }
 
@@ -162,7 +162,7 @@ bool Node::preempt_for_oldest() {
 bool Node::drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effect>& effects) {
   Hosted* victim = nullptr;
   uint32_t residents = 0;
-  for (auto& [id, hosted] : models_) {
+  for (auto& [id, hosted] : awake_) {
     if (!resident(hosted)) continue;
     ++residents;
     if (hosted.engine->running() + hosted.engine->moves() > 0) continue;

@@ -69,7 +69,7 @@ Duration Node::predicted_wait(const Hosted& hosted) const {
   if (resident(hosted)) return from_seconds(prompts);
   double ahead = 0, soonest = Turn::kUnlimited;
   uint32_t places = 0;
-  for (const auto& [id, other] : models_) {
+  for (const auto& [id, other] : awake_) {
     if (&other == &hosted || !other.engine->has_work()) continue;
     double quota = 2 * switch_seconds(other);  // while there is no plan
     for (const Turn& turn : round_plan_.turns) {
@@ -89,7 +89,7 @@ Duration Node::predicted_wait(const Hosted& hosted) const {
 
 bool Node::fits_beside_pinned(const Hosted& hosted) const {
   uint64_t pages = uint64_t{residency_.weight_pages(hosted.facts.model)} + kv_pages_min(hosted.facts);
-  for (const auto& [id, other] : models_) {
+  for (const auto& [id, other] : awake_) {
     const bool there = residency_.state(id) != WeightsState::kOnDisk;
     if (&other != &hosted && other.pinned && there) pages += residency_.weight_pages(id);
   }
@@ -115,7 +115,7 @@ void Node::switch_models(TimePoint now, std::vector<Effect>& effects) {
   update_wants(now, effects);
   if (token_level()) update_quotas(now);
   std::vector<ModelView> views;
-  for (const auto& [id, hosted] : models_) views.push_back(view_of(hosted, now));
+  for (const auto& [id, hosted] : awake_) views.push_back(view_of(hosted, now));
   const PoolView pool{pages_.capacity(), pages_.free(), pages_coming()};
   const SwitchPlan plan = token_level() ? plan_token_switch(views, pool, config_.turns)
                                         : plan_switch(views, pool, config_.switching, now);
@@ -125,7 +125,7 @@ void Node::switch_models(TimePoint now, std::vector<Effect>& effects) {
 
 // wanted: has requests (or was asked for) and is not there. The instant it began to wait decides its turn.
 void Node::update_wants(TimePoint now, std::vector<Effect>& effects) {
-  for (auto& [id, hosted] : models_) {
+  for (auto& [id, hosted] : awake_) {
     const bool has_work = hosted.engine->has_work();
     const bool may_go = resident(hosted) && !has_work && stepping_ != id;
     const bool expires = may_go && !hosted.pinned && hosted.facts.idle_ttl != Duration::max();
@@ -153,7 +153,7 @@ void Node::update_wants(TimePoint now, std::vector<Effect>& effects) {
 void Node::update_quotas(TimePoint now) {
   std::vector<ModelId> working;
   bool contended = false;
-  for (const auto& [id, hosted] : models_) {
+  for (const auto& [id, hosted] : awake_) {
     if (!hosted.engine->has_work()) continue;
     working.push_back(id);
     contended |= !resident(hosted);
@@ -197,13 +197,13 @@ void Node::hold_admissions(const SwitchPlan& plan, TimePoint now, std::vector<Ef
     pressure_.reset();
   }
   const Hosted* starved = nullptr;
-  for (const auto& [id, hosted] : models_) {
+  for (const auto& [id, hosted] : awake_) {
     if (hosted.stalled_since == kForever) continue;
     const TimePoint overdue = hosted.stalled_since + config_.switching.hold_after;
     if (now < overdue) effects.push_back(WakeAt{overdue});
     if (now >= overdue && (starved == nullptr || hosted.stalled_since < starved->stalled_since)) starved = &hosted;
   }
-  for (auto& [id, hosted] : models_) {
+  for (auto& [id, hosted] : awake_) {
     bool may = hosted.fresh || std::find(plan.hold.begin(), plan.hold.end(), id) == plan.hold.end();
     may &= !pressure_ || pressure_->model == id;
     may &= starved == nullptr || starved == &hosted;
@@ -216,7 +216,7 @@ void Node::hold_admissions(const SwitchPlan& plan, TimePoint now, std::vector<Ef
 void Node::apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects) {
   for (const ModelId id : plan.trim) models_.at(id).engine->drop_cached();
   if (!plan.load) {
-    for (const auto& [id, hosted] : models_) {
+    for (const auto& [id, hosted] : awake_) {
       if (token_level() || hosted.wanted_since == kForever) continue;
       const TimePoint overdue = hosted.wanted_since + config_.switching.hold_after;
       if (now < overdue) effects.push_back(WakeAt{overdue});
@@ -260,7 +260,7 @@ void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
   while (!stepping_) {
     unpark(effects);
     std::vector<StepView> steps;
-    for (const auto& [id, hosted] : models_) {
+    for (const auto& [id, hosted] : awake_) {
       StepView step{id, resident(hosted) && hosted.engine->runnable() && !hosted.stalled, hosted.last_turn};
       if (step.runnable && token_level()) {
         const Engine::Demand demand = hosted.engine->demand(hosted.facts.slo, now);
@@ -271,7 +271,7 @@ void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
     }
     const std::optional<ModelId> model = next_turn(steps);
     if (!model) {
-      const bool any_stalled = std::any_of(models_.begin(), models_.end(), [](const auto& m) { return m.second.stalled; });
+      const bool any_stalled = std::any_of(awake_.begin(), awake_.end(), [](const auto& m) { return m.second.stalled; });
       if (any_stalled && free_stuck_memory(now, effects)) continue;
       break;
     }
@@ -281,7 +281,7 @@ void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
     if (token_level() && hosted.fresh && take_memory_for(hosted, now, effects)) continue;
     hosted.stalled = true;  // until memory comes free or something changes
   }
-  for (auto& [id, hosted] : models_) {
+  for (auto& [id, hosted] : awake_) {
     const bool stuck = std::exchange(hosted.stalled, false);
     if (!resident(hosted) || !hosted.engine->runnable() || stepping_ == id) {
       hosted.stalled_since = kForever;
