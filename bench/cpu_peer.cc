@@ -7,7 +7,7 @@
 //   prefill   512 tokens in one step; share of the multiply-add limit (int8, or f32 for unquantised weights) that the
 //             products of the layers take; attention and the rest are not counted as work
 //   decode    64 tokens of one sequence; tokens/s x bytes of weights that a token reads, as a share of the read bandwidth
-//   batch B   32 steps of B sequences at once
+//   batch B   12 steps of B sequences at once
 //
 // Medians over --runs rounds of each side in turn (A B A B); of a limit the best of all rounds. --target makes our kernels
 // do without what the machine has beyond that instruction set (AVX2), beside a peer built likewise. --cpu-time counts
@@ -44,7 +44,7 @@ namespace {
 
 constexpr uint32_t kPrefillTokens = 512;
 constexpr uint32_t kDecodeTokens = 64;
-constexpr uint32_t kBatchSteps = 32;
+constexpr uint32_t kBatchSteps = 12;
 constexpr uint32_t kBatches[] = {1, 4, 8, 16, 32};
 
 struct Flags {

@@ -175,7 +175,7 @@ def main():
     args = parser.parse_args()
     args.bench, args.shoal = args.build / "bench", args.build / "shoal"
     args.models = MODELS[:2] if args.quick else MODELS
-    args.served = [("qwen2-0.5b", "q8_0")] if args.quick else [("llama-1.1b", "q8_0"), ("qwen2-0.5b", "q8_0")]
+    args.served = [("qwen2-0.5b", "q8_0")] if args.quick else [("llama-1.1b", "q8_0")]
     for folder in (args.work, args.out.parent):
         folder.mkdir(parents=True, exist_ok=True)
     picture = args.out.parent / "growth.svg"

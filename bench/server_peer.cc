@@ -3,6 +3,7 @@
 // Serving the same file with the same client: `shoal serve` and llama-server of llama.cpp (by path), each asked by
 // `shoal bench` for 1, 8 and 32 streams in turn (A B A B). Both servers run all the time and only one has work. Also the
 // cold start: process start to the first token, files in the page cache.
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +42,7 @@ class Server {
   Server(std::vector<std::string> command, int port) : port_(port) {
     pid_ = fork();
     if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // also when this program ends early
     if (freopen("/dev/null", "w", stdout) == nullptr || freopen("/dev/null", "w", stderr) == nullptr) _exit(127);
     std::vector<char*> words;
     for (std::string& word : command) words.push_back(word.data());

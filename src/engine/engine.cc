@@ -95,11 +95,11 @@ Request Engine::request(RequestId id) const {
   return request;
 }
 
-std::optional<StepInput> Engine::begin_step(TimePoint now) {
+std::optional<StepInput> Engine::begin_step(TimePoint now, uint32_t tokens_max) {
   CHECK(!step_in_flight());
   BatchPlan plan;
   do {  // a step that only preempts is no step: what came free is planned with at once
-    plan = make_plan();
+    plan = make_plan(tokens_max);
     for (const RequestId id : plan.preempt) preempt(*sequences_.at(id));
   } while (plan.slices.empty() && !plan.preempt.empty());
   for (const RequestId id : plan.admit) admit(*sequences_.at(id), now);
@@ -144,20 +144,22 @@ std::vector<TokenDelta> Engine::finish_step(const StepResult& result) {
   return deltas;
 }
 
-BatchPlan Engine::make_plan() const {
+BatchPlan Engine::make_plan(uint32_t tokens_max) const {
+  BatchLimits limits = config_.limits;
+  limits.tokens_per_step = std::min(limits.tokens_per_step, tokens_max);
   std::vector<SequenceView> running, waiting;
   running.reserve(running_.size());
   // What a preemption would free is worth counting only if this step could run out of blocks at all.
   const uint32_t available = index_.evictable() + blocks_.obtainable();
-  const uint64_t growth_max = running_.size() + blocks_for(config_.limits.tokens_per_step) + running_.size();
+  const uint64_t growth_max = running_.size() + blocks_for(limits.tokens_per_step) + running_.size();
   for (const Sequence* s : running_) running.push_back(view_of_running(*s, available < growth_max));
   for (const auto& [key, s] : waiting_) {
     if (waiting.size() >= kWaitingViewMax || !config_.limits.admit || !parked_.empty()) break;
     waiting.push_back(view_of_waiting(*s));
   }
   const EngineView view{running, waiting, available, kTokensPerBlock};
-  BatchPlan plan = plan_batch(view, config_.limits);
-  check_plan(plan, view, config_.limits);
+  BatchPlan plan = plan_batch(view, limits);
+  check_plan(plan, view, limits);
   return plan;
 }
 
@@ -343,6 +345,7 @@ Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
   for (const Sequence* s : running_) {
     consider(*s);
     ++demand.sequences;
+    demand.decoding += s->known() == s->computed + 1;
     demand.context_tokens += s->known();
     demand.blocks += s->blocks.size();
   }

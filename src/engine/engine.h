@@ -78,8 +78,9 @@ class Engine {
   // False for unknown and ended requests. Blocks are free at once, or when the step in flight ends.
   bool cancel(RequestId id);
 
-  // Plans and applies one step; nullopt when nothing can be computed now. REQUIRES: no step in flight.
-  std::optional<StepInput> begin_step(TimePoint now);
+  // Plans and applies one step of at most tokens_max tokens (and never more than the configured limit); nullopt when
+  // nothing can be computed now. REQUIRES: no step in flight; tokens_max > 0.
+  std::optional<StepInput> begin_step(TimePoint now, uint32_t tokens_max = UINT32_MAX);
 
   // Commits the step in flight: at most one new token per sequence, in the order of its slices.
   std::vector<TokenDelta> finish_step(const StepResult& result);
@@ -125,6 +126,7 @@ class Engine {
   struct Demand {
     Duration slack = Duration::max();  // the least of them, until its next token is due
     uint64_t sequences = 0;            // running
+    uint64_t decoding = 0;             // of those, with one token to compute
     uint64_t context_tokens = 0;       // of those, together
     uint64_t blocks = 0;               // held by those, shared ones as often as they are held
   };
@@ -160,7 +162,7 @@ class Engine {
   uint32_t matchable_blocks(const Sequence& s) const;
   SequenceView view_of_running(const Sequence& s, bool count_freed) const;
   SequenceView view_of_waiting(const Sequence& s) const;
-  BatchPlan make_plan() const;
+  BatchPlan make_plan(uint32_t tokens_max) const;
   void admit(Sequence& s, TimePoint now);
   void count(const StepInput& input);
   void preempt(Sequence& s);

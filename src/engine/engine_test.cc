@@ -120,6 +120,21 @@ TEST(Engine, DecodesAndPrefillsShareAStep) {
   EXPECT_EQ(h.last().slices[1].tokens.size(), 15u);
 }
 
+TEST(Engine, AStepTakesNoMoreTokensThanItsCallerAllows) {
+  PagePool pages(8);
+  BlockPool blocks(pages, kBlockBytes);
+  EngineConfig config;
+  config.max_model_len = 256;
+  config.vocab_size = 1000;
+  Engine engine(blocks, config);
+  Request request;
+  request.id = RequestId(1);
+  request.prompt.assign(50, 7);
+  request.max_tokens = 1;
+  ASSERT_TRUE(engine.submit(request).ok());
+  EXPECT_EQ(engine.begin_step(TimePoint(), 20)->rows(), 20u);
+}
+
 TEST(Engine, AStopTokenEndsTheAnswerAndIsDelivered) {
   Harness h(8);
   TokenId second = 0;

@@ -153,7 +153,7 @@ Connection::Task<ExchangeEnd> Connection::exchange(const std::string& request, A
     end.answered |= count > 0;
     if (trouble) {
       parser.put_eof(error);
-      if (!parser.is_done() || error) end.problem = unsent ? unsent.message() : trouble.message();
+      if (!end.answered || !parser.is_done() || error) end.problem = unsent ? unsent.message() : trouble.message();
       break;
     }
     buffer_.commit(count);

@@ -126,6 +126,15 @@ double ModelEstimator::decode_seconds(uint64_t sequences, uint64_t context_token
   return decode_.predict({sequences, context_tokens, true});
 }
 
+uint64_t ModelEstimator::rows_within(double seconds, uint64_t decoding, uint64_t context_tokens) const {
+  constexpr uint64_t kFar = 1024;  // predictions are linear in the rows
+  const double least = prefill_.predict({decoding, context_tokens, false});
+  const double each = (prefill_.predict({decoding + kFar, context_tokens, false}) - least) / kFar;
+  if (seconds <= least) return decoding;
+  const double more = (seconds - least) / std::max(each, 1e-9);
+  return decoding + static_cast<uint64_t>(std::min(more, 1e9));
+}
+
 double ModelEstimator::prefill_seconds(uint64_t cached, uint64_t tokens, uint64_t tokens_per_step) const {
   CHECK_GT(tokens_per_step, 0u);
   double seconds = 0;

@@ -62,6 +62,8 @@ class ModelEstimator {
   double step_seconds(const StepWork& work) const;
   // Of a decode step of so many sequences that look at so many tokens together.
   double decode_seconds(uint64_t sequences, uint64_t context_tokens) const;
+  // How many rows a step may have to end within `seconds`, if `context_tokens` are looked at by `decoding` of them.
+  uint64_t rows_within(double seconds, uint64_t decoding, uint64_t context_tokens) const;
   // Of computing `tokens` after `cached` ones, in steps of at most tokens_per_step. REQUIRES: tokens_per_step > 0.
   double prefill_seconds(uint64_t cached, uint64_t tokens, uint64_t tokens_per_step) const;
   // `fallback`: while no switch was seen.

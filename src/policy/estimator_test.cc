@@ -102,6 +102,14 @@ TEST(ModelEstimator, SurvivesItsJson) {
   EXPECT_EQ(copy->to_json(), e.to_json());
 }
 
+TEST(ModelEstimator, SaysHowManyRowsATimeIsEnoughFor) {
+  ModelEstimator e;
+  for (uint64_t rows = 16; rows <= 512; rows *= 2) e.observe_step({rows, 0, false}, 0.02 + 0.001 * static_cast<double>(rows));
+  EXPECT_NEAR(static_cast<double>(e.rows_within(0.1, 4, 0)), 80, 4);
+  EXPECT_EQ(e.rows_within(0.001, 4, 0), 4u);  // no time: those that decode anyhow
+  EXPECT_LT(e.rows_within(0.1, 4, 10'000'000), e.rows_within(0.1, 4, 0) + 1);
+}
+
 TEST(ModelEstimator, RefusesWhatItDidNotWrite) {
   const std::string good = ModelEstimator().to_json();
   const auto with = [&](std::string_view from, std::string_view to) {

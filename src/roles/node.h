@@ -54,6 +54,10 @@ struct NodeConfig {
   std::vector<NodeModel> models;
   std::vector<NodeId> gateways;         // get NodeStatus
   BatchLimits limits;
+  // A step that decodes takes so many tokens of prompts as it has time for, this many at least: its time is the gap that
+  // readers see. As long as gap_stretch decodes alone, or the model's tbt, whichever is longer.
+  uint32_t prompt_tokens_min = 64;
+  double gap_stretch = 2;
   uint32_t waiting_max = 1024;          // per model
   bool prefix_cache = true;
   Scheduling scheduling = Scheduling::kToken;
@@ -151,6 +155,7 @@ class Node {
   void apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects);
   void start_step(TimePoint now, std::vector<Effect>& effects);
   bool begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effects);
+  uint32_t step_tokens(const Hosted& hosted, TimePoint now) const;
   void drop_weights(Hosted& hosted, bool keep_cached, std::vector<Effect>& effects);
   ModelView view_of(const Hosted& hosted, TimePoint now) const;
   uint32_t idle_kv_pages(const Hosted& hosted) const;

@@ -291,8 +291,17 @@ void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
   }
 }
 
+uint32_t Node::step_tokens(const Hosted& hosted, TimePoint now) const {
+  const Engine::Demand demand = hosted.engine->demand(hosted.facts.slo, now);
+  if (demand.decoding == 0) return config_.limits.tokens_per_step;
+  const double decode = hosted.costs.decode_seconds(demand.decoding, demand.context_tokens);
+  const double seconds = std::max(to_seconds(hosted.facts.slo.tbt), config_.gap_stretch * decode);
+  const uint64_t rows = hosted.costs.rows_within(seconds, demand.decoding, demand.context_tokens);
+  return static_cast<uint32_t>(std::min<uint64_t>(std::max(rows, demand.decoding + config_.prompt_tokens_min), config_.limits.tokens_per_step));
+}
+
 bool Node::begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effects) {
-  std::optional<StepInput> input = hosted.engine->begin_step(now);
+  std::optional<StepInput> input = hosted.engine->begin_step(now, step_tokens(hosted, now));
   if (!input) return false;
   flush_slab_changes(effects);
   hosted.last_turn = ++turn_;

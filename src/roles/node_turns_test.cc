@@ -1,6 +1,7 @@
 // Turns of models on one device, with a body that takes time.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -72,6 +73,8 @@ class Body {
   Node& node() { return *node_; }
   TimePoint now() const { return now_; }
   std::vector<uint32_t> loads, drops, steps;  // model by model, in order
+  std::vector<uint32_t> rows;                 // of each step
+  Duration row_time{0};                       // of a step, beside its 20 ms
 
  private:
   void perform(Effect& effect) {
@@ -96,7 +99,8 @@ class Body {
         if (slice.sample) out.sampled.push_back({5, 0, {}});
         result.slices.push_back(out);
       }
-      pending_.emplace(now_ + milliseconds(20), StepDone{start->model, result});
+      rows.push_back(start->input.rows());
+      pending_.emplace(now_ + milliseconds(20) + row_time * rows.back(), StepDone{start->model, result});
     } else if (const auto* load = std::get_if<LoadWeights>(&effect)) {
       loads.push_back(load->model.value);
       resident_.insert(load->model.value);
@@ -123,6 +127,25 @@ NodeConfig config(uint32_t pages, std::vector<NodeModel> models) {
   c.pages = pages;
   c.models = std::move(models);
   return c;
+}
+
+TEST(NodeTurns, ALongPromptLeavesReadersTheirGap) {
+  NodeModel big = model(0);
+  big.max_model_len = 2048;
+  big.kv_block_bytes = kPageBytes / 64;
+  Body body(config(40, {big}));
+  body.row_time = milliseconds(1);  // 80 rows in the 100 ms of a token
+  const RequestId reader = body.submit(0, 200, 300);
+  body.run(body.now() + seconds(3));
+  EXPECT_EQ(body.rows.front(), 300u);  // nobody reads yet: as much as a step takes
+  ASSERT_GT(body.answer(reader).tokens, 10u);
+  const size_t before = body.rows.size();
+  const RequestId late = body.submit(0, 4, 1200);
+  body.run(body.now() + seconds(4));
+  ASSERT_EQ(body.answer(late).tokens, 4u);
+  const uint32_t most = *std::max_element(body.rows.begin() + static_cast<ptrdiff_t>(before), body.rows.end());
+  EXPECT_GE(most, 65u);   // prompts go on while others read ...
+  EXPECT_LE(most, 100u);  // ... about as fast as leaves them their time
 }
 
 TEST(NodeTurns, AModelGivesWayBetweenTokensAndItsAnswerGoesOn) {
