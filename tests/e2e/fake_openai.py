@@ -69,6 +69,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             usage = {'prompt_tokens': len(body['prompt'].split()), 'completion_tokens': body['max_tokens']}
             self.chunk(b'data: %s\n\ndata: [DONE]\n\n' % json.dumps({'choices': [], 'usage': usage}).encode())
         self.wfile.write(b'0\r\n\r\n')
+        self.close_connection = model == 'closes'  # without a word before
 
 
 @contextlib.contextmanager

@@ -59,6 +59,11 @@ def test_failures_are_counted_by_their_kind(fake, model, kind):
     assert run['failed'] == 3 and run['failures'] == {kind: 3}
 
 
+def test_a_kept_connection_that_the_server_closed_is_tried_anew(fake):
+    run = figures('--base-url', fake.url, '--model', 'closes', '--num-prompts', 6, '--random-output-len', 2, '--max-concurrency', 1)
+    assert run['completed'] == 6
+
+
 def test_a_request_that_takes_too_long_is_a_timeout(fake):
     run = figures('--base-url', fake.url, '--model', 'slow', '--num-prompts', 2, '--random-output-len', 20, '--request-timeout', 0.7, code=1)
     assert run['failures'] == {'timeout': 2} and run['duration'] < 3
