@@ -1,6 +1,10 @@
 // Linear with quantised weights and int8 activations: exact integer dots per block, one FMA per block and output.
 #include "kernels/cpu/targets.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 
@@ -246,9 +250,18 @@ void quantized_linear_any(const LinearCall& call, size_t panel_begin, size_t pan
   }
 }
 
+#if HWY_TARGET == HWY_AVX2
+bool has_avx_vnni() {  // Highway does not know of it
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;
+}
+#endif
+
 LinearFunction quantized_linear() {
 #if HWY_TARGET == HWY_AVX3
   if (hwy::SupportedTargets() & HWY_AVX3_DL) return &quantized_linear_any<VnniTarget>;
+#elif HWY_TARGET == HWY_AVX2
+  if (has_avx_vnni()) return &quantized_linear_any<VnniTarget>;
 #elif HWY_TARGET == HWY_NEON
   if (has_dot_products()) return &quantized_linear_any<SdotTarget>;
 #endif

@@ -250,20 +250,27 @@ struct SdotTarget {
 
 #endif
 
-#if HWY_TARGET == HWY_AVX3
-// VPDPBUSD takes unsigned times signed: int8 codes are raised by 128 first.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+// VPDPBUSD takes unsigned times signed: int8 codes are raised by 128 first. In the AVX2 code it is that of AVX-VNNI.
 template <bool kUnsigned, int kOffset>
 struct VnniMultiply {
-  static constexpr size_t kElements = 1, kRows = 6, kPanels = 2;
+  static constexpr size_t kElements = 1, kRows = 6, kPanels = kRegs == 1 ? 2 : 1;
   static constexpr int kRaised = kUnsigned ? kOffset : 128;
   using Dot = I16x;
   static HWY_INLINE Bytes element(const Bytes& line, size_t) {
-    return {{kUnsigned ? line.r[0] : VB{_mm512_xor_si512(line.r[0].raw, _mm512_set1_epi8(-128))}}};
+    if (kUnsigned) return line;
+    Bytes y;
+    SHOAL_LANES(i) y.r[i] = hn::Xor(line.r[i], hn::Set(kDB, uint8_t{0x80}));
+    return y;
   }
   static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.q; }
   static HWY_INLINE void start(int32_t raised_sums, Dot& dot) { fill(raised_sums, dot); }
   static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
-    asm("vpdpbusd %2, %1, %0" : "+v"(dot.r[0].raw) : "v"(codes.r[0].raw), "v"(x.raw));
+#if HWY_TARGET == HWY_AVX3
+    SHOAL_LANES(i) asm("vpdpbusd %2, %1, %0" : "+v"(dot.r[i].raw) : "v"(codes.r[i].raw), "v"(x.raw));
+#else
+    SHOAL_LANES(i) asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(dot.r[i].raw) : "x"(codes.r[i].raw), "x"(x.raw));
+#endif
   }
   static HWY_INLINE I16x finish(const Dot& dot) { return dot; }
 };

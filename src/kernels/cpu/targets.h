@@ -3,7 +3,8 @@
 // SHOAL_PORTABLE_TARGET holds and the tables point at the scalar oracle.
 //
 // VNNI is not a target of its own: Highway 1.0 compiles AVX3_DL for the VEX form, which the first CPUs with AVX-512 VNNI
-// lack. The AVX3 code holds both multiplications and takes the VNNI one if Highway *detects* AVX3_DL.
+// lack. The AVX3 code holds both multiplications and takes the VNNI one if Highway *detects* AVX3_DL; the AVX2 code holds that
+// of AVX-VNNI (client CPUs without AVX-512) likewise.
 #pragma once
 
 #define HWY_DISABLED_TARGETS \
