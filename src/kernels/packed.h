@@ -62,11 +62,8 @@ struct alignas(64) QuantBlock {
   int8_t q[kQuantBlock];       // codes in order
   float scale;
   int32_t sum[2];              // of the first and of the last 16 codes
-  int32_t minus_8_sums;        // -8 and -128 times all codes: where the dots of codes that are stored raised by as much
-  int32_t minus_128_sums;      // begin
-  int32_t unused[3];
-  int16_t pairs[kQuantBlock];  // the codes again, per 4 columns in the order 0 2 1 3, in a cache line of its own: what
-                               // 16-bit multiply-adds take, and others do not read
+  // The codes again, per 4 columns in the order 0 2 1 3: what 16-bit multiply-adds take, and others do not read.
+  alignas(64) int16_t pairs[kQuantBlock];
 };
 static_assert(sizeof(QuantBlock) == 128);
 

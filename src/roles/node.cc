@@ -70,7 +70,7 @@ void Node::let_sleep() {
     const Engine& engine = *hosted.engine;
     const bool holds = residency_.state(entry.first) != WeightsState::kOnDisk || engine.blocks_cached() > 0 || engine.host_blocks_held() > 0;
     const bool wants = hosted.pinned || hosted.asked || hosted.wanted_since != kForever || hosted.stalled_since != kForever;
-    return !holds && !wants && !engine.has_work() && engine.running() == 0 && engine.moves() == 0;
+    return !holds && !wants && !engine.has_work();
   });
 }
 

@@ -144,8 +144,6 @@ void quantize_row(const float* x, size_t columns, QuantBlock* out) {
     b.scale = amax / 127.0f;
     b.sum[0] = quantize_half(low, inverse, b.q);
     b.sum[1] = quantize_half(high, inverse, b.q + 16);
-    b.minus_8_sums = -8 * (b.sum[0] + b.sum[1]);
-    b.minus_128_sums = -128 * (b.sum[0] + b.sum[1]);
     for (size_t i = 0; i < kQuantBlock; i += 16) widen_pairs(b.q + i, b.pairs + i);
   }
 }

@@ -49,11 +49,6 @@ HWY_INLINE Bytes nibble_line(const std::byte* p, size_t g) {
   SHOAL_LANES(i) y.r[i] = mask_bits(g < 4 ? y.r[i] : shift_right<4>(y.r[i]), 0x0f);
   return y;
 }
-HWY_INLINE I16x zero_int() {
-  I16x y;
-  SHOAL_LANES(i) y.r[i] = hn::Zero(kDI);
-  return y;
-}
 HWY_INLINE F16x load_halves(const std::byte* p) { return load(reinterpret_cast<const hwy::float16_t*>(p)); }
 template <typename T>  // int8_t or uint8_t
 HWY_INLINE F16x load_small(const std::byte* p) {
