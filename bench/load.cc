@@ -178,9 +178,8 @@ StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, std::uniq
   }
   timed("3 pack", [&]() -> Status {
     ASSIGN_OR_RETURN(const auto memory, device->map(std::vector<PageRange>{{0, device->pages()}}));
-    std::atomic<uint64_t> progress{0};
-    const std::atomic<bool> cancelled{false};
-    return plan->load(memory.first(plan->weight_bytes()), threads, threads, progress, cancelled).status();
+    LoadControl control;
+    return plan->load(memory.first(plan->weight_bytes()), threads, threads, control).status();
   });
   timed("4 close", [&] {
     plan.reset();

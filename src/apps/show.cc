@@ -71,9 +71,8 @@ Status check_model(const Shown& shown) {
   for (const auto& [name, view] : ordered) RETURN_IF_ERROR(check_numbers(name, view));
   ASSIGN_OR_RETURN(Buffer memory, Buffer::allocate(shown.plan->weight_bytes()));
   ThreadPool threads(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
-  std::atomic<uint64_t> progress{0};
-  const std::atomic<bool> cancelled{false};
-  return shown.plan->load(memory.span(), threads, threads, progress, cancelled).status();
+  LoadControl control;
+  return shown.plan->load(memory.span(), threads, threads, control).status();
 }
 
 std::map<std::string, uint64_t> bytes_by_type(const Checkpoint& checkpoint) {

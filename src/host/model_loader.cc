@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "formats/checkpoint.h"
 
 namespace shoal {
@@ -12,47 +13,70 @@ ModelLoader::ModelLoader(Device& device, ThreadPool& step_threads, int load_thre
       step_threads_(step_threads),
       load_threads_(ThreadPoolOptions{.threads = load_threads, .cpus = {}, .pin = false}),
       on_loaded_(std::move(on_loaded)),
+      control_(std::make_shared<LoadControl>()),
       thread_([this] { work(); }) {}
 
 ModelLoader::~ModelLoader() {
-  cancelled_ = true;
+  cancel();
   jobs_.close();
   thread_.join();
 }
 
-void ModelLoader::start(Job job) { jobs_.push(std::move(job)); }
+void ModelLoader::start(Job job) {
+  control_ = std::make_shared<LoadControl>();
+  control_->clock = steady_now;
+  bytes_total_ = std::max<uint64_t>(job.weight_bytes, 1);
+  jobs_.push({std::move(job), control_});
+}
+
+void ModelLoader::cancel() { control_->cancelled = true; }
 
 float ModelLoader::progress() const {
-  return static_cast<float>(bytes_done_.load()) / static_cast<float>(bytes_total_.load());
+  return static_cast<float>(bytes_done()) / static_cast<float>(bytes_total_);
 }
 
 void ModelLoader::work() {
   while (true) {
-    std::optional<Job> job = jobs_.pop(std::chrono::seconds(1));
-    if (!job && jobs_.closed()) return;
-    if (!job) continue;
+    std::optional<Work> work = jobs_.pop(std::chrono::seconds(1));
+    if (!work && jobs_.closed()) return;
+    if (!work) continue;
     std::unique_ptr<ModelPlan> plan;  // holds the mapped files: nobody waits for their unmapping
-    on_loaded_(load(*job, plan));
+    on_loaded_(load(*work, plan));
   }
 }
 
-LoadedModel ModelLoader::load(const Job& job, std::unique_ptr<ModelPlan>& plan) {
-  LoadedModel result{job.model.id, OkStatus(), {}, nullptr};
-  bytes_done_ = 0;
-  bytes_total_ = std::max<uint64_t>(job.weight_bytes, 1);
+LoadedModel ModelLoader::load(const Work& work, std::unique_ptr<ModelPlan>& plan) {
+  const Job& job = work.job;
+  LoadControl& control = *work.control;
+  LoadedModel result{job.model.id, OkStatus(), {}, nullptr, {}};
+  TimePoint stage_began = steady_now();
+  const auto stage = [&](double& seconds) {
+    const TimePoint now = steady_now();
+    seconds = to_seconds(now - std::exchange(stage_began, now));
+  };
   const auto attempt = [&]() -> Status {
     ASSIGN_OR_RETURN(result.memory, device_.map(job.pages));
+    stage(result.stages.map_seconds);
     ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(job.model.path));
     ASSIGN_OR_RETURN(plan, plan_model(std::move(checkpoint), job.model.load));
+    stage(result.stages.open_seconds);
     if (plan->weight_bytes() != job.weight_bytes) {
       return data_loss(job.model.path, ": its weights take ", plan->weight_bytes(), " bytes, not the ", job.weight_bytes,
                        " of when the server started; the file was replaced, restart the server to serve the new one");
     }
     const auto memory = result.memory.first(plan->weight_bytes());
-    ASSIGN_OR_RETURN(result.model, plan->load(memory, load_threads_, step_threads_, bytes_done_, cancelled_));
+    ASSIGN_OR_RETURN(result.model, plan->load(memory, load_threads_, step_threads_, control));
     return OkStatus();
   };
   result.status = attempt();
+  double fill_seconds = 0;
+  stage(fill_seconds);
+  const double read = static_cast<double>(control.read_ns), repack = static_cast<double>(control.repack_ns);
+  const double read_share = read + repack > 0 ? read / (read + repack) : 0;
+  result.stages.read_seconds = fill_seconds * read_share;
+  result.stages.repack_seconds = fill_seconds * (1 - read_share);
+  result.stages.bytes_read = control.bytes_read;
+  result.stages.bytes_written = control.bytes_done;
   return result;
 }
 

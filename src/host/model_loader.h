@@ -12,6 +12,7 @@
 #include "base/ids.h"
 #include "base/queue.h"
 #include "base/status.h"
+#include "base/switch_record.h"
 #include "device/device.h"
 #include "device/thread_pool.h"
 #include "host/node_plan.h"
@@ -24,6 +25,7 @@ struct LoadedModel {
   Status status;
   std::span<std::byte> memory;    // mapped pages, also after a failure
   std::unique_ptr<Model> model;   // null after a failure
+  LoadStages stages;              // but unmapping
 };
 
 class ModelLoader {
@@ -40,24 +42,30 @@ class ModelLoader {
     uint64_t weight_bytes;  // as planned at start; a file that has changed since is refused
     std::vector<PageRange> pages;
   };
+  // One load at a time: not before on_loaded was called for the one before. Called by one thread, as are those below.
   void start(Job job);
+  // The load under way ends within milliseconds, with Cancelled unless it is done by then. Nothing happens without one.
+  void cancel();
 
-  // Of the load under way.
+  // Of the load under way, or the last one.
   float progress() const;  // 0..1
-  uint64_t bytes_done() const { return bytes_done_.load(); }
+  uint64_t bytes_done() const { return control_->bytes_done.load(); }
 
  private:
   void work();
-  LoadedModel load(const Job& job, std::unique_ptr<ModelPlan>& plan);
+  struct Work {
+    Job job;
+    std::shared_ptr<LoadControl> control;
+  };
+  LoadedModel load(const Work& work, std::unique_ptr<ModelPlan>& plan);
 
   Device& device_;
   ThreadPool& step_threads_;
   ThreadPool load_threads_;
   const OnLoaded on_loaded_;
-  BoundedQueue<Job> jobs_{16};
-  std::atomic<uint64_t> bytes_done_{0};
-  std::atomic<uint64_t> bytes_total_{1};
-  std::atomic<bool> cancelled_{false};
+  BoundedQueue<Work> jobs_{16};
+  std::shared_ptr<LoadControl> control_;  // of the load under way, or the last one
+  uint64_t bytes_total_ = 1;
   std::thread thread_;
 };
 

@@ -140,7 +140,8 @@ class NodeHostImpl : public NodeHost {
       const Status status = loaded->status;
       const ModelId id = loaded->id;
       residents_[id] = {loaded->memory, std::move(loaded->model)};
-      handle(WeightsReady{id, status}, now);
+      loaded->stages.unmap_seconds = std::exchange(unmap_seconds_, 0);
+      handle(WeightsReady{id, status, loaded->stages}, now);
       return;
     }
     if (std::holds_alternative<StepDone>(std::get<Event>(event))) busy_since_ns_ = 0;
@@ -209,10 +210,12 @@ class NodeHostImpl : public NodeHost {
   void drop_weights(ModelId id) {
     const auto found = residents_.find(id);
     CHECK(found != residents_.end());
+    const TimePoint begin = steady_now();
     found->second.model.reset();
     if (!found->second.memory.empty()) device_->unmap(found->second.memory);
     if (models_.contains(id)) log_debug("dropped '", models_.at(id).name, "'");
     residents_.erase(found);
+    unmap_seconds_ += to_seconds(steady_now() - begin);
   }
 
   const NodeModel& facts(ModelId id) const {
@@ -250,6 +253,7 @@ class NodeHostImpl : public NodeHost {
   TimePoint wake_{};  // the first tick is due at once: it reports the models before anybody asks for one
   std::optional<ModelId> loading_;
   TimePoint load_started_{}, load_logged_{};
+  double unmap_seconds_ = 0;  // of weights dropped since the last load ended
   std::atomic<int64_t> busy_since_ns_{0};
   std::unique_ptr<Transport> transport_;
   ModelLoader loader_;

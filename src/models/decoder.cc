@@ -77,9 +77,8 @@ class DecoderPlan : public ModelPlan {
   }
 
   StatusOr<std::unique_ptr<Model>> load(std::span<std::byte> memory, ThreadPool& load_threads, ThreadPool& step_threads,
-                                        std::atomic<uint64_t>& progress,
-                                        const std::atomic<bool>& cancelled) const override {
-    RETURN_IF_ERROR(layout_.load(memory, load_threads, progress, cancelled));
+                                        LoadControl& control) const override {
+    RETURN_IF_ERROR(layout_.load(memory, load_threads, control));
     std::vector<float> divisors;
     if (divisors_) divisors.assign(divisors_->at(memory.data()), divisors_->at(memory.data()) + divisors_->size);
     StepContext context{best_kernels(), step_threads, memory.data(), kv_, shape_};

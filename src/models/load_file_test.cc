@@ -36,9 +36,10 @@ class LoadFileTest : public testing::TestWithParam<ModelIo> {
     plan_ = *plan_model(*open_checkpoint(model_.folder()), {.io = GetParam()});
     memory_ = *Buffer::allocate(plan_->weight_bytes());
   }
-  Status load(const std::atomic<bool>& cancelled) {
-    std::atomic<uint64_t> progress{0};
-    return plan_->load(memory_.span(), threads_, threads_, progress, cancelled).status();
+  Status load(bool cancelled) {
+    LoadControl control;
+    control.cancelled = cancelled;
+    return plan_->load(memory_.span(), threads_, threads_, control).status();
   }
 
   ModelCopy model_;
@@ -51,8 +52,8 @@ TEST_P(LoadFileTest, TheWeightsAreTheSameHoweverTheyAreRead) {
   ASSERT_TRUE(load(false).ok());
   const auto other = *plan_model(*open_checkpoint(model_.folder()), {});
   Buffer memory = *Buffer::allocate(other->weight_bytes());
-  std::atomic<uint64_t> progress{0};
-  ASSERT_TRUE(other->load(memory.span(), threads_, threads_, progress, std::atomic<bool>(false)).ok());
+  LoadControl control;
+  ASSERT_TRUE(other->load(memory.span(), threads_, threads_, control).ok());
   ASSERT_EQ(memory.size(), memory_.size());
   EXPECT_EQ(std::memcmp(memory.data(), memory_.data(), memory.size()), 0);
 }

@@ -8,12 +8,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "base/time.h"
 #include "formats/weight_source.h"
 
 namespace shoal {
@@ -57,6 +59,16 @@ class Model {
   virtual void forward(const ForwardInput& input, std::span<std::byte> workspace, std::span<float> logits) = 0;
 };
 
+// A load under way, between whoever does it and whoever watches it, on other threads.
+struct LoadControl {
+  std::atomic<bool> cancelled{false};     // set it: the load ends within a piece of 1 MiB per thread
+  std::atomic<uint64_t> bytes_done{0};    // rises to weight_bytes()
+  std::function<TimePoint()> clock;       // empty: nothing below is measured
+  std::atomic<int64_t> read_ns{0};        // of all threads together: waiting for bytes of the files
+  std::atomic<int64_t> repack_ns{0};      // and laying them out
+  std::atomic<uint64_t> bytes_read{0};
+};
+
 class ModelPlan {
  public:
   virtual ~ModelPlan() = default;
@@ -72,13 +84,12 @@ class ModelPlan {
   virtual uint32_t kv_salt_above() const { return UINT32_MAX; }
 
   // Reads, converts and packs every weight into `memory` (weight_bytes() long, 64-byte aligned) with all of
-  // load_threads. `progress` rises from 0 to weight_bytes(); a true `cancelled` ends the load with Cancelled. DataLoss
+  // load_threads. Cancelled if `control` says so; DataLoss
   // naming the file if it cannot be read to its end or was written to since it was opened. The model
   // computes on step_threads, which may be busy with other models' steps meanwhile. It refers to `memory` and to
   // step_threads, which outlive it; the plan and the checkpoint need not.
   virtual StatusOr<std::unique_ptr<Model>> load(std::span<std::byte> memory, ThreadPool& load_threads,
-                                                ThreadPool& step_threads, std::atomic<uint64_t>& progress,
-                                                const std::atomic<bool>& cancelled) const = 0;
+                                                ThreadPool& step_threads, LoadControl& control) const = 0;
 };
 
 // InvalidArgument or Unimplemented naming the architecture, tensor or type that cannot be served, and why. The plan

@@ -28,10 +28,8 @@ class TestModel {
     auto result = std::make_unique<TestModel>(threads);
     ASSIGN_OR_RETURN(result->plan_, plan_model(std::move(checkpoint), options));
     ASSIGN_OR_RETURN(result->memory_, Buffer::allocate(result->plan_->weight_bytes()));
-    std::atomic<uint64_t> progress{0};
-    const std::atomic<bool> cancelled{false};
-    ASSIGN_OR_RETURN(result->model_, result->plan_->load(result->memory_.span(), result->threads_, result->threads_, progress,
-                                                           cancelled));
+    LoadControl control;
+    ASSIGN_OR_RETURN(result->model_, result->plan_->load(result->memory_.span(), result->threads_, result->threads_, control));
     return result;
   }
 

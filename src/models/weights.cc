@@ -212,8 +212,7 @@ uint64_t WeightLayout::fill(const Piece& piece, std::span<const std::byte> sourc
   return (piece.end - piece.begin) * panel_bytes(matrix.format, matrix.columns);
 }
 
-Status WeightLayout::load(std::span<std::byte> memory, ThreadPool& threads, std::atomic<uint64_t>& progress,
-                          const std::atomic<bool>& cancelled) const {
+Status WeightLayout::load(std::span<std::byte> memory, ThreadPool& threads, LoadControl& control) const {
   CHECK_GE(memory.size(), bytes_);
   CHECK_EQ(reinterpret_cast<uintptr_t>(memory.data()) % kTensorAlignment, 0u);
   const std::vector<Piece> work = pieces();
@@ -232,15 +231,21 @@ Status WeightLayout::load(std::span<std::byte> memory, ThreadPool& threads, std:
   load_vectors(memory.data());
   threads.parallel_for(work.size(), [&](size_t i, int) {
     if (failed.load(std::memory_order_relaxed)) return;
-    if (cancelled.load(std::memory_order_relaxed)) return fail(absl::CancelledError("the load was cancelled"));
+    if (control.cancelled.load(std::memory_order_relaxed)) return fail(absl::CancelledError("the load was cancelled"));
+    const TimePoint begin = control.clock ? control.clock() : TimePoint{};
     const auto bytes = source->take(i);
     if (!bytes.ok()) return fail(bytes.status());
-    progress.fetch_add(fill(work[i], *bytes, memory.data()), std::memory_order_relaxed);
+    const TimePoint taken = control.clock ? control.clock() : TimePoint{};
+    control.bytes_done.fetch_add(fill(work[i], *bytes, memory.data()), std::memory_order_relaxed);
+    control.bytes_read.fetch_add(bytes->size(), std::memory_order_relaxed);
     source->give_back(i);
+    if (!control.clock) return;
+    control.read_ns.fetch_add((taken - begin).count(), std::memory_order_relaxed);
+    control.repack_ns.fetch_add((control.clock() - taken).count(), std::memory_order_relaxed);
   });
   RETURN_IF_ERROR(first_error);
   RETURN_IF_ERROR(checkpoint_->check());
-  progress.store(bytes_);
+  control.bytes_done.store(bytes_);
   return OkStatus();
 }
 

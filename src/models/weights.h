@@ -72,8 +72,7 @@ class WeightLayout {
   bool quantized() const { return quantized_; }  // any matrix is in a quantised format
 
   // Fills `memory`. See ModelPlan::load.
-  Status load(std::span<std::byte> memory, ThreadPool& threads, std::atomic<uint64_t>& progress,
-              const std::atomic<bool>& cancelled) const;
+  Status load(std::span<std::byte> memory, ThreadPool& threads, LoadControl& control) const;
 
  private:
   struct MatrixJob {

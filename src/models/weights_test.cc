@@ -83,13 +83,12 @@ TEST(LoadTest, ProgressEndsAtTheWeightsBytesAndACancelledLoadSaysSo) {
   auto memory = Buffer::allocate((*plan)->weight_bytes());
   ASSERT_TRUE(memory.ok());
   ThreadPool threads(2);
-  std::atomic<uint64_t> progress{0};
-  std::atomic<bool> cancelled{false};
-  EXPECT_TRUE((*plan)->load(memory->span(), threads, threads, progress, cancelled).ok());
-  EXPECT_EQ(progress.load(), (*plan)->weight_bytes());
-  cancelled = true;
-  progress = 0;
-  EXPECT_EQ((*plan)->load(memory->span(), threads, threads, progress, cancelled).status().code(), StatusCode::kCancelled);
+  LoadControl control;
+  EXPECT_TRUE((*plan)->load(memory->span(), threads, threads, control).ok());
+  EXPECT_EQ(control.bytes_done.load(), (*plan)->weight_bytes());
+  control.cancelled = true;
+  control.bytes_done = 0;
+  EXPECT_EQ((*plan)->load(memory->span(), threads, threads, control).status().code(), StatusCode::kCancelled);
 }
 
 // A model whose q_proj is FP8 with a scale per block of 16 x 32, and the same model in f32.

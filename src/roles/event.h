@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "base/request.h"
+#include "base/switch_record.h"
 #include "engine/step.h"
 #include "membership/cluster_state.h"
 #include "wire/message.h"
@@ -51,6 +52,7 @@ struct StepDone {
 struct WeightsReady {
   ModelId model;
   Status status;
+  LoadStages stages;
 };
 
 // Node: the copies of CopyKv are done.

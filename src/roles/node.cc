@@ -96,6 +96,7 @@ Node::~Node() = default;
 
 std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   std::vector<Effect> effects;
+  switches_.advance(now, !stepping_, [this](ModelId m) { return models_.at(m).engine->has_work(); });
   if (const auto* e = std::get_if<MessageFrom>(&event)) {
     if (const auto* submit = std::get_if<Submit>(&e->message)) on_submit(e->from, *submit, now, effects);
     if (const auto* cancel = std::get_if<Cancel>(&e->message)) on_cancel(*cancel);
@@ -106,6 +107,7 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
     on_weights_ready(*e, now, effects);
   } else if (const auto* e = std::get_if<KvCopied>(&event)) {
     models_.at(e->model).engine->finish_move(e->move);
+    switches_.swap_in_ended(e->model, e->move, now);
     --moves_;
     changed_ = true;
   } else if (const auto* e = std::get_if<LoadProgress>(&event)) {
@@ -284,6 +286,8 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   hosted.turn_steps = 0;
   hosted.quota_seconds = Turn::kUnlimited;
   changed_ = residency_changed_ = true;
+  const bool used = event.status.ok() && hosted.engine->has_work();
+  switches_.ready(event.model, event.stages, used ? SwitchEnd::kServed : event.status.ok() ? SwitchEnd::kUnused : SwitchEnd::kFailed, now);
   if (event.status.ok()) {
     const double seconds = to_seconds(now - load_began_);
     if (!stepping_) load_waited_ += now - std::max(load_began_, idle_since_);
@@ -374,7 +378,9 @@ void Node::report(TimePoint now, std::vector<Effect>& effects) {
     return;
   }
   ++status_version_;
-  const NodeStatus snapshot = status();
+  NodeStatus snapshot = status();
+  snapshot.at = now;
+  snapshot.switches = switches_.take();
   for (const NodeId gateway : config_.gateways) effects.push_back(Send{gateway, snapshot});
   changed_ = residency_changed_ = false;
   next_report_ = now + config_.status_interval;

@@ -26,6 +26,7 @@
 #include "policy/slo.h"
 #include "roles/effect.h"
 #include "roles/event.h"
+#include "roles/switch_log.h"
 
 namespace shoal {
 
@@ -153,6 +154,7 @@ class Node {
   void update_quotas(TimePoint now);
   void hold_admissions(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects);
   void apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects);
+  void begin_load(Hosted& wanted, TimePoint now, std::vector<Effect>& effects);
   void start_step(TimePoint now, std::vector<Effect>& effects);
   bool begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effects);
   uint32_t step_tokens(const Hosted& hosted, TimePoint now) const;
@@ -171,8 +173,8 @@ class Node {
   bool take_kv_of_absent(TimePoint now, std::vector<Effect>& effects);
   Hosted* absent_with_kv(TimePoint now);
   void park_ahead(TimePoint now, std::vector<Effect>& effects);
-  void unpark(std::vector<Effect>& effects);
-  void move_kv(const Hosted& hosted, KvMove move, std::vector<Effect>& effects);
+  void unpark(TimePoint now, std::vector<Effect>& effects);
+  void move_kv(const Hosted& hosted, KvMove move, TimePoint now, std::vector<Effect>& effects);
   uint32_t pages_coming() const;
   bool preempt_for_oldest();
   bool drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effect>& effects);
@@ -187,6 +189,8 @@ class Node {
   Owners owners_;
   std::optional<ModelId> stepping_;
   std::optional<ModelId> loading_;
+  std::optional<ModelId> planned_;   // room is being made for it
+  SwitchLog switches_;
   uint64_t moves_ = 0;         // of KV, under way
   std::optional<Pressure> pressure_;
   RoundMembers round_;

@@ -12,10 +12,10 @@ namespace shoal {
 // ---- between the tiers ------------------------------------------------------------------------------------------------------
 
 // What a resident model has on the host tier comes back, oldest first, as far as there is room.
-void Node::unpark(std::vector<Effect>& effects) {
+void Node::unpark(TimePoint now, std::vector<Effect>& effects) {
   for (auto& [id, hosted] : awake_) {
     if (!resident(hosted)) continue;
-    while (std::optional<KvMove> move = hosted.engine->unpark_oldest()) move_kv(hosted, *std::move(move), effects);
+    while (std::optional<KvMove> move = hosted.engine->unpark_oldest()) move_kv(hosted, *std::move(move), now, effects);
   }
 }
 
@@ -34,12 +34,13 @@ void Node::park_ahead(TimePoint now, std::vector<Effect>& effects) {
   }
   if (pages_.free() >= reserve) return;
   if (Hosted* victim = absent_with_kv(now)) {
-    if (std::optional<KvMove> move = victim->engine->park_youngest()) move_kv(*victim, *std::move(move), effects);
+    if (std::optional<KvMove> move = victim->engine->park_youngest()) move_kv(*victim, *std::move(move), now, effects);
   }
 }
 
-void Node::move_kv(const Hosted& hosted, KvMove move, std::vector<Effect>& effects) {
+void Node::move_kv(const Hosted& hosted, KvMove move, TimePoint now, std::vector<Effect>& effects) {
   flush_slab_changes(effects);
+  if (move.to == Tier::kDevice) switches_.swap_in_begun(hosted.facts.model, move.id, now);
   effects.push_back(CopyKv{hosted.facts.model, std::move(move)});
   ++moves_;
 }
@@ -103,7 +104,7 @@ bool Node::take_kv_of_absent(TimePoint now, std::vector<Effect>& effects) {
   Hosted* victim = absent_with_kv(now);
   if (victim == nullptr) return false;
   if (std::optional<KvMove> move = victim->engine->park_youngest()) {
-    move_kv(*victim, *std::move(move), effects);
+    move_kv(*victim, *std::move(move), now, effects);
     return false;
   }
   CHECK(victim->engine->preempt_youngest());

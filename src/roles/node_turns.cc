@@ -105,6 +105,7 @@ void Node::drop_weights(Hosted& hosted, bool keep_cached, std::vector<Effect>& e
   flush_slab_changes(effects);
   effects.push_back(DropWeights{hosted.facts.model});
   residency_.drop(hosted.facts.model);
+  switches_.abandoned(hosted.facts.model);
   hosted.progress = 0.0f;
   hosted.fresh = false;
   hosted.stalled_since = kForever;
@@ -143,6 +144,10 @@ void Node::update_wants(TimePoint now, std::vector<Effect>& effects) {
       hosted.load_error = std::string(why.message());
       fail_requests_of(hosted, why, effects);
       wanted = hosted.asked = false;
+    }
+    if (!wanted && planned_ == id) {
+      planned_.reset();
+      switches_.abandoned(id);
     }
     if (!wanted) hosted.wanted_since = kForever;
     if (wanted && hosted.wanted_since == kForever) hosted.wanted_since = now;
@@ -224,13 +229,19 @@ void Node::apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& eff
     return;
   }
   Hosted& wanted = models_.at(*plan.load);
-  for (const ModelId id : plan.drop) drop_weights(models_.at(id), /*keep_cached=*/token_level(), effects);
+  if (planned_ && planned_ != plan.load) switches_.abandoned(*planned_);
+  planned_ = plan.load;
+  switches_.planned(*plan.load, wanted.wanted_since, now);
+  for (const ModelId id : plan.drop) {
+    switches_.dropped(*plan.load, id);
+    drop_weights(models_.at(id), /*keep_cached=*/token_level(), effects);
+  }
   const uint64_t needed = uint64_t{residency_.weight_pages(*plan.load)} + kv_pages_min(wanted.facts);
   for (const ModelId id : plan.take_kv) {
     Hosted& hosted = models_.at(id);
     while (pages_.free() + pages_coming() < needed) {
       if (std::optional<KvMove> move = hosted.engine->park_youngest()) {
-        move_kv(hosted, *std::move(move), effects);
+        move_kv(hosted, *std::move(move), now, effects);
       } else if (!hosted.engine->preempt_youngest()) {  // no room there either: to be computed anew
         break;
       }
@@ -239,18 +250,25 @@ void Node::apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& eff
   }
   flush_slab_changes(effects);
   if (pages_coming() > 0 && pages_.free() < residency_.weight_pages(*plan.load)) return;  // when the copies are done
-  auto runs = residency_.begin_load(*plan.load);
+  begin_load(wanted, now, effects);
+}
+
+void Node::begin_load(Hosted& wanted, TimePoint now, std::vector<Effect>& effects) {
+  const ModelId model = wanted.facts.model;
+  auto runs = residency_.begin_load(model);
   if (!runs) {  // KV was counted from blocks that share slabs with others; now the pool says what came free
     effects.push_back(WakeAt{now});
     return;
   }
-  loading_ = *plan.load;
+  loading_ = model;
+  planned_.reset();
+  switches_.begun(*loading_, now);
   load_began_ = now;
   load_waited_ = Duration(0);
   wanted.progress = 0.0f;
   wanted.load_error.clear();
   changed_ = residency_changed_ = true;
-  effects.push_back(LoadWeights{*plan.load, *std::move(runs)});
+  effects.push_back(LoadWeights{model, *std::move(runs)});
 }
 
 // ---- whose step is next -------------------------------------------------------------------------------------------------------
@@ -258,7 +276,7 @@ void Node::apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& eff
 void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
   park_ahead(now, effects);
   while (!stepping_) {
-    unpark(effects);
+    unpark(now, effects);
     std::vector<StepView> steps;
     for (const auto& [id, hosted] : awake_) {
       StepView step{id, resident(hosted) && hosted.engine->runnable() && !hosted.stalled, hosted.last_turn};
@@ -317,6 +335,7 @@ bool Node::begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effect
     if (const auto owner = owners_.find(slice.request); owner != owners_.end()) begun(owner->first, owner->second);
   }
   stepping_ = hosted.facts.model;
+  switches_.stepped(hosted.facts.model, now);
   effects.push_back(StartStep{hosted.facts.model, *std::move(input)});
   return true;
 }

@@ -172,7 +172,7 @@ void World::perform_node(uint32_t index, const Effect& effect) {
     body.device->load(*e);
     const bool fails = rng_.chance(scenario_.load_failure_probability);
     after(body.device->load_time(e->model), [this, index, alive, model = e->model, fails] {
-      if (alive()) to_node(index, WeightsReady{model, fails ? data_loss("the file vanished") : OkStatus()});
+      if (alive()) to_node(index, WeightsReady{model, fails ? data_loss("the file vanished") : OkStatus(), {}});
     });
   } else if (const auto* e = std::get_if<DropWeights>(&effect)) {
     note(3, index, e->model.value);

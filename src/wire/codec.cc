@@ -7,6 +7,7 @@ namespace shoal {
 namespace {
 
 constexpr int kBucketsMax = 64;
+constexpr int kSwitchesMax = 1024;
 
 // ---- to bytes -------------------------------------------------------------------------------------------------------
 
@@ -91,6 +92,28 @@ void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
   to->set_step_tokens(from.step_tokens);
 }
 
+int64_t to_ns(TimePoint at) { return at.time_since_epoch().count(); }
+
+void to_pb(const SwitchRecord& from, pb::SwitchRecord* to) {
+  to->set_model(from.model.value);
+  for (const ModelId model : from.dropped) to->add_dropped(model.value);
+  to->set_end(static_cast<uint32_t>(from.end));
+  to->set_asked_ns(to_ns(from.asked));
+  to->set_planned_ns(to_ns(from.planned));
+  to->set_begun_ns(to_ns(from.begun));
+  to->set_ready_ns(to_ns(from.ready));
+  to->set_first_step_ns(to_ns(from.first_step));
+  to->set_unmap_seconds(from.stages.unmap_seconds);
+  to->set_map_seconds(from.stages.map_seconds);
+  to->set_open_seconds(from.stages.open_seconds);
+  to->set_read_seconds(from.stages.read_seconds);
+  to->set_repack_seconds(from.stages.repack_seconds);
+  to->set_bytes_read(from.stages.bytes_read);
+  to->set_bytes_written(from.stages.bytes_written);
+  to->set_swap_in_seconds(from.swap_in_seconds);
+  to->set_visible_seconds(from.visible_seconds);
+}
+
 struct EnvelopeWriter {
   pb::Envelope& envelope;
 
@@ -111,6 +134,8 @@ struct EnvelopeWriter {
     to->set_device_bytes_free(m.device_bytes_free);
     to->set_workspace_bytes(m.workspace_bytes);
     for (const ModelStatus& model : m.models) to_pb(model, to->add_models());
+    to->set_at_ns(to_ns(m.at));
+    for (const SwitchRecord& record : m.switches) to_pb(record, to->add_switches());
   }
 };
 
@@ -231,6 +256,44 @@ StatusOr<ModelStatus> from_pb(const pb::ModelStatus& from) {
   return to;
 }
 
+StatusOr<SwitchRecord> from_pb(const pb::SwitchRecord& from) {
+  if (from.end() > static_cast<uint32_t>(SwitchEnd::kCancelled)) return invalid_argument("message: unknown end of a switch");
+  const double seconds[] = {from.unmap_seconds(),  from.map_seconds(),     from.open_seconds(),   from.read_seconds(),
+                            from.repack_seconds(), from.swap_in_seconds(), from.visible_seconds()};
+  for (const double value : seconds) {
+    if (!std::isfinite(value) || value < 0) return invalid_argument("message: seconds of a switch are not a duration");
+  }
+  SwitchRecord to;
+  to.model = ModelId(from.model());
+  for (const uint32_t model : from.dropped()) to.dropped.push_back(ModelId(model));
+  to.end = static_cast<SwitchEnd>(from.end());
+  to.asked = TimePoint(Duration(from.asked_ns()));
+  to.planned = TimePoint(Duration(from.planned_ns()));
+  to.begun = TimePoint(Duration(from.begun_ns()));
+  to.ready = TimePoint(Duration(from.ready_ns()));
+  to.first_step = TimePoint(Duration(from.first_step_ns()));
+  to.stages = {from.unmap_seconds(),  from.map_seconds(), from.open_seconds(),  from.read_seconds(),
+               from.repack_seconds(), from.bytes_read(),  from.bytes_written()};
+  to.swap_in_seconds = from.swap_in_seconds();
+  to.visible_seconds = from.visible_seconds();
+  return to;
+}
+
+StatusOr<NodeStatus> from_pb(const pb::NodeStatus& from) {
+  NodeStatus to{from.version(), from.device_bytes(), from.device_bytes_free(), from.workspace_bytes(), {}};
+  for (const pb::ModelStatus& model : from.models()) {
+    ASSIGN_OR_RETURN(ModelStatus status, from_pb(model));
+    to.models.push_back(std::move(status));
+  }
+  to.at = TimePoint(Duration(from.at_ns()));
+  if (from.switches_size() > kSwitchesMax) return invalid_argument("message: too many switches");
+  for (const pb::SwitchRecord& record : from.switches()) {
+    ASSIGN_OR_RETURN(SwitchRecord one, from_pb(record));
+    to.switches.push_back(std::move(one));
+  }
+  return to;
+}
+
 }  // namespace
 
 std::string encode(const Message& message) {
@@ -257,13 +320,8 @@ StatusOr<Message> decode(std::string_view bytes) {
       return tokens;
     }
     case pb::Envelope::kNodeStatus: {
-      const pb::NodeStatus& from = envelope.node_status();
-      NodeStatus to{from.version(), from.device_bytes(), from.device_bytes_free(), from.workspace_bytes(), {}};
-      for (const pb::ModelStatus& model : from.models()) {
-        ASSIGN_OR_RETURN(ModelStatus status, from_pb(model));
-        to.models.push_back(std::move(status));
-      }
-      return to;
+      ASSIGN_OR_RETURN(NodeStatus status, from_pb(envelope.node_status()));
+      return status;
     }
     case pb::Envelope::KIND_NOT_SET: break;
   }

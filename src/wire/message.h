@@ -10,6 +10,7 @@
 
 #include "base/request.h"
 #include "base/status.h"
+#include "base/switch_record.h"
 
 namespace shoal {
 
@@ -83,6 +84,8 @@ struct NodeStatus {
   uint64_t device_bytes_free = 0;
   uint64_t workspace_bytes = 0;  // of the largest step, beside the device's pages
   std::vector<ModelStatus> models;
+  TimePoint at{};                        // on the node's clock, as the instants of `switches` are
+  std::vector<SwitchRecord> switches;    // ended since the report before; told once
   friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
 };
 

@@ -43,6 +43,11 @@ std::vector<Message> samples() {
   status.models[0].generated_tokens = 1ull << 40;
   status.models[0].steps_by_tokens = {0, 3, 1ull << 33};
   status.models[0].step_tokens = 77;
+  status.at = TimePoint(std::chrono::seconds(9));
+  SwitchRecord record{ModelId(3), {ModelId(1), ModelId(2)}, SwitchEnd::kCancelled, TimePoint(Duration(1)), TimePoint(Duration(2))};
+  record.stages = {0.1, 0.2, 0.3, 0.4, 0.5, 6, 7};
+  record.visible_seconds = 0.25;
+  status.switches = {record, SwitchRecord{}};
   return {Submit{full_request()}, Submit{}, Cancel{RequestId(1), 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
           tokens, failed, status, NodeStatus{}};
 }

@@ -1,0 +1,151 @@
+// A body for a node in tests: steps, loads and copies take time, and are checked for sense.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "roles/node.h"
+
+namespace shoal {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr NodeId kGateway{1000};
+
+inline NodeModel model(uint32_t id, uint32_t pages = 4) {
+  NodeModel m;
+  m.model = ModelId(id);
+  m.name = "m" + std::to_string(id);
+  m.weight_bytes = pages * kPageBytes;
+  m.kv_block_bytes = kPageBytes / 4;
+  m.max_model_len = 256;
+  m.vocab_size = 100;
+  return m;
+}
+
+// Steps take 20 ms, loads 200 ms.
+class Body {
+ public:
+  explicit Body(NodeConfig config) {
+    config.self = NodeId(1);
+    config.gateways = {kGateway};
+    config.load_bytes_per_second = 4 * kPageBytes / 0.2;
+    node_ = std::make_unique<Node>(config);
+    give(Tick{});
+  }
+
+  RequestId submit(uint32_t model_id, uint32_t max_tokens, uint32_t prompt = 8) {
+    Request r;
+    r.id = RequestId(++next_id_);
+    r.model = ModelId(model_id);
+    for (uint32_t i = 0; i < prompt; ++i) r.prompt.push_back(static_cast<TokenId>((i + next_id_) % 90));
+    r.max_tokens = max_tokens;
+    give(MessageFrom{kGateway, Submit{r}});
+    return r.id;
+  }
+  void give(const Event& event) {
+    for (Effect& effect : node_->handle(event, now_)) perform(effect);
+    node_->check();
+  }
+  // Until nothing is under way, or `until`.
+  void run(TimePoint until = TimePoint(std::chrono::hours(1))) {
+    while (!pending_.empty() && pending_.begin()->first <= until) {
+      now_ = std::max(now_, pending_.begin()->first);
+      const Event event = std::move(pending_.begin()->second);
+      if (load_ == pending_.begin()) load_.reset();
+      pending_.erase(pending_.begin());
+      give(event);
+    }
+    now_ = std::max(now_, std::min(until, now_ + seconds(1)));
+  }
+
+  struct Answer {
+    uint32_t tokens = 0;
+    std::optional<FinishReason> finish;
+    std::string error;
+    Duration retry_after{0};
+    TimePoint first{}, last{};
+  };
+  const Answer& answer(RequestId id) { return answers_[id]; }
+  ModelState state(uint32_t id) { return node_->status().models[id].state; }
+  Node& node() { return *node_; }
+  TimePoint now() const { return now_; }
+  std::vector<uint32_t> loads, drops, steps;  // model by model, in order
+  std::vector<uint32_t> rows;                 // of each step
+  Duration row_time{0};                       // of a step, beside its 20 ms
+  Duration copy_time = milliseconds(30);      // of one move of KV
+  std::map<uint32_t, Status> load_status;     // how loads of a model end, if not well
+  std::vector<SwitchRecord> switches;         // as reported
+  size_t copies = 0;
+
+ private:
+  void perform(Effect& effect) {
+    if (const auto* send = std::get_if<Send>(&effect)) {
+      if (const auto* status = std::get_if<NodeStatus>(&send->message)) {
+        switches.insert(switches.end(), status->switches.begin(), status->switches.end());
+      }
+      const auto* tokens = std::get_if<Tokens>(&send->message);
+      if (tokens == nullptr) return;
+      Answer& a = answers_[tokens->id];
+      EXPECT_EQ(tokens->first_index, a.tokens);
+      if (a.tokens == 0) a.first = now_;
+      a.tokens += static_cast<uint32_t>(tokens->tokens.size());
+      a.finish = tokens->finish;
+      a.error = tokens->error;
+      a.retry_after = tokens->retry_after;
+      a.last = now_;
+    } else if (const auto* start = std::get_if<StartStep>(&effect)) {
+      EXPECT_TRUE(resident_.contains(start->model.value));
+      steps.push_back(start->model.value);
+      StepResult result{start->input.step, {}};
+      for (const StepSlice& slice : start->input.slices) {
+        SliceResult out;
+        out.request = slice.request;
+        if (slice.sample) out.sampled.push_back({5, 0, {}});
+        result.slices.push_back(out);
+      }
+      rows.push_back(start->input.rows());
+      pending_.emplace(now_ + milliseconds(20) + row_time * rows.back(), StepDone{start->model, result});
+    } else if (const auto* load = std::get_if<LoadWeights>(&effect)) {
+      loads.push_back(load->model.value);
+      resident_.insert(load->model.value);
+      EXPECT_FALSE(load_.has_value());
+      load_ = pending_.emplace(now_ + milliseconds(200), WeightsReady{load->model, load_status[load->model.value], LoadStages{.repack_seconds = 0.2}});
+    } else if (const auto* drop = std::get_if<DropWeights>(&effect)) {
+      drops.push_back(drop->model.value);
+      resident_.erase(drop->model.value);
+    } else if (const auto* copy = std::get_if<CopyKv>(&effect)) {
+      ++copies;
+      copied_ = std::max(copied_, now_) + copy_time;
+      pending_.emplace(copied_, KvCopied{copy->model, copy->move.id});
+    } else if (const auto* wake = std::get_if<WakeAt>(&effect)) {
+      if (wakes_.insert(wake->at).second) pending_.emplace(std::max(now_, wake->at), Tick{});
+    }
+  }
+
+  std::unique_ptr<Node> node_;
+  TimePoint now_{};
+  std::multimap<TimePoint, Event> pending_;
+  std::optional<std::multimap<TimePoint, Event>::iterator> load_;  // under way
+  TimePoint copied_{};                                             // of those asked for so far
+  std::set<TimePoint> wakes_;
+  std::set<uint32_t> resident_;
+  std::map<RequestId, Answer> answers_;
+  uint64_t next_id_ = 0;
+};
+
+inline NodeConfig config(uint32_t pages, std::vector<NodeModel> models) {
+  NodeConfig c;
+  c.pages = pages;
+  c.models = std::move(models);
+  return c;
+}
+
+}  // namespace shoal
