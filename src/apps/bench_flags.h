@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "loadgen/arrivals.h"
+#include "workload/arrivals.h"
 #include "loadgen/dataset.h"
 #include "loadgen/http_target.h"
 #include "loadgen/load_client.h"

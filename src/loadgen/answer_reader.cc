@@ -1,7 +1,7 @@
 #include "loadgen/answer_reader.h"
 
 #include "absl/strings/str_cat.h"
-#include "loadgen/views.h"
+#include "workload/views.h"
 
 namespace shoal {
 namespace {

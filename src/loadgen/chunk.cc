@@ -1,7 +1,7 @@
 #include "loadgen/chunk.h"
 
 #include "base/json.h"
-#include "loadgen/views.h"
+#include "workload/views.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {

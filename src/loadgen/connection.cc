@@ -8,7 +8,7 @@
 #include "boost/asio/write.hpp"
 #include "boost/beast/core/buffers_range.hpp"
 #include "boost/beast/http/parser.hpp"
-#include "loadgen/views.h"
+#include "workload/views.h"
 
 namespace shoal {
 namespace {

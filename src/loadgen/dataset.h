@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "loadgen/arrivals.h"
+#include "workload/arrivals.h"
 #include "loadgen/prompt_text.h"
-#include "loadgen/trace.h"
+#include "workload/trace.h"
 
 namespace shoal {
 

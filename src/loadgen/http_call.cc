@@ -4,7 +4,7 @@
 
 #include "boost/asio/co_spawn.hpp"
 #include "boost/asio/detached.hpp"
-#include "loadgen/views.h"
+#include "workload/views.h"
 
 namespace shoal {
 namespace {

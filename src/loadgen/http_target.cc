@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "loadgen/views.h"
+#include "workload/views.h"
 
 namespace shoal {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/rng.h"
-#include "loadgen/views.h"
+#include "workload/views.h"
 
 namespace shoal {
 namespace {

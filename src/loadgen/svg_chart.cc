@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "loadgen/views.h"
+#include "workload/views.h"
 
 namespace shoal {
 namespace {

@@ -8,10 +8,10 @@
 #include "base/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "loadgen/arrivals.h"
+#include "workload/arrivals.h"
 #include "loadgen/dataset.h"
 #include "loadgen/http_target.h"
-#include "loadgen/trace.h"
+#include "workload/trace.h"
 
 namespace shoal {
 namespace {

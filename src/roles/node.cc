@@ -142,13 +142,8 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
   const auto owned = owners_.find(request.id);
   if (owned != owners_.end()) {
     if (owned->second.epoch >= request.epoch) return;  // a repetition, or an owner of before
-    Engine& engine = *models_.at(owned->second.model).engine;
-    engine.cancel(request.id);
+    models_.at(owned->second.model).engine->cancel(request.id);
     erase(owned);
-    if (engine.has(request.id)) {  // the step in flight still writes for the owner of before
-      refuse(from, request, unavailable("the request is still being withdrawn here"), effects);
-      return;
-    }
   }
   const auto found = models_.find(request.model);
   if (found == models_.end()) {
@@ -156,6 +151,10 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
     return;
   }
   Hosted& hosted = found->second;
+  if (hosted.engine->has(request.id)) {  // the step in flight still writes for the owner of before
+    refuse(from, request, unavailable("the request is still being withdrawn here"), effects);
+    return;
+  }
   const Duration wait = predicted_wait(hosted);
   if (const Status status = may_take(hosted, wait); !status.ok()) {
     refuse(from, request, status, effects, std::max(Duration(0), wait - hosted.facts.max_wait));

@@ -13,26 +13,26 @@ TokenId simulated_token(ModelId model, uint64_t context_hash, uint64_t seed, uin
   return static_cast<TokenId>(counter_bits(seed ^ context_hash, model.value, output_index) % vocab_size);
 }
 
-const NodeModel& SimDevice::facts(ModelId model) const {
+const NodeModel& StrictDevice::facts(ModelId model) const {
   for (const NodeModel& facts : node_.models) {
     if (facts.model == model) return facts;
   }
   CHECK(false);
 }
 
-Duration SimDevice::step_time(const StepInput& input) const {
-  uint64_t context = 0;
-  for (const StepSlice& slice : input.slices) context += slice.begin + slice.tokens.size();
-  return cost_.step(input.rows(), context);
+StepResult LightDevice::run(ModelId, const StepInput& input) {
+  StepResult result{input.step, {}};
+  result.slices.reserve(input.slices.size());
+  for (const StepSlice& slice : input.slices) {
+    SliceResult& out = result.slices.emplace_back();
+    out.request = slice.request;
+    if (slice.sample) out.sampled.push_back({static_cast<TokenId>(slice.output_index & 0xff), 0, {}});
+    out.scored.resize(slice.score_end - slice.score_begin);
+  }
+  return result;
 }
 
-Duration SimDevice::load_time(ModelId model) const { return cost_.load(facts(model).weight_bytes); }
-
-Duration SimDevice::copy_time(const CopyKv& effect) const {
-  return cost_.copy(effect.move.copies.size() * effect.move.block_bytes);
-}
-
-void SimDevice::own(Tier tier, std::span<const PageRun> pages, PageOwner from, PageOwner to) {
+void StrictDevice::own(Tier tier, std::span<const PageRun> pages, PageOwner from, PageOwner to) {
   for (const PageRun& run : pages) {
     for (uint32_t i = 0; i < run.count; ++i) {
       PageOwner& owner = owner_[static_cast<size_t>(tier)].at(run.first.value + i);
@@ -42,7 +42,7 @@ void SimDevice::own(Tier tier, std::span<const PageRun> pages, PageOwner from, P
   }
 }
 
-void SimDevice::remap(const RemapSlabs& effect) {
+void StrictDevice::remap(const RemapSlabs& effect) {
   for (const SlabChange& change : effect.changes) {
     const SlabKey key{effect.tier, change.block_bytes, change.slab};
     const PageOwner owner{PageOwner::Kind::kSlab, change.block_bytes * 1'000'003 + change.slab};
@@ -60,29 +60,31 @@ void SimDevice::remap(const RemapSlabs& effect) {
   }
 }
 
-void SimDevice::load(const LoadWeights& effect) {
+void StrictDevice::begin_load(const LoadWeights& effect) {
   CHECK(!weights_.contains(effect.model));
   own(Tier::kDevice, effect.pages, {}, {PageOwner::Kind::kWeights, effect.model.value});
-  weights_[effect.model] = effect.pages;
+  weights_[effect.model] = {effect.pages, false};
 }
 
-void SimDevice::drop(const DropWeights& effect) {
-  own(Tier::kDevice, weights_.at(effect.model), {PageOwner::Kind::kWeights, effect.model.value}, {});
+void StrictDevice::end_load(ModelId model) { weights_.at(model).loaded = true; }
+
+void StrictDevice::drop(const DropWeights& effect) {
+  own(Tier::kDevice, weights_.at(effect.model).pages, {PageOwner::Kind::kWeights, effect.model.value}, {});
   weights_.erase(effect.model);
 }
 
-std::vector<TokenId>& SimDevice::block(Tier tier, uint64_t block_bytes, BlockId id) {
+std::vector<TokenId>& StrictDevice::block(Tier tier, uint64_t block_bytes, BlockId id) {
   const auto per_slab = static_cast<uint32_t>(slab_pages_for(block_bytes) * kPageBytes / block_bytes);
   const auto slab = slabs_.find({tier, block_bytes, id.value / per_slab});
   CHECK(slab != slabs_.end());
   return slab->second.blocks.at(id.value % per_slab);
 }
 
-void SimDevice::begin_copy(const CopyKv& effect) {
+void StrictDevice::begin_copy(const CopyKv& effect) {
   for (const KvCopy& copy : effect.move.copies) block(effect.move.to, effect.move.block_bytes, copy.to).clear();
 }
 
-void SimDevice::end_copy(const CopyKv& effect) {
+void StrictDevice::end_copy(const CopyKv& effect) {
   const Tier from = effect.move.to == Tier::kHost ? Tier::kDevice : Tier::kHost;
   for (const KvCopy& copy : effect.move.copies) {
     std::vector<TokenId>& target = block(effect.move.to, effect.move.block_bytes, copy.to);
@@ -91,10 +93,9 @@ void SimDevice::end_copy(const CopyKv& effect) {
   }
 }
 
-StepResult SimDevice::run(ModelId model, const StepInput& input) {
-  CHECK(weights_.contains(model));
+StepResult StrictDevice::run(ModelId model, const StepInput& input) {
+  CHECK(weights_.at(model).loaded);
   const NodeModel& m = facts(model);
-  ++steps_;
   StepResult result{input.step, {}};
   // Writes first: a step's rows may attend to what other rows of the same step wrote (shared blocks are only read).
   for (const StepSlice& slice : input.slices) {

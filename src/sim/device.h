@@ -1,17 +1,15 @@
-// A device without arithmetic: steps and loads take the cost model's time, and memory is checked as a real one would
-// suffer from mistakes. KV blocks remember which tokens were written to them, and the "model" computes its next token
-// from what it reads there, so a block that was given away too early changes an answer.
+// Devices without arithmetic. What time they take is the world's matter; here is what they hold and what they answer.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <vector>
 
 #include "engine/step.h"
 #include "memory/page_pool.h"
-#include "policy/cost_model.h"
 #include "roles/effect.h"
 #include "roles/node.h"
 
@@ -25,24 +23,46 @@ constexpr uint64_t kEmptyContext = 0x5348'4f41'4cull;
 
 class SimDevice {
  public:
-  SimDevice(const NodeConfig& node, const CostModel& cost) : node_(node), cost_(cost), owner_{std::vector<PageOwner>(node.pages), std::vector<PageOwner>(node.host_pages)} {}
+  virtual ~SimDevice() = default;
 
-  Duration step_time(const StepInput& input) const;
-  Duration load_time(ModelId model) const;
-  Duration copy_time(const CopyKv& effect) const;
+  virtual StepResult run(ModelId model, const StepInput& input) = 0;
+  virtual void remap(const RemapSlabs& effect) = 0;
+  virtual void begin_load(const LoadWeights& effect) = 0;
+  virtual void end_load(ModelId model) = 0;
+  virtual void drop(const DropWeights& effect) = 0;
+  virtual void begin_copy(const CopyKv& effect) = 0;
+  virtual void end_copy(const CopyKv& effect) = 0;
+};
+
+// Answers at once and remembers nothing: for clusters.
+class LightDevice final : public SimDevice {
+ public:
+  StepResult run(ModelId model, const StepInput& input) override;
+  void remap(const RemapSlabs&) override {}
+  void begin_load(const LoadWeights&) override {}
+  void end_load(ModelId) override {}
+  void drop(const DropWeights&) override {}
+  void begin_copy(const CopyKv&) override {}
+  void end_copy(const CopyKv&) override {}
+};
+
+// Checks memory as a real device would suffer from mistakes. KV blocks remember which tokens were written to them, and the
+// "model" computes its next token from what it reads there, so a block that was given away too early changes an answer.
+class StrictDevice final : public SimDevice {
+ public:
+  explicit StrictDevice(const NodeConfig& node)
+      : node_(node), owner_{std::vector<PageOwner>(node.pages), std::vector<PageOwner>(node.host_pages)} {}
 
   // CHECKs that the blocks hold what the engine believes, writes the new tokens and draws the next ones.
-  StepResult run(ModelId model, const StepInput& input);
-
-  void remap(const RemapSlabs& effect);
-  void load(const LoadWeights& effect);
-  void drop(const DropWeights& effect);
+  StepResult run(ModelId model, const StepInput& input) override;
+  void remap(const RemapSlabs& effect) override;
+  void begin_load(const LoadWeights& effect) override;
+  void end_load(ModelId model) override;
+  void drop(const DropWeights& effect) override;
   // A copy reads its sources when it ends and spoils its targets when it begins: whoever gives a source away too early,
   // or looks at a target too early, sees something else than it believes.
-  void begin_copy(const CopyKv& effect);
-  void end_copy(const CopyKv& effect);
-
-  uint64_t steps() const { return steps_; }
+  void begin_copy(const CopyKv& effect) override;
+  void end_copy(const CopyKv& effect) override;
 
  private:
   struct PageOwner {  // of a page of the pool: nobody, a model's weights or a slab
@@ -60,12 +80,15 @@ class SimDevice {
   void own(Tier tier, std::span<const PageRun> pages, PageOwner from, PageOwner to);
   std::vector<TokenId>& block(Tier tier, uint64_t block_bytes, BlockId id);
 
+  struct Weights {
+    std::vector<PageRun> pages;
+    bool loaded = false;
+  };
+
   const NodeConfig node_;
-  const CostModel cost_;
   std::array<std::vector<PageOwner>, 2> owner_;  // [tier][pages]
   std::map<SlabKey, Slab> slabs_;
-  std::map<ModelId, std::vector<PageRun>> weights_;
-  uint64_t steps_ = 0;
+  std::map<ModelId, Weights> weights_;
 };
 
 }  // namespace shoal

@@ -1,7 +1,7 @@
 // Many models on a device that holds two of them, under each way of scheduling.
 #include <gtest/gtest.h>
 
-#include "sim/world.h"
+#include "sim/scenario.h"
 
 namespace shoal {
 namespace {

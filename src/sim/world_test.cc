@@ -1,4 +1,4 @@
-#include "sim/world.h"
+#include "sim/scenario.h"
 
 #include <gtest/gtest.h>
 
@@ -70,7 +70,7 @@ TEST(World, LosingEveryNodeOnceLosesNoRequest) {
     scenario.requests_per_second = 20;
     scenario.cancel_probability = 0;
     scenario.deadline_probability = 0;
-    scenario.crashes_per_second = 0.5;
+    scenario.faults_per_second = 0.5;
     const Outcome outcome = run_scenario(scenario);
     ASSERT_EQ(describe(outcome), "") << "seed " << seed;
     EXPECT_EQ(outcome.finished + outcome.refused, scenario.requests);

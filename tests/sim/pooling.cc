@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "sim/world.h"
+#include "sim/scenario.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "sim/world.h"
+#include "sim/scenario.h"
 
 int main(int argc, char** argv) {
   uint64_t first = 1, count = 1000;

@@ -1,4 +1,4 @@
-#include "loadgen/trace.h"
+#include "workload/trace.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "absl/time/civil_time.h"
 #include "absl/time/time.h"
 #include "base/json.h"
-#include "loadgen/views.h"
+#include "workload/views.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {

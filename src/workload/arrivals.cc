@@ -1,4 +1,4 @@
-#include "loadgen/arrivals.h"
+#include "workload/arrivals.h"
 
 #include <cmath>
 #include <numbers>

@@ -1,0 +1,66 @@
+// The invariants of the whole, watched from outside the roles: what the world gave them, and what they gave back.
+// I1, I2 and I4 are the clients' (clients.h), I5 is Node::check(); here are those that need both sides of a role.
+//   I3  one owner epoch per sequence; nothing of a lower one is shown
+//   I6  nobody is overtaken by a later request of his model and priority for longer than a bound
+//   I7  no request fails without a cause of its own, or a fault
+//   I10 a node's counters are what it sent
+// and: a cancelled request is not computed any further.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "roles/effect.h"
+#include "roles/event.h"
+#include "roles/node.h"
+#include "sim/world_state.h"
+
+namespace shoal {
+
+class Checkers {
+ public:
+  explicit Checkers(WorldState& world) : world_(world) {}
+
+  void event(NodeId role, const Event& event);
+  void effects(NodeId role, const std::vector<Effect>& effects);
+  void arrived(const Arrival& arrival);
+  void ended(RequestId id, const Status& why);
+  void node_fault() { node_faults_ = true; }
+  void life_ended(NodeId id, const Node& node);
+
+ private:
+  struct Known {  // of a request that runs
+    TimePoint deadline = kForever;
+    ModelId model;
+    uint32_t epoch = 0;  // the highest that the router submitted
+  };
+  struct Waiting {
+    TimePoint since;
+    RequestId request;
+  };
+  using Class = std::pair<ModelId, int32_t>;  // model, priority
+  struct Watched {                            // a node's life
+    std::map<RequestId, uint32_t> withdrawn;  // by a Cancel with this epoch
+    std::map<Class, std::vector<Waiting>> waiting;  // in order of submission
+    uint64_t tokens_sent = 0;
+  };
+
+  bool on() const { return world_.setup.strict; }
+  void submitted(Watched& node, const Request& request);
+  void left(Watched& node, RequestId request);
+  void began(Watched& node, NodeId id, RequestId request);
+  void node_effect(NodeId id, const Effect& effect);
+  bool explained(const Known& known, const Status& why) const;
+
+  WorldState& world_;
+  std::unordered_map<RequestId, Known> known_;
+  std::map<NodeId, Watched> nodes_;
+  std::optional<std::pair<RequestId, uint32_t>> shown_;  // request and epoch of the Tokens that the router has now
+  bool node_faults_ = false;
+};
+
+}  // namespace shoal

@@ -1,0 +1,116 @@
+#include "sim/clients.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "sim/device.h"
+
+namespace shoal {
+
+Clients::Clients(const std::vector<NodeModel>& models, bool strict, Outcome& outcome, Violate violate)
+    : models_(models), strict_(strict), outcome_(outcome), violate_(std::move(violate)) {
+  outcome_.models.resize(models.size());
+}
+
+void Clients::start(const Arrival& arrival, TimePoint now) {
+  const Request& r = arrival.request;
+  const NodeModel& model = models_.at(r.model.value);
+  Client client{r.model, static_cast<uint32_t>(r.prompt.size()), r.max_tokens, r.min_tokens, r.stop_ids, r.sampling.seed, 0,
+                TokenScore(model.slo, now), now, now};
+  if (strict_) {
+    client.context = kEmptyContext;
+    for (const TokenId token : r.prompt) client.context = extend_context(client.context, token);
+  }
+  if (!clients_.emplace(r.id, std::move(client)).second) violate_(absl::StrCat("the workload uses id ", r.id.value, " twice"));
+  ++unstarted_;
+  ++outcome_.requests;
+}
+
+bool Clients::cancel(RequestId id, TimePoint now) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end()) return false;
+  ++outcome_.cancelled;
+  end(found, "cancelled", OkStatus(), now);
+  return true;
+}
+
+void Clients::check_token(RequestId id, Client& c, TokenId token) {
+  const auto vocab = models_[c.model.value].vocab_size;
+  TokenId expected = simulated_token(c.model, c.context, c.seed, c.received, vocab);
+  const auto is_stop = [&](TokenId t) { return std::find(c.stop_ids.begin(), c.stop_ids.end(), t) != c.stop_ids.end(); };
+  while (c.received < c.min_tokens && is_stop(expected)) expected = (expected + 1) % static_cast<TokenId>(vocab);
+  if (token != expected) violate_(absl::StrCat("request ", id.value, " got another token at ", c.received));
+  c.context = extend_context(c.context, token);
+}
+
+void Clients::add_token(RequestId id, Client& c, TokenId token, TimePoint now) {
+  if (strict_) check_token(id, c, token);
+  c.score.add_token(now);
+  const double waited = to_seconds(now - c.last_token);
+  if (c.received == 0) {
+    c.first_token = to_seconds(now.time_since_epoch());
+    outcome_.first_token.add(waited);
+    outcome_.models[c.model.value].first_token.add(waited);
+    outcome_.first_token_seconds_max = std::max(outcome_.first_token_seconds_max, waited);
+    --unstarted_;
+  } else {
+    outcome_.gap.add(waited);
+    outcome_.gap_seconds_max = std::max(outcome_.gap_seconds_max, waited);
+  }
+  c.last_token = now;
+  c.last = token;
+  ++c.received;
+  ++outcome_.tokens;
+}
+
+void Clients::deliver(const Tokens& tokens, TimePoint now) {
+  const auto found = clients_.find(tokens.id);
+  const std::string name = absl::StrCat("request ", tokens.id.value);
+  if (found == clients_.end()) return violate_(absl::StrCat("I4: ", name, " got tokens after its end"));
+  Client& c = found->second;
+  if (tokens.first_index != c.received) return violate_(absl::StrCat("I1: ", name, " got index ", tokens.first_index, " for ", c.received));
+  for (const SampledToken& token : tokens.tokens) add_token(tokens.id, c, token.token, now);
+  if (!tokens.finish) return;
+  if (*tokens.finish == FinishReason::kError) {
+    ++outcome_.refused;
+    return end(found, "error", Status(tokens.error_code, tokens.error), now);
+  }
+  const bool stopped = c.received > c.min_tokens && std::find(c.stop_ids.begin(), c.stop_ids.end(), c.last) != c.stop_ids.end();
+  const bool full = c.received == c.max_tokens || c.prompt_tokens + c.received == models_[c.model.value].max_model_len;
+  if (!stopped && !full) violate_(absl::StrCat("I2: ", name, " finished early at ", c.received));
+  ++outcome_.finished;
+  end(found, *tokens.finish == FinishReason::kStop ? "stop" : "length", OkStatus(), now);
+}
+
+void Clients::refuse(const Refuse& refuse, TimePoint now) {
+  const auto found = clients_.find(refuse.id);
+  if (found == clients_.end()) return violate_(absl::StrCat("I4: request ", refuse.id.value, " was refused after its end"));
+  ++outcome_.refused;
+  end(found, "refused", refuse.status, now);
+}
+
+void Clients::end(Entry entry, const char* how, const Status& why, TimePoint now) {
+  const Client& c = entry->second;
+  if (std::string_view(how) != "cancelled") {
+    const bool done = how == std::string_view("stop") || how == std::string_view("length");
+    outcome_.attainment.add(c.score, done, c.max_tokens);
+    outcome_.models[c.model.value].attainment.add(c.score, done, c.max_tokens);
+  }
+  if (on_end_) {
+    const auto seconds = [](TimePoint t) { return to_seconds(t.time_since_epoch()); };
+    on_end_({entry->first, c.model, c.prompt_tokens, c.received, static_cast<uint32_t>(c.score.on_time()), seconds(c.arrival), c.first_token,
+             seconds(now), how}, why);
+  }
+  unstarted_ -= c.received == 0;
+  clients_.erase(entry);
+}
+
+void Clients::check_end() {
+  std::vector<RequestId> left;
+  for (const auto& [id, client] : clients_) left.push_back(id);
+  std::sort(left.begin(), left.end());
+  for (const RequestId id : left) violate_(absl::StrCat("I4: request ", id.value, " never ended"));
+}
+
+}  // namespace shoal

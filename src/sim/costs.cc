@@ -1,0 +1,227 @@
+#include "sim/costs.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "workload/views.h"
+
+namespace shoal {
+namespace {
+
+constexpr double kGiB = 1073741824.0;
+constexpr size_t kProfileRowsMax = 1'000'000;
+constexpr double kTokensMax = 4096, kSequencesMax = 100;  // of a point that a fit takes
+
+const Hardware kHardware[] = {
+    {"A10", 125e12, 600e9, 24 * kGiB, 20e9, 1.2},
+    {"A100", 312e12, 2039e9, 80 * kGiB, 22e9, 2.7},
+    {"H20", 148e12, 4000e9, 96 * kGiB, 45e9, 2.6},
+    {"H100", 989e12, 3350e9, 80 * kGiB, 45e9, 4.0},
+    {"H800", 989e12, 3350e9, 80 * kGiB, 30e9, 3.6},
+    {"cpu", 0.4e12, 25e9, 16 * kGiB, 5e9, 0.1},
+};
+
+constexpr uint64_t gib(double x) { return static_cast<uint64_t>(x * kGiB); }
+
+// Weights as bf16; KV bytes of one token over all layers.
+const ModelShape kShapes[] = {
+    {"qwen2_5_7b", 7.6e9, gib(14.5), 56 << 10, 32768},
+    {"yi1_5_6b_chat", 6.1e9, gib(11.5), 64 << 10, 4096},
+    {"yi1_5_9b_chat", 8.8e9, gib(16.5), 96 << 10, 4096},
+    {"internlm2_5_7b_chat", 7.7e9, gib(14.5), 128 << 10, 32768},
+    {"llama2_7b", 6.7e9, gib(12.6), 512 << 10, 4096},
+    {"llama2_13b_chat", 13e9, gib(24.4), 800 << 10, 4096},
+    {"llava1_5_13b", 13.4e9, gib(24.9), 800 << 10, 4096},
+    {"baichuan_7b", 7e9, gib(13.0), 512 << 10, 4096},
+    {"baichuan2_13b_chat", 13.9e9, gib(25.9), 800 << 10, 4096},
+    {"qwen_7b", 7.7e9, gib(14.4), 512 << 10, 8192},
+    {"qwen_7b_chat", 7.7e9, gib(14.4), 512 << 10, 8192},
+    {"qwen_14b_chat", 14.2e9, gib(26.4), 800 << 10, 8192},
+    {"qwen1_5_14b_chat", 14.2e9, gib(26.5), 800 << 10, 32768},
+    {"qwen1_5_moe_a2_7b_chat", 14.3e9, gib(26.7), 192 << 10, 8192},
+    {"qwen2_72b", 72.7e9, gib(135.4), 320 << 10, 32768},
+};
+
+double solve3(std::array<std::array<double, 4>, 3> m, unsigned mask, std::array<double, 3>& x) {
+  for (size_t i = 0; i < 3; ++i) {
+    if (mask >> i & 1) continue;
+    for (size_t j = 0; j < 4; ++j) m[i][j] = 0;
+    for (size_t j = 0; j < 3; ++j) m[j][i] = 0;
+    m[i][i] = 1;
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    if (std::abs(m[i][i]) < 1e-300) return std::numeric_limits<double>::quiet_NaN();
+    for (size_t k = 0; k < 3; ++k) {
+      if (k == i) continue;
+      const double factor = m[k][i] / m[i][i];
+      for (size_t j = i; j < 4; ++j) m[k][j] -= factor * m[i][j];
+    }
+  }
+  for (size_t i = 0; i < 3; ++i) x[i] = m[i][3] / m[i][i];
+  return 0;
+}
+
+double squared_error(std::span<const Sample> samples, const std::array<double, 3>& x) {
+  double sum = 0;
+  for (const Sample& s : samples) sum += std::pow(s.y - x[0] - x[1] * s.a - x[2] * s.b, 2);
+  return sum;
+}
+
+struct Quality {
+  double r2 = 0, relative_error = 0;
+};
+Quality quality_of(std::span<const Sample> samples, const std::array<double, 3>& x) {
+  double mean = 0, total = 0, relative = 0;
+  for (const Sample& s : samples) mean += s.y / static_cast<double>(samples.size());
+  for (const Sample& s : samples) {
+    total += std::pow(s.y - mean, 2);
+    relative += std::abs(s.y - x[0] - x[1] * s.a - x[2] * s.b) / s.y;
+  }
+  return {total > 0 ? 1 - squared_error(samples, x) / total : 0, relative / static_cast<double>(samples.size())};
+}
+
+struct ProfilePoints {
+  std::vector<Sample> prefill, decode;
+  uint32_t left_out = 0;
+};
+using Profiles = std::map<std::pair<std::string, std::string>, ProfilePoints>;
+
+Status add_row(std::string_view line, Profiles& profiles) {
+  std::array<std::string_view, 6> cells;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const size_t comma = i + 1 < cells.size() ? line.find(',') : std::string_view::npos;
+    if (comma == std::string_view::npos && i + 1 < cells.size()) return invalid_argument("has ", i + 1, " of 6 cells");
+    cells[i] = line.substr(0, comma);
+    line.remove_prefix(comma == std::string_view::npos ? line.size() : comma + 1);
+  }
+  std::array<double, 4> v{};
+  for (size_t i = 0; i < v.size(); ++i) {
+    const auto value = number_in<double>(without_blanks(cells[i + 2]));
+    if (!value || !(*value > 0) || *value > 1e9) return invalid_argument("'", own(cells[i + 2]), "' is not a positive number");
+    v[i] = *value;
+  }
+  const auto [length, batch, prefill_ms, decode_ms] = v;
+  ProfilePoints& points = profiles[{std::string(cells[0]), std::string(cells[1])}];
+  if (length * batch > kTokensMax || batch > kSequencesMax) {
+    ++points.left_out;
+    return OkStatus();
+  }
+  points.prefill.push_back({length * batch, length * length * batch, prefill_ms / 1e3});
+  points.decode.push_back({length * batch, batch, decode_ms / 1e3});
+  return OkStatus();
+}
+
+FittedCost fit_points(const ProfilePoints& points) {
+  FittedCost fitted;
+  const auto p = fit_plane(points.prefill), d = fit_plane(points.decode);
+  fitted.cost = {p[0], p[1], p[2], d[0], d[1], d[2]};
+  const Quality prefill = quality_of(points.prefill, p), decode = quality_of(points.decode, d);
+  fitted.quality = {static_cast<uint32_t>(points.prefill.size()), points.left_out, prefill.r2, decode.r2, prefill.relative_error,
+                    decode.relative_error};
+  return fitted;
+}
+
+}  // namespace
+
+std::span<const Hardware> known_hardware() { return kHardware; }
+std::span<const ModelShape> known_model_shapes() { return kShapes; }
+
+const Hardware* find_hardware(std::string_view name) {
+  const auto found = std::find_if(std::begin(kHardware), std::end(kHardware), [&](const Hardware& h) { return h.name == name; });
+  return found == std::end(kHardware) ? nullptr : found;
+}
+
+const ModelShape* find_model_shape(std::string_view name) {
+  const auto found = std::find_if(std::begin(kShapes), std::end(kShapes), [&](const ModelShape& m) { return m.name == name; });
+  return found == std::end(kShapes) ? nullptr : found;
+}
+
+// A chunk [begin, end) of a prompt has the share of len^2 that lies there: end^2 - begin^2.
+Duration StepCost::of(const StepInput& input) const {
+  double seconds = 0;
+  bool prompts = false, decodes = false;
+  for (const StepSlice& slice : input.slices) {
+    const double begin = slice.begin, end = begin + static_cast<double>(slice.tokens.size());
+    if (slice.tokens.size() == 1 && slice.begin > 0) {
+      decodes = true;
+      seconds += decode_sequence_seconds + decode_context_seconds * end;
+    } else {
+      prompts = true;
+      seconds += prefill_token_seconds * (end - begin) + prefill_square_seconds * (end * end - begin * begin);
+    }
+  }
+  return from_seconds(seconds + std::max(prompts ? prefill_seconds : 0, decodes ? decode_seconds : 0));
+}
+
+std::array<double, 3> fit_plane(std::span<const Sample> samples) {
+  CHECK(!samples.empty());
+  double a_scale = 0, b_scale = 0;  // the terms differ by powers of ten
+  for (const Sample& s : samples) a_scale = std::max(a_scale, s.a), b_scale = std::max(b_scale, s.b);
+  a_scale = std::max(a_scale, 1e-12), b_scale = std::max(b_scale, 1e-12);
+  std::array<std::array<double, 4>, 3> m{};
+  for (const Sample& s : samples) {
+    const std::array<double, 4> row = {1, s.a / a_scale, s.b / b_scale, s.y};
+    for (size_t i = 0; i < 3; ++i) {
+      for (size_t j = 0; j < 4; ++j) m[i][j] += row[i] * row[j];
+    }
+  }
+  std::array<double, 3> best{};
+  double best_error = std::numeric_limits<double>::infinity();
+  for (unsigned mask = 1; mask < 8; ++mask) {  // the best without a negative term is the best of one of these choices
+    std::array<double, 3> x{};
+    if (std::isnan(solve3(m, mask, x)) || *std::min_element(x.begin(), x.end()) < 0) continue;
+    x[1] /= a_scale, x[2] /= b_scale;
+    const double error = squared_error(samples, x);
+    if (error < best_error) best_error = error, best = x;
+  }
+  return best;
+}
+
+StatusOr<CostTable> CostTable::fit(std::string_view csv) {
+  constexpr std::string_view kHeader = "model,gpu,prompt_tokens_per_request,batch_size,prefill_ms,decode_step_ms";
+  Profiles profiles;
+  for (size_t line = 1; !csv.empty(); ++line) {
+    const size_t end = std::min(csv.find('\n'), csv.size());
+    const std::string_view row = without_blanks(csv.substr(0, end));
+    csv.remove_prefix(std::min(end + 1, csv.size()));
+    if (line > kProfileRowsMax) return invalid_argument("more than ", kProfileRowsMax, " lines");
+    if (line == 1) {
+      if (row != kHeader) return invalid_argument("line 1: must be '", own(kHeader), "'");
+    } else if (!row.empty()) {
+      RETURN_IF_ERROR(annotate(add_row(row, profiles), absl::StrCat("line ", line)));
+    }
+  }
+  CostTable table;
+  for (const auto& [key, points] : profiles) {
+    if (points.prefill.size() < 3) {
+      return invalid_argument("model '", key.first, "' on '", key.second, "' has ", points.prefill.size(), " points within the limits of a fit; it needs 3");
+    }
+    table.entries_[key] = fit_points(points);
+  }
+  if (table.entries_.empty()) return invalid_argument("holds no profile");
+  return table;
+}
+
+const FittedCost* CostTable::find(std::string_view model, std::string_view hardware) const {
+  const auto found = entries_.find({std::string(model), std::string(hardware)});
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+StepCost roofline(const ModelShape& model, const Hardware& hardware, double launch_seconds) {
+  constexpr double kArithmeticShare = 0.5, kMemoryShare = 0.6;
+  const double flops = hardware.flops * kArithmeticShare, bytes = hardware.memory_bytes_per_second * kMemoryShare;
+  const double read_weights = static_cast<double>(model.weight_bytes) / bytes;
+  StepCost cost;
+  cost.prefill_seconds = cost.decode_seconds = launch_seconds + read_weights;
+  cost.prefill_token_seconds = 2 * model.parameters / flops;
+  // Attention of a prompt: about as many multiplications per pair of tokens as a token has KV values, twice.
+  cost.prefill_square_seconds = static_cast<double>(model.kv_bytes_per_token) / flops;
+  cost.decode_sequence_seconds = cost.prefill_token_seconds;
+  cost.decode_context_seconds = static_cast<double>(model.kv_bytes_per_token) / bytes;
+  return cost;
+}
+
+}  // namespace shoal

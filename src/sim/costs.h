@@ -1,0 +1,94 @@
+// What steps, loads and copies cost on devices that nobody here has: fits of measured profiles, and a roofline for the
+// pairs of model and device that nobody measured. Numbers only; the profiles come as text.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/time.h"
+#include "engine/step.h"
+
+namespace shoal {
+
+// A kind of device. Rates are those of its data sheet, dense bf16; prices are list prices per hour on demand, for
+// comparison among kinds only.
+struct Hardware {
+  std::string name;
+  double flops = 0;                 // per second
+  double memory_bytes_per_second = 0;
+  double memory_bytes = 0;
+  double link_bytes_per_second = 0; // host to device, as measured copies reach it
+  double price_per_hour = 0;        // dollars
+};
+// A10, A100, H20, H100, H800 and `cpu`; null for an unknown name.
+const Hardware* find_hardware(std::string_view name);
+std::span<const Hardware> known_hardware();
+
+// What of a model a simulation needs to know.
+struct ModelShape {
+  std::string name;
+  double parameters = 0;
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes_per_token = 0;
+  uint32_t max_len = 4096;
+};
+// The models of the published profiles, by their names there; null for an unknown name.
+const ModelShape* find_model_shape(std::string_view name);
+std::span<const ModelShape> known_model_shapes();
+
+// Seconds of a step: the form of DistServe (appendix A), one set of terms for prompts and one for decodes. A step with
+// both reads the weights once.
+//   prefill = p0 + p1 * sum(len) + p2 * sum(len^2)        decode = d0 + d1 * sum(context) + d2 * sequences
+struct StepCost {
+  double prefill_seconds = 0, prefill_token_seconds = 0, prefill_square_seconds = 0;  // p0, p1, p2
+  double decode_seconds = 0, decode_context_seconds = 0, decode_sequence_seconds = 0; // d0, d1, d2
+
+  Duration of(const StepInput& input) const;
+};
+
+// How well a fit explains what it was made of.
+struct FitQuality {
+  uint32_t points = 0, points_left_out = 0;
+  double r2_prefill = 0, r2_decode = 0;
+  double error_prefill = 0, error_decode = 0;  // mean absolute, relative
+};
+struct FittedCost {
+  StepCost cost;
+  FitQuality quality;
+};
+
+// Measured costs by model and device.
+class CostTable {
+ public:
+  // CSV with the columns model,gpu,prompt_tokens_per_request,batch_size,prefill_ms,decode_step_ms. Left out are points above
+  // 4096 tokens in all (the engine that was measured split such prompts, so its times saturate) and above 100 sequences
+  // (where steps of most devices leave the line). InvalidArgument names the line.
+  static StatusOr<CostTable> fit(std::string_view csv);
+
+  const FittedCost* find(std::string_view model, std::string_view hardware) const;
+  const std::map<std::pair<std::string, std::string>, FittedCost>& entries() const { return entries_; }
+  void add(const std::string& model, const std::string& hardware, const FittedCost& cost) { entries_[{model, hardware}] = cost; }
+
+ private:
+  std::map<std::pair<std::string, std::string>, FittedCost> entries_;
+};
+
+// Of a step that is bound by arithmetic or by memory, whichever takes longer, at the shares of the data sheet that the
+// measured pairs reach (0.5 of the arithmetic, 0.6 of the memory), and `launch_seconds` of everything else.
+StepCost roofline(const ModelShape& model, const Hardware& hardware, double launch_seconds = 0.005);
+
+// Coefficients x of y = x0 + x1 a + x2 b by least squares with equal weights, none negative.
+struct Sample {
+  double a = 0, b = 0, y = 0;
+};
+std::array<double, 3> fit_plane(std::span<const Sample> samples);
+
+}  // namespace shoal

@@ -1,0 +1,109 @@
+// Fits of the published profiles against the coefficients that the digest of them gives.
+#include "sim/costs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+
+namespace shoal {
+namespace {
+
+constexpr char kHeader[] = "model,gpu,prompt_tokens_per_request,batch_size,prefill_ms,decode_step_ms\n";
+
+TEST(Costs, APlaneIsFoundExactly) {
+  std::vector<Sample> samples;
+  for (double a : {1.0, 2.0, 5.0, 9.0}) {
+    for (double b : {1.0, 3.0, 4.0}) samples.push_back({a * 1000, b, 0.5 + 0.002 * a * 1000 + 0.25 * b});
+  }
+  const auto x = fit_plane(samples);
+  EXPECT_NEAR(x[0], 0.5, 1e-9);
+  EXPECT_NEAR(x[1], 0.002, 1e-12);
+  EXPECT_NEAR(x[2], 0.25, 1e-9);
+}
+
+TEST(Costs, ATermThatWouldBeNegativeIsLeftOut) {
+  const std::vector<Sample> samples = {{1, 0, 3}, {2, 0, 2}, {3, 0, 1}};
+  const auto x = fit_plane(samples);
+  EXPECT_NEAR(x[0], 2, 1e-9);
+  EXPECT_EQ(x[1], 0);
+}
+
+TEST(Costs, ProfilesThatCannotBeReadNameTheLine) {
+  const auto message = [](const std::string& csv) { return std::string(CostTable::fit(csv).status().message()); };
+  EXPECT_THAT(message("a,b\n"), testing::HasSubstr("line 1"));
+  EXPECT_THAT(message(std::string(kHeader) + "m,g,16,1,1.0\n"), testing::HasSubstr("line 2: has 5 of 6 cells"));
+  EXPECT_THAT(message(std::string(kHeader) + "m,g,16,1,1.0,nan\n"), testing::HasSubstr("line 2: 'nan' is not a positive number"));
+  EXPECT_THAT(message(std::string(kHeader) + "m,g,16,1,1.0,1.0\n"), testing::HasSubstr("it needs 3"));
+  EXPECT_THAT(message(kHeader), testing::HasSubstr("no profile"));
+}
+
+TEST(Costs, AChunkedPromptCostsWhatTheWholeOneDoesAndOneMoreReadOfTheWeights) {
+  const StepCost cost{0.005, 2e-5, 1e-9, 0.008, 1e-7, 1e-4};
+  const auto step = [&](uint32_t begin, uint32_t end) {
+    StepInput input;
+    StepSlice slice;
+    slice.begin = begin;
+    slice.tokens.resize(end - begin);
+    input.slices.push_back(slice);
+    return to_seconds(cost.of(input));
+  };
+  EXPECT_NEAR(step(0, 1000), 0.005 + 0.02 + 0.001, 1e-8);
+  EXPECT_NEAR(step(0, 400) + step(400, 1000), step(0, 1000) + 0.005, 1e-8);
+  EXPECT_NEAR(step(999, 1000), 0.008 + 1e-4 + 1e-4, 1e-8);
+}
+
+TEST(Costs, TheRooflineIsWithinAFactorOfTwoOfWhatWasMeasured) {
+  const StepCost h800 = roofline(*find_model_shape("qwen2_5_7b"), *find_hardware("H800"));
+  EXPECT_GT(h800.decode_seconds, 0.00849 / 2);
+  EXPECT_LT(h800.decode_seconds, 0.00849 * 2);
+  EXPECT_GT(h800.prefill_token_seconds, 21.86e-6 / 2);
+  EXPECT_LT(h800.prefill_token_seconds, 21.86e-6 * 2);
+}
+
+// The digest's leading terms, and what was measured: prefills of 1 x 1024 and 1 x 2048, decodes of 1 x 1024, 16 x 128 and
+// 100 x 16 tokens.
+struct Expected {
+  const char *model, *gpu;
+  double prefill_us_per_token, decode_ms, prefill_1024, prefill_2048, decode_1, decode_16, decode_100;
+};
+constexpr Expected kExpected[] = {{"qwen2_5_7b", "H800", 21.86, 8.49, 25.6, 49.6, 9.3, 10.0, 17.6},
+                                  {"yi1_5_9b_chat", "H800", 28.75, 11.70, 32.8, 65.1, 11.9, 13.2, 21.1},
+                                  {"llama2_13b_chat", "H800", 44.51, 12.93, 48.5, 101.2, 14.4, 16.3, 27.4},
+                                  {"qwen2_5_7b", "H100", 21.10, 8.99, 25.0, 48.3, 9.0, 10.5, 17.1},
+                                  {"llama2_13b_chat", "H20", 187.9, 21.80, 217.4, 419.9, 22.9, 26.3, 51.7},
+                                  {"qwen2_5_7b", "A100", 57.96, 12.52, 65.3, 128.0, 13.4, 15.0, 25.1},
+                                  {"llama2_13b_chat", "A100", 118.6, 20.37, 140.5, 256.8, 21.2, 24.8, 40.7},
+                                  {"qwen2_5_7b", "A10", 215.4, 34.01, 237.3, 461.2, 34.5, 37.0, 50.7},
+                                  {"yi1_5_6b_chat", "A10", 168.4, 28.43, 182.0, 367.4, 27.5, 32.5, 42.7}};
+
+double prefill_ms(const StepCost& c, double length) {
+  return 1e3 * (c.prefill_seconds + c.prefill_token_seconds * length + c.prefill_square_seconds * length * length);
+}
+double decode_ms(const StepCost& c, double length, double batch) {
+  return 1e3 * (c.decode_seconds + c.decode_context_seconds * length * batch + c.decode_sequence_seconds * batch);
+}
+
+TEST(Costs, FitsOfThePublishedProfilesPredictWhatWasMeasured) {
+  const auto csv = read_file(SHOAL_SHARED_DIR "/data/pooling/step_profiles.csv", 16 << 20);
+  if (!csv.ok()) GTEST_SKIP() << "no published profiles here";
+  const auto table = CostTable::fit(*csv);
+  ASSERT_TRUE(table.ok()) << table.status();
+  for (const Expected& e : kExpected) {
+    const FittedCost* fitted = table->find(e.model, e.gpu);
+    ASSERT_NE(fitted, nullptr) << e.model << " " << e.gpu;
+    const StepCost& c = fitted->cost;
+    EXPECT_NEAR(c.prefill_token_seconds * 1e6, e.prefill_us_per_token, 0.04 * e.prefill_us_per_token) << e.model << " " << e.gpu;
+    EXPECT_NEAR(c.decode_seconds * 1e3, e.decode_ms, 0.02 * e.decode_ms) << e.model << " " << e.gpu;
+    EXPECT_NEAR(prefill_ms(c, 1024), e.prefill_1024, 0.14 * e.prefill_1024) << e.model << " " << e.gpu;
+    EXPECT_NEAR(prefill_ms(c, 2048), e.prefill_2048, 0.06 * e.prefill_2048) << e.model << " " << e.gpu;
+    EXPECT_NEAR(decode_ms(c, 1024, 1), e.decode_1, 0.1 * e.decode_1) << e.model << " " << e.gpu;
+    EXPECT_NEAR(decode_ms(c, 128, 16), e.decode_16, 0.1 * e.decode_16) << e.model << " " << e.gpu;
+    EXPECT_NEAR(decode_ms(c, 16, 100), e.decode_100, 0.09 * e.decode_100) << e.model << " " << e.gpu;
+    EXPECT_GT(fitted->quality.r2_prefill, 0.98) << e.model << " " << e.gpu;
+    EXPECT_GT(fitted->quality.r2_decode, 0.8) << e.model << " " << e.gpu;
+  }
+}
+
+}  // namespace
+}  // namespace shoal

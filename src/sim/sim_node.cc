@@ -1,0 +1,195 @@
+#include "sim/sim_node.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shoal {
+
+SimNode::SimNode(WorldState& world, uint32_t index, Checkers& checkers, SendMessage send)
+    : world_(world), index_(index), spec_(world.setup.nodes[index]), checkers_(checkers), send_(std::move(send)),
+      bus_(world, spec_.load_bytes_per_second) {}
+
+void SimNode::start() {
+  node_ = std::make_unique<Node>(spec_.config);
+  if (world_.setup.strict) {
+    device_ = std::make_unique<StrictDevice>(spec_.config);
+  } else {
+    device_ = std::make_unique<LightDevice>();
+  }
+  wake_ = kForever;
+  copies_end_ = world_.now;
+  paused_until_ = {};
+  ++life_;
+}
+
+void SimNode::stop() {
+  settle();
+  node_.reset();
+  device_.reset();
+  bus_.clear();
+  held_.clear();
+  ++life_;
+}
+
+void SimNode::settle() {
+  if (!alive()) return;
+  computing_ = false;
+  loading_since_.reset();
+  for (const ModelStatus& model : node_->status().models) {
+    world_.outcome.preemptions += model.preemptions;
+    world_.outcome.prefix_hits += model.prefix_hits;
+  }
+  checkers_.life_ended(NodeId(index_), *node_);
+}
+
+void SimNode::handle(const Event& event) {
+  if (world_.now < paused_until_) {
+    held_.push_back(event);
+    return;
+  }
+  checkers_.event(NodeId(index_), event);
+  const Meddling* meddling = world_.setup.meddling.get();
+  std::vector<Effect> effects;
+  if (meddling != nullptr && meddling->event) {
+    Event spoilt = event;
+    if (!meddling->event(NodeId(index_), spoilt)) return;
+    effects = node_->handle(spoilt, world_.now);
+  } else {
+    effects = node_->handle(event, world_.now);
+  }
+  if (meddling != nullptr && meddling->effects) meddling->effects(NodeId(index_), effects);
+  checkers_.effects(NodeId(index_), effects);
+  for (Effect& effect : effects) perform(std::move(effect));
+}
+
+void SimNode::pause(TimePoint until) {
+  paused_until_ = until;
+  in_this_life(until - world_.now, [this] {
+    if (world_.now < paused_until_) return;
+    for (const Event& event : std::exchange(held_, {})) {
+      if (alive()) handle(event);
+    }
+  });
+}
+
+void SimNode::in_this_life(Duration delay, EventHeap::Act act, bool work) {
+  world_.heap.at(world_.now + std::max(delay, Duration(0)), [this, life = life_, act = std::move(act)]() mutable {
+    if (life_ == life) act();
+  }, work);
+}
+
+void SimNode::perform(Effect effect) {
+  if (auto* e = std::get_if<Send>(&effect)) {
+    send_(NodeId(index_), e->to, e->message);
+  } else if (auto* e = std::get_if<StartStep>(&effect)) {
+    start_step(std::move(*e));
+  } else if (const auto* e = std::get_if<LoadWeights>(&effect)) {
+    load(*e);
+  } else if (const auto* e = std::get_if<DropWeights>(&effect)) {
+    world_.note(3, index_, e->model.value);
+    device_->drop(*e);
+  } else if (const auto* e = std::get_if<RemapSlabs>(&effect)) {
+    world_.note(4, index_, e->changes.size());
+    device_->remap(*e);
+  } else if (const auto* e = std::get_if<CopyKv>(&effect)) {
+    copy(*e);
+  } else if (const auto* e = std::get_if<WakeAt>(&effect)) {
+    wake_at(e->at);
+  } else {
+    world_.violate("a node gave an effect that is not its own");
+  }
+}
+
+void SimNode::start_step(StartStep effect) {
+  world_.note(1, index_, effect.input.rows());
+  const Duration takes = spec_.steps.at(effect.model.value).of(effect.input);
+  StepResult result = device_->run(effect.model, effect.input);
+  ++seen().steps;
+  ++world_.outcome.steps;
+  seen().busy_seconds += to_seconds(takes);
+  if (loading_since_ && !computing_) seen().visible_load_seconds += world_.seconds() - visible_from_;
+  computing_ = true;
+  const double from = world_.seconds();
+  in_this_life(takes, [this, model = effect.model, from, result = std::move(result)] {
+    computing_ = false;
+    visible_from_ = world_.seconds();
+    span(DeviceSpan::Kind::kCompute, model, from);
+    seen().tokens += result.slices.size();
+    handle(StepDone{model, result});
+  });
+}
+
+void SimNode::move_bytes(double seconds_alone, double bytes, std::function<void()> done) {
+  in_this_life(from_seconds(seconds_alone), [this, bytes, done = std::move(done)] {
+    if (spec_.shared_link) {
+      bus_.transfer(bytes, done);
+    } else {
+      in_this_life(from_seconds(bytes / spec_.load_bytes_per_second), [done] { done(); });
+    }
+  });
+}
+
+void SimNode::load(const LoadWeights& effect) {
+  world_.note(2, index_, effect.model.value);
+  ++world_.outcome.loads;
+  ++seen().loads;
+  device_->begin_load(effect);
+  loading_since_ = world_.now;
+  visible_from_ = world_.seconds();
+  const bool fails = load_failure_ > 0 && world_.rng.chance(load_failure_);
+  const auto bytes = static_cast<double>(spec_.config.models.at(effect.model.value).weight_bytes);
+  const double from = world_.seconds();
+  move_bytes(spec_.load_seconds * disk_factor_, bytes * disk_factor_, [this, model = effect.model, fails, from] {
+    seen().load_seconds += world_.seconds() - from;
+    if (!computing_) seen().visible_load_seconds += world_.seconds() - visible_from_;
+    loading_since_.reset();
+    span(DeviceSpan::Kind::kLoad, model, from);
+    device_->end_load(model);
+    handle(WeightsReady{model, fails ? data_loss("the file vanished") : OkStatus(), {}});
+  });
+}
+
+// One after the other, as a node's copier does it.
+void SimNode::copy(const CopyKv& effect) {
+  world_.note(9, index_, effect.move.copies.size());
+  ++world_.outcome.copies;
+  ++seen().copies;
+  device_->begin_copy(effect);
+  const auto bytes = static_cast<double>(effect.move.copies.size() * effect.move.block_bytes) * disk_factor_;
+  auto done = [this, effect] {
+    device_->end_copy(effect);
+    handle(KvCopied{effect.model, effect.move.id});
+  };
+  if (spec_.shared_link) {
+    bus_.transfer(bytes, std::move(done));
+    return;
+  }
+  copies_end_ = std::max(copies_end_, world_.now) + from_seconds(bytes / spec_.copy_bytes_per_second);
+  in_this_life(copies_end_ - world_.now, std::move(done));
+}
+
+void SimNode::wake_at(TimePoint when) {
+  if (when >= wake_) return;
+  wake_ = when;
+  in_this_life(when - world_.now, [this, when] {
+    if (wake_ != when) return;
+    wake_ = kForever;
+    handle(Tick{});
+  }, /*work=*/false);
+}
+
+void SimNode::span(DeviceSpan::Kind kind, ModelId model, double from) {
+  std::vector<DeviceSpan>& spans = world_.outcome.spans;
+  if (world_.setup.spans_max == 0) return;
+  // Steps of one model without a gap are one stretch.
+  for (size_t back = 1; kind == DeviceSpan::Kind::kCompute && back <= std::min<size_t>(spans.size(), 2 * world_.setup.nodes.size()); ++back) {
+    DeviceSpan& last = spans[spans.size() - back];
+    if (last.node != index_ || last.kind != kind) continue;
+    if (last.model != model || from - last.to > 0.1) break;
+    last.to = world_.seconds();
+    return;
+  }
+  if (spans.size() < world_.setup.spans_max) spans.push_back({kind, index_, model, from, world_.seconds()});
+}
+
+}  // namespace shoal

@@ -1,0 +1,69 @@
+// A node in its simulated body: the production Node, a device by cost model, its bus, and the lives it has had.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "roles/node.h"
+#include "sim/checkers.h"
+#include "sim/device.h"
+#include "sim/shared_link.h"
+#include "sim/world_state.h"
+
+namespace shoal {
+
+class SimNode {
+ public:
+  using SendMessage = std::function<void(NodeId from, NodeId to, const Message&)>;
+  SimNode(WorldState& world, uint32_t index, Checkers& checkers, SendMessage send);
+
+  void start();  // a new, empty life
+  void stop();   // everything in it is lost
+  bool alive() const { return node_ != nullptr; }
+  uint32_t life() const { return life_; }
+
+  void handle(const Event& event);  // at once, or when it runs again
+  void pause(TimePoint until);
+  // Loads and copies that begin from now on take so many times longer, or fail.
+  void slow_disk(double factor) { disk_factor_ = factor; }
+  void fail_loads(double probability) { load_failure_ = probability; }
+
+  const Node& node() const { return *node_; }  // REQUIRES: alive
+  bool computing() const { return computing_; }
+  bool loading() const { return loading_since_.has_value(); }
+  void settle();  // what is known at the end: counters of the last life
+
+ private:
+  void perform(Effect effect);
+  void start_step(StartStep effect);
+  void load(const LoadWeights& effect);
+  void copy(const CopyKv& effect);
+  void wake_at(TimePoint when);
+  // Runs `act` after `delay`, unless this life ended meanwhile.
+  void in_this_life(Duration delay, EventHeap::Act act, bool work = true);
+  void move_bytes(double seconds_alone, double bytes, std::function<void()> done);
+  void span(DeviceSpan::Kind kind, ModelId model, double from);
+  NodeOutcome& seen() { return world_.outcome.nodes[index_]; }
+
+  WorldState& world_;
+  const uint32_t index_;
+  const NodeSpec& spec_;
+  Checkers& checkers_;
+  const SendMessage send_;
+  SharedLink bus_;
+  std::unique_ptr<Node> node_;  // null while there is none
+  std::unique_ptr<SimDevice> device_;
+  uint32_t life_ = 0;
+  TimePoint wake_ = kForever;
+  TimePoint copies_end_{};      // of those asked for so far
+  TimePoint paused_until_{};
+  std::vector<Event> held_;     // while it is paused
+  bool computing_ = false;
+  std::optional<TimePoint> loading_since_;
+  double visible_from_ = 0;     // loading and not computing since
+  double disk_factor_ = 1, load_failure_ = 0;
+};
+
+}  // namespace shoal

@@ -1,0 +1,35 @@
+// What the parts of a world share: the instant, what happens next, chance, and what was seen so far.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/rng.h"
+#include "sim/event_heap.h"
+#include "sim/outcome.h"
+#include "sim/setup.h"
+
+namespace shoal {
+
+struct WorldState {
+  explicit WorldState(const Setup& s) : setup(s), rng(s.seed) {}
+
+  void after(Duration delay, EventHeap::Act act) { heap.at(now + delay, std::move(act)); }
+  double seconds() const { return to_seconds(now.time_since_epoch()); }
+
+  // Into the trace hash.
+  void note(uint64_t a, uint64_t b = 0, uint64_t c = 0) {
+    const auto instant = static_cast<uint64_t>(now.time_since_epoch().count());
+    outcome.trace_hash = mix64(outcome.trace_hash ^ mix64(a ^ mix64(b ^ mix64(c ^ instant))));
+  }
+  void violate(std::string what) { outcome.violations.push_back(absl::StrCat("at ", seconds(), " s: ", what)); }
+
+  const Setup& setup;
+  TimePoint now{};
+  EventHeap heap;
+  Rng rng;
+  Outcome outcome;
+};
+
+}  // namespace shoal
