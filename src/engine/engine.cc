@@ -359,6 +359,11 @@ Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
   return demand;
 }
 
+uint32_t Engine::blocks_wanted() const {
+  return static_cast<uint32_t>(std::count_if(running_.begin(), running_.end(),
+                                             [](const Sequence* s) { return blocks_for(s->computed + 1) > s->blocks.size(); }));
+}
+
 uint32_t Engine::blocks_active() const {
   std::vector<BlockId> held;
   for (const Sequence* s : running_) held.insert(held.end(), s->blocks.begin(), s->blocks.end());

@@ -118,9 +118,9 @@ class Engine {
   }
   size_t waiting() const { return waiting_.size() + parked_.size(); }
   size_t running() const { return running_.size(); }
-  size_t parked() const { return parked_.size(); }
   size_t moves() const { return moves_.size(); }  // under way
   uint32_t blocks_leaving() const;                // will come free when moves under way are done
+  uint32_t blocks_wanted() const;                 // for one more token of everything that runs, beyond what it holds
   uint32_t host_blocks_held() const;
   // What the requests under way and waiting want next.
   struct Demand {

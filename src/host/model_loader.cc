@@ -7,6 +7,11 @@
 #include "formats/checkpoint.h"
 
 namespace shoal {
+namespace {
+
+constexpr size_t kAheadBytes = 1 * kMiB;  // asked for at a time
+
+}  // namespace
 
 ModelLoader::ModelLoader(Device& device, ThreadPool& step_threads, int load_threads, OnLoaded on_loaded)
     : device_(device),
@@ -29,6 +34,8 @@ void ModelLoader::start(Job job) {
   jobs_.push({std::move(job), control_});
 }
 
+void ModelLoader::read_ahead(ServedModel model) { jobs_.push({{std::move(model), 0, {}}, nullptr}); }
+
 void ModelLoader::cancel() { control_->cancelled = true; }
 
 float ModelLoader::progress() const {
@@ -40,8 +47,23 @@ void ModelLoader::work() {
     std::optional<Work> work = jobs_.pop(std::chrono::seconds(1));
     if (!work && jobs_.closed()) return;
     if (!work) continue;
+    if (work->control == nullptr) {
+      read_files(work->job.model);
+      continue;
+    }
     std::unique_ptr<ModelPlan> plan;  // holds the mapped files: nobody waits for their unmapping
     on_loaded_(load(*work, plan));
+  }
+}
+
+void ModelLoader::read_files(const ServedModel& model) {
+  const auto checkpoint = open_checkpoint(model.path);
+  if (!checkpoint.ok() || model.load.io != ModelIo::kMapped) return;  // its load will say why
+  for (const auto& file : (*checkpoint)->files) {
+    const std::span<const std::byte> bytes = file->bytes();
+    for (size_t at = 0; at < bytes.size() && jobs_.size() == 0 && !jobs_.closed(); at += kAheadBytes) {
+      file->will_need(bytes.subspan(at, std::min(kAheadBytes, bytes.size() - at)));
+    }
   }
 }
 

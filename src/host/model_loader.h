@@ -44,6 +44,8 @@ class ModelLoader {
   };
   // One load at a time: not before on_loaded was called for the one before. Called by one thread, as are those below.
   void start(Job job);
+  // Reads the files of a model that comes next into the memory of this machine, until the next start(). A hint.
+  void read_ahead(ServedModel model);
   // The load under way ends within milliseconds, with Cancelled unless it is done by then. Nothing happens without one.
   void cancel();
 
@@ -55,9 +57,10 @@ class ModelLoader {
   void work();
   struct Work {
     Job job;
-    std::shared_ptr<LoadControl> control;
+    std::shared_ptr<LoadControl> control;  // null: only to be read ahead
   };
   LoadedModel load(const Work& work, std::unique_ptr<ModelPlan>& plan);
+  void read_files(const ServedModel& model);
 
   Device& device_;
   ThreadPool& step_threads_;

@@ -134,6 +134,8 @@ class NodeHostImpl : public NodeHost {
       if (loaded->status.ok()) {
         log_info("loaded '", served.name, "' (", format_bytes(facts(loaded->id).weight_bytes), ") in ",
                  static_cast<int64_t>(to_seconds(now - load_started_) * 1000), " ms, ", load_rate(now));
+      } else if (loaded->status.code() == StatusCode::kCancelled) {
+        log_info("loading '", served.name, "' was called off after ", static_cast<int64_t>(to_seconds(now - load_started_) * 1000), " ms");
       } else {
         log_error("could not load '", served.name, "': ", loaded->status.message());
       }
@@ -173,6 +175,10 @@ class NodeHostImpl : public NodeHost {
       load_started_ = load_logged_ = now;
       wake_ = std::min(wake_, now + kProgressInterval);
       loader_.start({model, facts(load->model).weight_bytes, page_ranges(load->pages)});
+    } else if (std::holds_alternative<CancelLoad>(effect)) {
+      loader_.cancel();
+    } else if (const auto* next = std::get_if<ReadAhead>(&effect)) {
+      loader_.read_ahead(models_.at(next->model));
     } else if (auto* drop = std::get_if<DropWeights>(&effect)) {
       drop_weights(drop->model);
     } else if (const auto* copy = std::get_if<CopyKv>(&effect)) {

@@ -45,6 +45,7 @@ SwitchPlan plan_switch(std::span<const ModelView> models, const PoolView& pool, 
   std::stable_sort(queue.begin(), queue.end(),
                    [](const ModelView* a, const ModelView* b) { return a->wanted_since < b->wanted_since; });
   SwitchPlan result;
+  if (!queue.empty()) result.next = queue.front()->model;
   bool first = true;
   for (const ModelView* wanted : queue) {
     SwitchPlan plan;
@@ -72,6 +73,7 @@ std::string to_string(const SwitchPlan& plan) {
   for (const ModelId m : plan.take_kv) absl::StrAppend(&out, "take KV of ", m.value, "; ");
   for (const ModelId m : plan.hold) absl::StrAppend(&out, "hold ", m.value, "; ");
   if (plan.load) absl::StrAppend(&out, "load ", plan.load->value);
+  if (plan.next) absl::StrAppend(&out, "next ", plan.next->value);
   return out;
 }
 

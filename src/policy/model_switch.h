@@ -46,6 +46,7 @@ struct ModelView {
   TimePoint last_used{};
   bool fresh = false;             // loaded, and not a token since for the requests it has
   int32_t priority = 0;           // higher first among those that wait
+  bool next_group = false;        // of the first queued group of prompts that needs another model
   TurnView turn;
 };
 
@@ -53,6 +54,7 @@ struct PoolView {
   uint32_t pages = 0;
   uint32_t pages_free = 0;
   uint32_t pages_coming = 0;  // free when copies under way are done
+  uint32_t pages_spoken_for = 0;  // of the free ones: what runs on the device is about to write there
 };
 
 struct SwitchPlan {
@@ -64,6 +66,7 @@ struct SwitchPlan {
   // A model has waited longer than hold_after for room that only busy models could give: these take no new requests
   // until it had its turn.
   std::vector<ModelId> hold;
+  std::optional<ModelId> next;  // without a load: who comes first when there is room
   friend bool operator==(const SwitchPlan&, const SwitchPlan&) = default;
 };
 
@@ -80,7 +83,8 @@ SwitchPlan plan_switch(std::span<const ModelView> models, const PoolView& pool, 
 // comes from, in this order: idle KV and weights of models without work, least recently used first; models whose turn is
 // over, or may end early, most slack first; and when nothing else could compute meanwhile, KV of requests whose model is
 // not on the device, most slack first. A model that was just loaded stays until it gave a token, so that every turn
-// brings some answer further. At most one load at a time; a later one may fill free pages.
+// brings some answer further. At most one load at a time; a later one may fill free pages that nobody is about to write
+// to, the model of the next group of prompts before the others.
 SwitchPlan plan_token_switch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options);
 
 std::string to_string(const SwitchPlan& plan);

@@ -217,7 +217,7 @@ SwitchPlan turns(const std::vector<ModelView>& models, const PoolView& pool) { r
 
 TEST(PlanTokenSwitch, AModelWhoseTurnIsOverGivesWayThoughItHasWork) {
   ModelView running = working(1, 6, true, milliseconds(900)), next = working(2, 6, false, milliseconds(500));
-  EXPECT_EQ(turns({running, next}, {12, 5}), SwitchPlan{});
+  EXPECT_EQ(turns({running, next}, {12, 5}), (SwitchPlan{.next = ModelId(2)}));
   running.turn.over = true;
   const SwitchPlan plan = turns({running, next}, {12, 5});
   EXPECT_EQ(plan.load, ModelId(2));

@@ -9,7 +9,7 @@ namespace {
 class TokenSwitch {
  public:
   TokenSwitch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options)
-      : models_(models), options_(options), free_(pool.pages_free), coming_(pool.pages_coming) {}
+      : models_(models), options_(options), free_(pool.pages_free - std::min(pool.pages_free, pool.pages_spoken_for)), coming_(pool.pages_coming) {}
 
   SwitchPlan run() {
     std::vector<const ModelView*> queue;
@@ -18,14 +18,18 @@ class TokenSwitch {
       if (m.wanted && !m.resident) queue.push_back(&m);
     }
     std::stable_sort(queue.begin(), queue.end(), [&](const ModelView* a, const ModelView* b) { return key(*a) < key(*b); });
+    if (queue.empty()) return {};
+    const ModelView* const first = queue.front();
+    std::stable_partition(queue.begin() + 1, queue.end(), [](const ModelView* m) { return m->next_group; });
     for (const ModelView* wanted : queue) {
-      if (wanted == queue.front() ? make_room(*wanted) : free_now_ >= need(*wanted)) {
+      if (wanted == first ? make_room(*wanted) : free_now_ >= need(*wanted)) {
         plan_.load = wanted->model;
         return std::move(plan_);
       }
       plan_ = {};
     }
-    return {};
+    plan_.next = first->model;
+    return std::move(plan_);
   }
 
  private:

@@ -31,6 +31,18 @@ struct LoadWeights {
   std::vector<PageRun> pages;
 };
 
+// Node: the load under way is not wanted any more. It ends within milliseconds, in WeightsReady with Cancelled unless it was
+// done by then.
+struct CancelLoad {
+  ModelId model;
+};
+
+// Node: this model comes next and there is no room for it yet. A hint: its files may be read into the memory of the
+// machine. Nothing answers.
+struct ReadAhead {
+  ModelId model;
+};
+
 // Node: nothing refers to the model's pages any more. Performed before any later effect that reuses them.
 struct DropWeights {
   ModelId model;
@@ -43,8 +55,8 @@ struct RemapSlabs {
   Tier tier = Tier::kDevice;
 };
 
-// Node: copy KV blocks between the tiers, after the copies asked for before. Ends in KvCopied; until then the blocks on
-// both sides belong to the copy.
+// Node: copy KV blocks between the tiers. Copies may be done in any order: to the device before from it. Ends in KvCopied;
+// until then the blocks on both sides belong to the copy.
 struct CopyKv {
   ModelId model;
   KvMove move;
@@ -67,6 +79,6 @@ struct WakeAt {
   TimePoint at;
 };
 
-using Effect = std::variant<Send, StartStep, LoadWeights, DropWeights, RemapSlabs, CopyKv, Deliver, Refuse, WakeAt>;
+using Effect = std::variant<Send, StartStep, LoadWeights, CancelLoad, ReadAhead, DropWeights, RemapSlabs, CopyKv, Deliver, Refuse, WakeAt>;
 
 }  // namespace shoal

@@ -273,6 +273,7 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
 void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects) {
   CHECK(loading_ == event.model);
   loading_.reset();
+  if (std::exchange(cancelling_, false) && event.status.code() == StatusCode::kCancelled) return on_load_cancelled(event, now, effects);
   Hosted& hosted = models_.at(event.model);
   residency_.finish_load(event.model, event.status.ok(), now);
   hosted.progress = event.status.ok() ? 1.0f : 0.0f;
@@ -298,6 +299,17 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   effects.push_back(DropWeights{event.model});
   fail_requests_of(hosted, Status(StatusCode::kInternal, absl::StrCat("model '", hosted.facts.name, "' could not be loaded: ",
                                                                       event.status.message())), effects);
+}
+
+// Whoever still wants it waits on, since when it did.
+void Node::on_load_cancelled(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects) {
+  Hosted& hosted = models_.at(event.model);
+  residency_.finish_load(event.model, false, now);
+  effects.push_back(DropWeights{event.model});
+  switches_.ready(event.model, event.stages, SwitchEnd::kCancelled, now);
+  hosted.progress = 0.0f;
+  hosted.wanted_since = load_wanted_since_;
+  changed_ = residency_changed_ = true;
 }
 
 // Only its own requests, and with the reason. REQUIRES: none is in a step.

@@ -24,6 +24,7 @@
 #include "policy/model_switch.h"
 #include "policy/prefill_groups.h"
 #include "policy/slo.h"
+#include "policy/turns.h"
 #include "roles/effect.h"
 #include "roles/event.h"
 #include "roles/switch_log.h"
@@ -103,6 +104,8 @@ class Node {
     bool stalled = false;            // within one choice of a step: nothing it could compute
     TimePoint stalled_since = kForever;
     TimePoint wanted_since = kForever;
+    bool read_ahead = false;         // asked for since it is wanted
+    Engine::Demand demand;           // as of the last choice of a step, if it was runnable
     std::string load_error;
     float progress = 0.0f;
     uint64_t last_turn = 0;          // number of the last step
@@ -135,6 +138,7 @@ class Node {
   void on_cancel(const Cancel& message);
   void on_set_resident(const SetResident& message, TimePoint now);
   void on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects);
+  void on_load_cancelled(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
   void on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
   void fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects);
   void refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
@@ -155,9 +159,13 @@ class Node {
   void hold_admissions(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects);
   void apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects);
   void begin_load(Hosted& wanted, TimePoint now, std::vector<Effect>& effects);
+  void cancel_load(std::vector<Effect>& effects);
+  void cancel_unwanted_load(std::vector<Effect>& effects);
   void start_step(TimePoint now, std::vector<Effect>& effects);
   bool begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effects);
-  uint32_t step_tokens(const Hosted& hosted, TimePoint now) const;
+  uint32_t step_tokens(const Hosted& hosted) const;
+  std::vector<StepView> step_views(TimePoint now);
+  void note_stalls(TimePoint now);
   void drop_weights(Hosted& hosted, bool keep_cached, std::vector<Effect>& effects);
   ModelView view_of(const Hosted& hosted, TimePoint now) const;
   uint32_t idle_kv_pages(const Hosted& hosted) const;
@@ -176,6 +184,8 @@ class Node {
   void unpark(TimePoint now, std::vector<Effect>& effects);
   void move_kv(const Hosted& hosted, KvMove move, TimePoint now, std::vector<Effect>& effects);
   uint32_t pages_coming() const;
+  uint32_t pages_spoken_for() const;
+  uint64_t reserve() const;
   bool preempt_for_oldest();
   bool drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effect>& effects);
 
@@ -189,6 +199,8 @@ class Node {
   Owners owners_;
   std::optional<ModelId> stepping_;
   std::optional<ModelId> loading_;
+  bool cancelling_ = false;          // the load under way
+  TimePoint load_wanted_since_{};    // Hosted::wanted_since of the load under way
   std::optional<ModelId> planned_;   // room is being made for it
   SwitchLog switches_;
   uint64_t moves_ = 0;         // of KV, under way

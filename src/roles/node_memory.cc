@@ -11,28 +11,52 @@ namespace shoal {
 
 // ---- between the tiers ------------------------------------------------------------------------------------------------------
 
-// What a resident model has on the host tier comes back, oldest first, as far as there is room.
+// What a model has on the host tier comes back, oldest first, as far as there is room: of one that is loading already while
+// its weights come, but only into pages that nobody on the device is about to write to.
 void Node::unpark(TimePoint now, std::vector<Effect>& effects) {
   for (auto& [id, hosted] : awake_) {
-    if (!resident(hosted)) continue;
-    while (std::optional<KvMove> move = hosted.engine->unpark_oldest()) move_kv(hosted, *std::move(move), now, effects);
+    const bool loading = loading_ == id && !cancelling_ && token_level();
+    if (!resident(hosted) && !loading) continue;
+    while (resident(hosted) || pages_.free() >= reserve() + slab_pages_for(hosted.facts.kv_block_bytes)) {
+      std::optional<KvMove> move = hosted.engine->unpark_oldest();
+      if (!move) break;
+      move_kv(hosted, *std::move(move), now, effects);
+    }
   }
+}
+
+// Pages that the resident models are about to write: a slab each, and one for every so many answers.
+uint64_t Node::reserve() const {
+  uint64_t pages = 0;
+  for (const auto& [id, hosted] : awake_) {
+    if (!resident(hosted) || !hosted.engine->has_work()) continue;
+    pages += slab_pages_for(hosted.facts.kv_block_bytes) * (1 + div_up(hosted.engine->running(), hosted.blocks->blocks_per_slab()));
+  }
+  return pages;
+}
+
+// Of these, what they lack for their very next tokens, unless their turn is over.
+uint32_t Node::pages_spoken_for() const {
+  if (!token_level()) return 0;
+  uint64_t pages = 0;
+  for (const auto& [id, hosted] : awake_) {
+    if (!resident(hosted) || hosted.spent_seconds >= hosted.quota_seconds) continue;
+    const uint64_t wanted = hosted.engine->blocks_wanted(), there = uint64_t{hosted.engine->blocks_cached()} + hosted.blocks->free_in_slabs();
+    if (wanted > there) pages += div_up(wanted - there, hosted.blocks->blocks_per_slab()) * slab_pages_for(hosted.facts.kv_block_bytes);
+  }
+  return static_cast<uint32_t>(pages);
 }
 
 // Keeps pages free for what the resident models are about to write: prefixes of models that are away are forgotten, and
 // KV of their requests goes to the host tier, before a model that computes would have to preempt its own.
 void Node::park_ahead(TimePoint now, std::vector<Effect>& effects) {
   if (host_.pages() == 0 || !token_level() || pages_coming() > 0) return;
-  uint64_t reserve = 0;
-  for (const auto& [id, hosted] : awake_) {
-    if (!resident(hosted) || !hosted.engine->has_work()) continue;
-    reserve += slab_pages_for(hosted.facts.kv_block_bytes) * (1 + div_up(hosted.engine->running(), hosted.blocks->blocks_per_slab()));
-  }
+  const uint64_t wanted = reserve();
   for (auto& [id, hosted] : awake_) {
-    if (pages_.free() >= reserve) return;
+    if (pages_.free() >= wanted) return;
     if (residency_.state(id) == WeightsState::kOnDisk) hosted.engine->drop_cached();
   }
-  if (pages_.free() >= reserve) return;
+  if (pages_.free() >= wanted) return;
   if (Hosted* victim = absent_with_kv(now)) {
     if (std::optional<KvMove> move = victim->engine->park_youngest()) move_kv(*victim, *std::move(move), now, effects);
   }

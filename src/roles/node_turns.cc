@@ -4,7 +4,6 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "policy/turns.h"
 #include "roles/node.h"
 
 namespace shoal {
@@ -41,6 +40,7 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
   view.last_used = residency_.last_used(view.model);
   view.fresh = hosted.fresh && engine.has_work();
   view.priority = hosted.facts.priority;
+  view.next_group = prompts_.prefetch() == view.model;
   if (!token_level()) return view;
   TurnView& turn = view.turn;
   turn.stepping = engine.step_in_flight();
@@ -117,7 +117,8 @@ void Node::switch_models(TimePoint now, std::vector<Effect>& effects) {
   if (token_level()) update_quotas(now);
   std::vector<ModelView> views;
   for (const auto& [id, hosted] : awake_) views.push_back(view_of(hosted, now));
-  const PoolView pool{pages_.capacity(), pages_.free(), pages_coming()};
+  cancel_unwanted_load(effects);
+  const PoolView pool{pages_.capacity(), pages_.free(), pages_coming(), pages_spoken_for()};
   const SwitchPlan plan = token_level() ? plan_token_switch(views, pool, config_.turns)
                                         : plan_switch(views, pool, config_.switching, now);
   hold_admissions(plan, now, effects);
@@ -145,6 +146,7 @@ void Node::update_wants(TimePoint now, std::vector<Effect>& effects) {
       fail_requests_of(hosted, why, effects);
       wanted = hosted.asked = false;
     }
+    hosted.read_ahead &= wanted;
     if (!wanted && planned_ == id) {
       planned_.reset();
       switches_.abandoned(id);
@@ -221,6 +223,7 @@ void Node::hold_admissions(const SwitchPlan& plan, TimePoint now, std::vector<Ef
 void Node::apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects) {
   for (const ModelId id : plan.trim) models_.at(id).engine->drop_cached();
   if (!plan.load) {
+    if (plan.next && !std::exchange(models_.at(*plan.next).read_ahead, true)) effects.push_back(ReadAhead{*plan.next});
     for (const auto& [id, hosted] : awake_) {
       if (token_level() || hosted.wanted_since == kForever) continue;
       const TimePoint overdue = hosted.wanted_since + config_.switching.hold_after;
@@ -261,6 +264,7 @@ void Node::begin_load(Hosted& wanted, TimePoint now, std::vector<Effect>& effect
     return;
   }
   loading_ = model;
+  load_wanted_since_ = wanted.wanted_since;
   planned_.reset();
   switches_.begun(*loading_, now);
   load_began_ = now;
@@ -271,23 +275,30 @@ void Node::begin_load(Hosted& wanted, TimePoint now, std::vector<Effect>& effect
   effects.push_back(LoadWeights{model, *std::move(runs)});
 }
 
+// A load that nobody wants any more ends when somebody else waits for the device, or when it was to go anyhow.
+void Node::cancel_unwanted_load(std::vector<Effect>& effects) {
+  if (!loading_ || cancelling_) return;
+  const Hosted& hosted = models_.at(*loading_);
+  if (hosted.engine->has_work() || hosted.pinned || hosted.asked) return;
+  const bool others_wait = std::any_of(awake_.begin(), awake_.end(), [](const auto& m) { return m.second.wanted_since != kForever; });
+  if (hosted.unload_asked || others_wait) cancel_load(effects);
+}
+
+void Node::cancel_load(std::vector<Effect>& effects) {
+  cancelling_ = true;
+  effects.push_back(CancelLoad{*loading_});
+}
+
 // ---- whose step is next -------------------------------------------------------------------------------------------------------
 
 void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
   park_ahead(now, effects);
+  // KV in use comes before a load into pages that were free when it began.
+  const bool may_cancel = loading_ && !cancelling_ && !models_.at(*loading_).pinned;
+  if (may_cancel && pages_spoken_for() > pages_.free() + pages_coming()) cancel_load(effects);
   while (!stepping_) {
     unpark(now, effects);
-    std::vector<StepView> steps;
-    for (const auto& [id, hosted] : awake_) {
-      StepView step{id, resident(hosted) && hosted.engine->runnable() && !hosted.stalled, hosted.last_turn};
-      if (step.runnable && token_level()) {
-        const Engine::Demand demand = hosted.engine->demand(hosted.facts.slo, now);
-        step.slack = demand.slack;
-        step.step_seconds = hosted.costs.decode_seconds(std::max<uint64_t>(demand.sequences, 1), demand.context_tokens);
-      }
-      steps.push_back(step);
-    }
-    const std::optional<ModelId> model = next_turn(steps);
+    const std::optional<ModelId> model = next_turn(step_views(now));
     if (!model) {
       const bool any_stalled = std::any_of(awake_.begin(), awake_.end(), [](const auto& m) { return m.second.stalled; });
       if (any_stalled && free_stuck_memory(now, effects)) continue;
@@ -299,6 +310,30 @@ void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
     if (token_level() && hosted.fresh && take_memory_for(hosted, now, effects)) continue;
     hosted.stalled = true;  // until memory comes free or something changes
   }
+  note_stalls(now);
+}
+
+std::vector<StepView> Node::step_views(TimePoint now) {
+  std::vector<StepView> steps;
+  for (auto& [id, hosted] : awake_) {
+    StepView step{id, resident(hosted) && hosted.engine->runnable() && !hosted.stalled, hosted.last_turn};
+    // Pages come back in a moment: no reason to take those of its youngest request.
+    if (cancelling_ && token_level() && hosted.engine->blocks_wanted() > hosted.engine->blocks_cached() + hosted.blocks->obtainable()) {
+      step.runnable = false;
+    }
+    if (step.runnable) {
+      hosted.demand = hosted.engine->demand(hosted.facts.slo, now);
+      if (token_level()) {
+        step.slack = hosted.demand.slack;
+        step.step_seconds = hosted.costs.decode_seconds(std::max<uint64_t>(hosted.demand.sequences, 1), hosted.demand.context_tokens);
+      }
+    }
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+void Node::note_stalls(TimePoint now) {
   for (auto& [id, hosted] : awake_) {
     const bool stuck = std::exchange(hosted.stalled, false);
     if (!resident(hosted) || !hosted.engine->runnable() || stepping_ == id) {
@@ -309,8 +344,8 @@ void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
   }
 }
 
-uint32_t Node::step_tokens(const Hosted& hosted, TimePoint now) const {
-  const Engine::Demand demand = hosted.engine->demand(hosted.facts.slo, now);
+uint32_t Node::step_tokens(const Hosted& hosted) const {
+  const Engine::Demand& demand = hosted.demand;
   if (demand.decoding == 0) return config_.limits.tokens_per_step;
   const double decode = hosted.costs.decode_seconds(demand.decoding, demand.context_tokens);
   const double seconds = std::max(to_seconds(hosted.facts.slo.tbt), config_.gap_stretch * decode);
@@ -319,7 +354,7 @@ uint32_t Node::step_tokens(const Hosted& hosted, TimePoint now) const {
 }
 
 bool Node::begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effects) {
-  std::optional<StepInput> input = hosted.engine->begin_step(now, step_tokens(hosted, now));
+  std::optional<StepInput> input = hosted.engine->begin_step(now, step_tokens(hosted));
   if (!input) return false;
   flush_slab_changes(effects);
   hosted.last_turn = ++turn_;

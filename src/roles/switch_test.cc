@@ -76,12 +76,153 @@ TEST(SwitchRecords, AFailedLoadAndOneThatNobodyWaitsForAnyMoreAreTold) {
   body.submit(0, 3);
   body.run();
   EXPECT_EQ(only(body.switches, 0).end, SwitchEnd::kFailed);
-  body.give(MessageFrom{kGateway, SetResident{ModelId(1), true}});
+  body.set_resident(1, true);
   body.run();
   const SwitchRecord asked_for = only(body.switches, 1);
   EXPECT_EQ(asked_for.end, SwitchEnd::kUnused);
   EXPECT_EQ(asked_for.visible_seconds, 0);
   EXPECT_EQ(asked_for.first_step, kForever);
+}
+
+TEST(CancelLoad, ALoadThatNobodyWantsAnyMoreGivesWayToOneThatIsWaitedFor) {
+  Body body(config(9, {model(0), model(1)}));  // room for one
+  const RequestId gone = body.submit(0, 5), waits = body.submit(1, 5);
+  body.run(body.now() + milliseconds(50));
+  const TimePoint now = body.now();
+  body.cancel(gone);
+  body.run();
+  EXPECT_EQ(body.cancels, 1u);
+  EXPECT_EQ(body.loads, (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(body.answer(waits).tokens, 5u);
+  EXPECT_LT(body.answer(waits).first, now + milliseconds(230)) << "its load began a moment after the other was called off";
+  EXPECT_EQ(only(body.switches, 0).end, SwitchEnd::kCancelled);
+  EXPECT_EQ(body.state(0), ModelState::kUnloaded);
+  EXPECT_TRUE(body.node().idle());
+}
+
+TEST(CancelLoad, ALoadThatNobodyElseWaitsForIsLeftToEnd) {
+  Body body(config(20, {model(0), model(1)}));
+  body.cancel(body.submit(0, 5));
+  body.run();
+  EXPECT_EQ(body.cancels, 0u);
+  EXPECT_EQ(body.state(0), ModelState::kLoaded);
+}
+
+TEST(CancelLoad, UnloadingEndsALoadUnlessRequestsWaitForIt) {
+  Body body(config(20, {model(0), model(1)}));
+  body.set_resident(0, true);
+  body.set_resident(0, false);
+  body.run();
+  EXPECT_EQ(body.cancels, 1u);
+  EXPECT_EQ(body.state(0), ModelState::kUnloaded);
+  body.set_resident(1, true);
+  const RequestId id = body.submit(1, 5);
+  body.set_resident(1, false);
+  body.run();
+  EXPECT_EQ(body.cancels, 1u);
+  EXPECT_EQ(body.answer(id).tokens, 5u);
+}
+
+TEST(CancelLoad, KvInUseTakesThePagesOfAPrefetchBack) {
+  Body body(config(28, {model(0), model(1)}));
+  body.load_time = seconds(2);
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 16; ++i) ids.push_back(body.submit(0, 40, 50));
+  body.run(body.now() + milliseconds(2100));  // loaded, and all have begun
+  ASSERT_GT(body.answer(ids.back()).tokens, 0u);
+  const RequestId waits = body.submit(1, 5);
+  ASSERT_EQ(body.loads, (std::vector<uint32_t>{0, 1})) << "the free pages are enough for the other model when it is asked for";
+  body.run();
+  EXPECT_GE(body.cancels, 1u);
+  for (const RequestId id : ids) EXPECT_EQ(body.answer(id).tokens, 40u);
+  EXPECT_EQ(body.answer(waits).tokens, 5u);
+  EXPECT_EQ(body.node().status().models[0].preemptions, 0u);
+  EXPECT_TRUE(body.node().idle());
+}
+
+TEST(ReadAhead, TheFilesOfTheModelThatComesNextAreAskedForOnce) {
+  Body body(config(9, {model(0), model(1), model(2)}));
+  body.submit(0, 40);
+  body.run(body.now() + milliseconds(300));
+  body.submit(1, 5);
+  body.run(body.now() + milliseconds(100));
+  EXPECT_EQ(body.read_ahead, std::vector<uint32_t>{1});
+  body.run();
+}
+
+TEST(KvOfALoadingModel, ComesBackWhileTheWeightsCome) {
+  NodeConfig c = config(16, {model(0), model(1), model(2)});
+  c.host_pages = 60;
+  Body body(c);
+  for (uint32_t m = 0; m < 3; ++m) body.submit(m, 60, 100);
+  body.run();
+  size_t beside = 0;
+  for (const SwitchRecord& r : body.switches) beside += r.swap_in_seconds > 0 && r.first_step == r.ready;
+  EXPECT_GT(beside, 0u) << "no switch found its KV there when its weights were";
+}
+
+// Two models in turns with KV on both tiers; one request ends at any moment of it: while pages drain, weights load, KV
+// comes back, in the first step and between.
+TEST(AtAnyMomentOfASwitch, ARequestCanBeWithdrawnAndTheOthersEndWell) {
+  for (int moment = 0; moment < 2400; moment += 5) {
+    NodeConfig c = config(11, {model(0), model(1)});
+    c.host_pages = 40;
+    Body body(c);
+    std::vector<RequestId> ids;
+    for (uint32_t m = 0; m < 2; ++m) {
+      ids.push_back(body.submit(m, 40, 120));
+      ids.push_back(body.submit(m, 40, 50));
+    }
+    body.run(body.now() + milliseconds(moment));
+    const RequestId gone = ids[static_cast<size_t>(moment / 5) % ids.size()];
+    const uint32_t before = body.answer(gone).tokens;
+    body.cancel(gone);
+    body.run();
+    ASSERT_EQ(body.answer(gone).tokens, before) << "at " << moment << " ms";
+    for (const RequestId id : ids) {
+      if (id == gone) continue;
+      ASSERT_EQ(body.answer(id).tokens, 40u) << "at " << moment << " ms";
+    }
+    ASSERT_TRUE(body.node().idle()) << "at " << moment << " ms";
+    for (const ModelStatus& m : body.node().status().models) ASSERT_EQ(m.kv_bytes_active, 0u) << "at " << moment << " ms";
+  }
+}
+
+TEST(AtAnyMomentOfASwitch, AllRequestsOfAModelCanBeWithdrawn) {
+  for (int moment = 0; moment < 1500; moment += 5) {
+    NodeConfig c = config(11, {model(0), model(1)});
+    c.host_pages = 40;
+    Body body(c);
+    const RequestId a = body.submit(0, 40, 120), b = body.submit(1, 40, 120);
+    body.run(body.now() + milliseconds(moment));
+    body.cancel(moment % 2 ? a : b);
+    body.cancel(moment % 2 ? b : a);
+    body.run();
+    ASSERT_TRUE(body.node().idle()) << "at " << moment << " ms";
+    const RequestId after = body.submit(1, 3);
+    body.run();
+    ASSERT_EQ(body.answer(after).tokens, 3u) << "at " << moment << " ms";
+  }
+}
+
+TEST(AFailedLoad, FailsTheRequestsOfItsModelOnlyAndTheNextOneMayLoadAgain) {
+  Body body(config(9, {model(0), model(1)}));
+  const RequestId lost = body.submit(0, 5), kept = body.submit(1, 5);
+  body.load_status[0] = data_loss("the file was cut");
+  Body again(config(9, {model(0), model(1)}));
+  again.load_status[0] = data_loss("the file was cut");
+  const RequestId first = again.submit(0, 5), other = again.submit(1, 5);
+  again.run();
+  EXPECT_EQ(again.answer(first).finish, FinishReason::kError);
+  EXPECT_NE(again.answer(first).error.find("the file was cut"), std::string::npos);
+  EXPECT_EQ(again.answer(other).tokens, 5u);
+  again.load_status.clear();
+  const RequestId retry = again.submit(0, 5);
+  again.run();
+  EXPECT_EQ(again.answer(retry).tokens, 5u);
+  body.run();
+  EXPECT_EQ(body.answer(lost).tokens, 5u) << "its load was under way with a good file";
+  EXPECT_EQ(body.answer(kept).tokens, 5u);
 }
 
 }  // namespace

@@ -50,6 +50,8 @@ class Body {
     give(MessageFrom{kGateway, Submit{r}});
     return r.id;
   }
+  void cancel(RequestId id) { give(MessageFrom{kGateway, Cancel{id, 0}}); }
+  void set_resident(uint32_t model_id, bool resident) { give(MessageFrom{kGateway, SetResident{ModelId(model_id), resident}}); }
   void give(const Event& event) {
     for (Effect& effect : node_->handle(event, now_)) perform(effect);
     node_->check();
@@ -80,27 +82,31 @@ class Body {
   std::vector<uint32_t> loads, drops, steps;  // model by model, in order
   std::vector<uint32_t> rows;                 // of each step
   Duration row_time{0};                       // of a step, beside its 20 ms
+  Duration load_time = milliseconds(200);
   Duration copy_time = milliseconds(30);      // of one move of KV
   std::map<uint32_t, Status> load_status;     // how loads of a model end, if not well
   std::vector<SwitchRecord> switches;         // as reported
-  size_t copies = 0;
+  size_t copies = 0, cancels = 0;
+  std::vector<uint32_t> read_ahead;
 
  private:
+  void receive(const Tokens& tokens) {
+    Answer& a = answers_[tokens.id];
+    EXPECT_EQ(tokens.first_index, a.tokens);
+    if (a.tokens == 0) a.first = now_;
+    a.tokens += static_cast<uint32_t>(tokens.tokens.size());
+    a.finish = tokens.finish;
+    a.error = tokens.error;
+    a.retry_after = tokens.retry_after;
+    a.last = now_;
+  }
+
   void perform(Effect& effect) {
     if (const auto* send = std::get_if<Send>(&effect)) {
       if (const auto* status = std::get_if<NodeStatus>(&send->message)) {
         switches.insert(switches.end(), status->switches.begin(), status->switches.end());
       }
-      const auto* tokens = std::get_if<Tokens>(&send->message);
-      if (tokens == nullptr) return;
-      Answer& a = answers_[tokens->id];
-      EXPECT_EQ(tokens->first_index, a.tokens);
-      if (a.tokens == 0) a.first = now_;
-      a.tokens += static_cast<uint32_t>(tokens->tokens.size());
-      a.finish = tokens->finish;
-      a.error = tokens->error;
-      a.retry_after = tokens->retry_after;
-      a.last = now_;
+      if (const auto* tokens = std::get_if<Tokens>(&send->message)) receive(*tokens);
     } else if (const auto* start = std::get_if<StartStep>(&effect)) {
       EXPECT_TRUE(resident_.contains(start->model.value));
       steps.push_back(start->model.value);
@@ -117,7 +123,15 @@ class Body {
       loads.push_back(load->model.value);
       resident_.insert(load->model.value);
       EXPECT_FALSE(load_.has_value());
-      load_ = pending_.emplace(now_ + milliseconds(200), WeightsReady{load->model, load_status[load->model.value], LoadStages{.repack_seconds = 0.2}});
+      load_ = pending_.emplace(now_ + load_time, WeightsReady{load->model, load_status[load->model.value], LoadStages{.repack_seconds = 0.2}});
+    } else if (const auto* cancel = std::get_if<CancelLoad>(&effect)) {
+      ++cancels;
+      if (!load_) return;
+      EXPECT_EQ(loads.back(), cancel->model.value);
+      pending_.erase(*load_);
+      load_ = pending_.emplace(now_ + milliseconds(1), WeightsReady{cancel->model, absl::CancelledError("called off"), {}});
+    } else if (const auto* next = std::get_if<ReadAhead>(&effect)) {
+      read_ahead.push_back(next->model.value);
     } else if (const auto* drop = std::get_if<DropWeights>(&effect)) {
       drops.push_back(drop->model.value);
       resident_.erase(drop->model.value);

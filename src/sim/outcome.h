@@ -74,6 +74,7 @@ struct Outcome {
   uint64_t preemptions = 0;
   uint64_t copies = 0;
   uint64_t loads = 0;
+  uint64_t loads_cancelled = 0;
   uint64_t prefix_hits = 0;
   uint64_t crashes = 0;       // and other ends of a node's life
   uint64_t faults = 0;        // begun

@@ -39,7 +39,7 @@ TEST(Pooling, EveryRequestOfTwelveModelsOnADeviceForTwoEndsOnceWithItsOwnTokens)
     ASSERT_EQ(describe(outcome), "") << "seed " << seed;
     EXPECT_EQ(outcome.finished, scenario.requests);
     EXPECT_GT(outcome.loads, 50u);
-    EXPECT_GT(outcome.preemptions, 20u);
+    EXPECT_GT(outcome.preemptions, 3u);
   }
 }
 

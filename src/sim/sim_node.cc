@@ -4,6 +4,11 @@
 #include <utility>
 
 namespace shoal {
+namespace {
+
+constexpr Duration kCancel = std::chrono::milliseconds(1);  // until a load that is called off has stopped
+
+}  // namespace
 
 SimNode::SimNode(WorldState& world, uint32_t index, Checkers& checkers, SendMessage send)
     : world_(world), index_(index), spec_(world.setup.nodes[index]), checkers_(checkers), send_(std::move(send)),
@@ -85,6 +90,10 @@ void SimNode::perform(Effect effect) {
     start_step(std::move(*e));
   } else if (const auto* e = std::get_if<LoadWeights>(&effect)) {
     load(*e);
+  } else if (const auto* e = std::get_if<CancelLoad>(&effect)) {
+    cancel_load(e->model);
+  } else if (std::holds_alternative<ReadAhead>(effect)) {
+    world_.note(11, index_);  // what a disk takes is part of the cost of a load here
   } else if (const auto* e = std::get_if<DropWeights>(&effect)) {
     world_.note(3, index_, e->model.value);
     device_->drop(*e);
@@ -139,14 +148,28 @@ void SimNode::load(const LoadWeights& effect) {
   const bool fails = load_failure_ > 0 && world_.rng.chance(load_failure_);
   const auto bytes = static_cast<double>(spec_.config.models.at(effect.model.value).weight_bytes);
   const double from = world_.seconds();
-  move_bytes(spec_.load_seconds * disk_factor_, bytes * disk_factor_, [this, model = effect.model, fails, from] {
-    seen().load_seconds += world_.seconds() - from;
-    if (!computing_) seen().visible_load_seconds += world_.seconds() - visible_from_;
-    loading_since_.reset();
-    span(DeviceSpan::Kind::kLoad, model, from);
-    device_->end_load(model);
-    handle(WeightsReady{model, fails ? data_loss("the file vanished") : OkStatus(), {}});
+  move_bytes(spec_.load_seconds * disk_factor_, bytes * disk_factor_, [this, model = effect.model, fails, from, load = ++load_] {
+    if (load_ == load) end_load(model, from, fails ? data_loss("the file vanished") : OkStatus());
   });
+}
+
+// It stops a moment later, or comes too late.
+void SimNode::cancel_load(ModelId model) {
+  world_.note(10, index_, model.value);
+  if (world_.rng.chance(0.1)) return;
+  ++world_.outcome.loads_cancelled;
+  in_this_life(kCancel, [this, model, from = to_seconds(loading_since_->time_since_epoch()), load = ++load_] {
+    if (load_ == load) end_load(model, from, absl::CancelledError("called off"));
+  });
+}
+
+void SimNode::end_load(ModelId model, double from, const Status& status) {
+  seen().load_seconds += world_.seconds() - from;
+  if (!computing_) seen().visible_load_seconds += world_.seconds() - visible_from_;
+  loading_since_.reset();
+  span(DeviceSpan::Kind::kLoad, model, from);
+  device_->end_load(model);
+  handle(WeightsReady{model, status, {}});
 }
 
 // One after the other, as a node's copier does it.

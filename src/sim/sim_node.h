@@ -39,6 +39,8 @@ class SimNode {
   void perform(Effect effect);
   void start_step(StartStep effect);
   void load(const LoadWeights& effect);
+  void cancel_load(ModelId model);
+  void end_load(ModelId model, double from, const Status& status);
   void copy(const CopyKv& effect);
   void wake_at(TimePoint when);
   // Runs `act` after `delay`, unless this life ended meanwhile.
@@ -62,6 +64,7 @@ class SimNode {
   std::vector<Event> held_;     // while it is paused
   bool computing_ = false;
   std::optional<TimePoint> loading_since_;
+  uint64_t load_ = 0;           // number of the load under way; those before it have ended
   double visible_from_ = 0;     // loading and not computing since
   double disk_factor_ = 1, load_failure_ = 0;
 };

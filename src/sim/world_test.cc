@@ -31,6 +31,7 @@ TEST(World, EveryRequestEndsOnceWithItsOwnTokensUnderPressureAndFaults) {
     sum.prefix_hits += outcome.prefix_hits;
     sum.crashes += outcome.crashes;
     sum.loads += outcome.loads;
+    sum.loads_cancelled += outcome.loads_cancelled;
   }
   // The scenarios must reach what they are for.
   EXPECT_GT(sum.finished, 5000u);
@@ -39,6 +40,7 @@ TEST(World, EveryRequestEndsOnceWithItsOwnTokensUnderPressureAndFaults) {
   EXPECT_GT(sum.prefix_hits, 5000u);
   EXPECT_GT(sum.crashes, 50u);
   EXPECT_GT(sum.loads, 1000u);
+  EXPECT_GT(sum.loads_cancelled, 0u);
 }
 
 TEST(World, AnswersDoNotDependOnMemoryCacheOrBatching) {
