@@ -55,15 +55,15 @@ StatusOr<std::unique_ptr<Conversation>> Conversation::start(const TalkFlags& fla
   models.push_back(std::move(model));
   ASSIGN_OR_RETURN(self->cluster_, LocalCluster::start(flags.engine, std::move(models)));
   if (!self->cluster_->wait_ready(kReadyWait)) return unavailable("the node did not report within a minute");
-  ASSIGN_OR_RETURN(self->text_, self->cluster_->catalog().text(self->cluster_->catalog().models().front()));
+  ASSIGN_OR_RETURN(self->text_, self->cluster_->catalog().text(*self->cluster_->catalog().models().front()));
   return self;
 }
 
 PrepareContext Conversation::context() const {
-  const ModelEntry& model = cluster_->catalog().models().front();
+  const ModelRef model = cluster_->catalog().models().front();
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   std::random_device chance;
-  return {.model = model, .text = text_, .max_model_len = context_limit(model, *cluster_->router().snapshot()),
+  return {.model = model, .text = text_, .max_model_len = context_limit(*model, *cluster_->router().snapshot()),
           .fallback_seed = (static_cast<uint64_t>(chance()) << 32) ^ chance(),
           .now_unix_seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count()};
 }

@@ -42,7 +42,7 @@ class Conversation {
   static StatusOr<std::unique_ptr<Conversation>> start(const TalkFlags& flags);
 
   bool has_chat_template() const { return text_->chat_template != nullptr; }
-  const std::string& model_name() const { return cluster_->catalog().models().front().name; }
+  std::string model_name() const { return cluster_->catalog().models().front()->name; }
 
   // `messages`: an array of chat messages. `show` gets the answer as it comes; a true `interrupted` ends it early.
   StatusOr<Answer> chat(const Json& messages, const std::function<void(std::string_view)>& show,

@@ -48,13 +48,11 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
   std::unique_ptr<LocalCluster> cluster(new LocalCluster());
   LocalCluster* self = cluster.get();
   std::vector<ServedModel> wanted;
-  std::vector<std::string> paths;
   for (const FoundModel& model : models) {
     wanted.push_back({.id = model.entry.id, .name = model.entry.name, .path = model.path, .load = load,
                       .max_model_len = flags.max_model_len,
                       .vocabulary = [self, name = model.entry.name] { return self->vocabulary(name); },
                       .pooling = model.pooling});
-    paths.push_back(model.path);
   }
   ASSIGN_OR_RETURN(NodePlan plan, plan_node(node_config, wanted));
   ASSIGN_OR_RETURN(std::vector<ModelEntry> entries, admitted(plan, models));
@@ -62,8 +60,8 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
   for (const ModelEntry& entry : entries) member.models.push_back(entry.id);
 
   cluster->catalog_ = std::make_unique<Catalog>(
-      std::move(entries), [paths](const ModelEntry& model) {
-        return load_model_text(paths[model.id.value], model.tool_call_parser, model.reasoning_parser);
+      std::move(entries), [](const ModelEntry& model) {
+        return load_model_text(model.path, model.tool_call_parser, model.reasoning_parser);
       }, kTextsMax);
   // The router's endpoint exists before the node reports to it.
   cluster->router_ = std::make_unique<RouterLoop>(
@@ -76,7 +74,7 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
 }
 
 StatusOr<std::shared_ptr<const TokenVocabulary>> LocalCluster::vocabulary(const std::string& name) {
-  const ModelEntry* entry = catalog_->find(name);
+  const ModelRef entry = catalog_->find(name);
   if (entry == nullptr) return not_found("the model '", name, "' is not served");
   ASSIGN_OR_RETURN(const std::shared_ptr<const ModelText> text, catalog_->text(*entry));
   return text->vocabulary.get(*text->tokenizer);

@@ -91,6 +91,7 @@ StatusOr<FoundModel> describe(const fs::path& path, const LoadOptions& options, 
   found.disk_bytes = checkpoint->weights.bytes();
   ModelEntry& entry = found.entry;
   entry.name = name_of(path);
+  entry.path = found.path;
   entry.architecture = architecture_name(checkpoint->config.architecture);
   entry.trained_len = plan->context_length();
   entry.max_model_len = entry.trained_len;

@@ -42,6 +42,7 @@ Status apply_pooling(const ServeFlags& flags, std::vector<FoundModel>& models) {
     ASSIGN_OR_RETURN(const size_t index, index_of(name, models, "--pin"));
     models[index].pooling.pinned = true;
   }
+  for (FoundModel& model : models) model.entry.slo = model.pooling.slo;
   return OkStatus();
 }
 

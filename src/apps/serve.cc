@@ -59,26 +59,24 @@ std::jthread preload_models(LocalCluster& cluster, const std::vector<ModelId>& i
   for (const ModelId id : ids) cluster.router().want_resident(id, true);
   return std::jthread([&cluster, ids](const std::stop_token& stop) {
     for (size_t i = 0; i < std::min(ids.size(), kTokenizersMade) && !stop.stop_requested(); ++i) {
-      for (const ModelEntry& model : cluster.catalog().models()) {
-        if (model.id == ids[i]) cluster.catalog().text(model).status().IgnoreError();  // the first request will tell
-      }
+      if (const ModelRef model = cluster.catalog().find(ids[i])) cluster.catalog().text(*model).status().IgnoreError();  // the first request will tell
     }
   });
 }
 
 // Where it is, what is there, and a line to paste.
-void announce(const HttpServer& server, const ServeFlags& flags, const std::vector<ModelEntry>& models) {
+void announce(const HttpServer& server, const ServeFlags& flags, const std::vector<ModelRef>& models) {
   std::printf("Shoal %s serves %zu model%s at %s\n", version_number().c_str(), models.size(),
               models.size() == 1 ? "" : "s", server.address().c_str());
-  for (const ModelEntry& model : models) {
-    std::printf("  %-24s %-8s %8.1f M parameters, %s, context %u\n", model.name.c_str(), model.architecture.c_str(),
-                static_cast<double>(model.parameter_count) / 1e6, format_bytes(model.weight_bytes).c_str(), model.max_model_len);
+  for (const ModelRef& model : models) {
+    std::printf("  %-24s %-8s %8.1f M parameters, %s, context %u\n", model->name.c_str(), model->architecture.c_str(),
+                static_cast<double>(model->parameter_count) / 1e6, format_bytes(model->weight_bytes).c_str(), model->max_model_len);
   }
   const std::string where = flags.uds.empty() ? server.address() : "--unix-socket " + flags.uds + " http://localhost";
   const bool keys = !flags.api_keys.empty() || !flags.api_key_file.empty();
   std::printf("\nTry it:\n  curl %s/v1/chat/completions -H 'Content-Type: application/json'%s \\\n"
               "    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"What is the capital of Denmark?\"}]}'\n",
-              where.c_str(), keys ? " -H 'Authorization: Bearer YOUR_KEY'" : "", models.front().name.c_str());
+              where.c_str(), keys ? " -H 'Authorization: Bearer YOUR_KEY'" : "", models.front()->name.c_str());
   std::fflush(stdout);
 }
 

@@ -71,6 +71,9 @@ struct Request {
   std::vector<TokenId> stop_ids;  // end of sequence and the user's own; the stop token itself is delivered
   std::optional<uint32_t> prompt_logprobs;  // also score the prompt, with so many alternatives
   int32_t priority = 0;           // higher runs first among the waiting
+  // What this client expects, where that is more than the model promises: seconds to the first token, and between two.
+  Duration ttft_max = Duration::max();
+  Duration tbt_max = Duration::max();
   TimePoint arrival{};
 
   friend bool operator==(const Request&, const Request&) = default;

@@ -340,7 +340,8 @@ Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
   Demand demand;
   const auto consider = [&](const Sequence& s) {
     const uint64_t next = s.delivered - s.request->output.size() + 1;  // tokens from elsewhere were before its arrival here
-    demand.slack = std::min(demand.slack, slack(target, s.request->arrival, next, now));
+    const SloTarget own = tightened(target, s.request->ttft_max, s.request->tbt_max);
+    demand.slack = std::min(demand.slack, slack(own, s.request->arrival, next, now));
   };
   for (const Sequence* s : running_) {
     consider(*s);

@@ -68,13 +68,13 @@ HttpReply Admin::models() const {
   const auto nodes = loop_.snapshot();
   const TimePoint now = steady_now();
   Json list = Json::array();
-  for (const ModelEntry& model : catalog_.models()) {
-    const ModelTotals totals = totals_of(model.id, *nodes);
-    Json item = model_json(model, *nodes);
+  for (const ModelRef& model : catalog_.models()) {
+    const ModelTotals totals = totals_of(model->id, *nodes);
+    Json item = model_json(*model, *nodes);
     item["requests"] = {{"running", totals.running}, {"waiting", totals.waiting}};
     item["memory"] = {{"weights", totals.weight_bytes}, {"kv_used", totals.kv_bytes}};
     item["loads"] = totals.loads;
-    const auto used = service_.last_used(model.id);
+    const auto used = service_.last_used(model->id);
     item["last_used_seconds_ago"] = used ? Json(to_seconds(now - *used)) : Json(nullptr);
     list.push_back(std::move(item));
   }
@@ -91,10 +91,10 @@ HttpReply Admin::models() const {
 HttpReply Admin::running() const {
   const auto nodes = loop_.snapshot();
   Json list = Json::array();
-  for (const ModelEntry& model : catalog_.models()) {
-    const ModelTotals totals = totals_of(model.id, *nodes);
+  for (const ModelRef& model : catalog_.models()) {
+    const ModelTotals totals = totals_of(model->id, *nodes);
     if (totals.state != ModelState::kLoaded && totals.state != ModelState::kLoading) continue;
-    Json item = {{"model", model.name}, {"state", totals.state == ModelState::kLoaded ? "ready" : "starting"}};
+    Json item = {{"model", model->name}, {"state", totals.state == ModelState::kLoaded ? "ready" : "starting"}};
     if (totals.state == ModelState::kLoading) item["progress"] = totals.progress;
     list.push_back(std::move(item));
   }
@@ -104,13 +104,13 @@ HttpReply Admin::running() const {
 HttpReply Admin::ollama_ps() const {
   const auto nodes = loop_.snapshot();
   Json list = Json::array();
-  for (const ModelEntry& model : catalog_.models()) {
-    const ModelTotals totals = totals_of(model.id, *nodes);
+  for (const ModelRef& model : catalog_.models()) {
+    const ModelTotals totals = totals_of(model->id, *nodes);
     if (totals.state != ModelState::kLoaded) continue;
     const uint64_t bytes = totals.weight_bytes + totals.kv_bytes;
-    list.push_back({{"name", model.name}, {"model", model.name}, {"size", bytes}, {"size_vram", 0},
-                    {"expires_at", "0001-01-01T00:00:00Z"}, {"context_length", context_limit(model, *nodes)},
-                    {"details", {{"family", model.architecture}, {"parameter_size", absl::StrFormat("%.1fM", model.parameter_count / 1e6)}}}});
+    list.push_back({{"name", model->name}, {"model", model->name}, {"size", bytes}, {"size_vram", 0},
+                    {"expires_at", "0001-01-01T00:00:00Z"}, {"context_length", context_limit(*model, *nodes)},
+                    {"details", {{"family", model->architecture}, {"parameter_size", absl::StrFormat("%.1fM", model->parameter_count / 1e6)}}}});
   }
   return json_reply({{"models", std::move(list)}});
 }
@@ -132,7 +132,7 @@ AdminReply Admin::load(std::string_view body) {
   fields.text("model", kNameBytesMax, name);
   fields.boolean("wait", wait);
   if (!fields.ok()) return error_reply(*fields.error());
-  const ModelEntry* model = catalog_.find(name);
+  const ModelRef model = catalog_.find(name);
   if (model == nullptr) return error_reply(model_not_found(name));
   if (service_.draining()) return error_reply(draining_error());
   loop_.want_resident(model->id, true);
@@ -152,7 +152,7 @@ HttpReply Admin::unload(std::string_view body) {
   std::string name;
   fields.text("model", kNameBytesMax, name);
   if (!fields.ok()) return error_reply(*fields.error());
-  const ModelEntry* model = catalog_.find(name);
+  const ModelRef model = catalog_.find(name);
   if (model == nullptr) return error_reply(model_not_found(name));
   loop_.want_resident(model->id, false);
   const ModelTotals totals = totals_of(model->id, *loop_.snapshot());

@@ -94,6 +94,8 @@ ApiError from_status(const Status& status, Duration retry_after) {
     case StatusCode::kAborted: return overloaded_error(message, retry_after);
     case StatusCode::kDeadlineExceeded:
       return {.http_status = 504, .type = "timeout_error", .message = message, .code = "deadline_exceeded"};
+    case StatusCode::kFailedPrecondition:
+      return {.http_status = 503, .type = "server_error", .message = message, .param = "model", .code = "model_load_failed"};
     default:
       return {.http_status = 500, .type = "server_error", .message = message, .code = "internal_error"};
   }

@@ -22,7 +22,7 @@ class CallConstraintTest : public testing::Test {
     body.update(more);
     const auto request = parse_chat_request(body.dump(), {});
     if (!request.ok()) return request.error();
-    return prepare_chat(*request, {.model = model_, .text = text, .max_model_len = max_model_len, .fallback_seed = 1, .now_unix_seconds = 0, .grammars = cache_});
+    return prepare_chat(*request, {.model = std::make_shared<const ModelEntry>(model_), .text = text, .max_model_len = max_model_len, .fallback_seed = 1, .now_unix_seconds = 0, .grammars = cache_});
   }
   static Json tools(Json more = Json::object()) {
     Json out = {{"tools", Json::parse(R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}}}])")}};

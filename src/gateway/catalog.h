@@ -13,6 +13,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "policy/slo.h"
 #include "text/answers/call_syntax.h"
 #include "text/answers/tool_prompt.h"
 #include "text/chat_template.h"
@@ -34,6 +35,7 @@ struct GenerationDefaults {
 struct ModelEntry {
   ModelId id;
   std::string name;                  // what clients call it; may contain '/'
+  std::string path;                  // folder or file; empty: not on this machine
   std::vector<std::string> aliases;
   std::string architecture;
   uint32_t max_model_len = 0;        // prompt and answer together, in tokens
@@ -46,7 +48,10 @@ struct ModelEntry {
   uint64_t parameter_count = 0;
   uint64_t weight_bytes = 0;
   int64_t created_unix_seconds = 0;
+  SloTarget slo;                     // what its readers may expect
 };
+// An entry never changes; what replaces it is another one.
+using ModelRef = std::shared_ptr<const ModelEntry>;
 
 // Everything of a model that deals in text. Immutable, shared between threads.
 struct ModelText {
@@ -63,33 +68,45 @@ struct ModelText {
   LazyVocabulary vocabulary;                             // of the tokenizer, for grammars
 };
 
+// Any thread may call anything.
 class Catalog {
  public:
   using TextLoader = std::function<StatusOr<std::shared_ptr<const ModelText>>(const ModelEntry&)>;
 
   // Keeps at most texts_max loaded texts (at least one); requests in flight keep theirs alive beyond that.
-  // REQUIRES: names and aliases are distinct.
+  // REQUIRES: ids are distinct, and so are names and aliases.
   Catalog(std::vector<ModelEntry> models, TextLoader loader, size_t texts_max);
 
-  const std::vector<ModelEntry>& models() const { return models_; }
-  const ModelEntry* find(std::string_view name_or_alias) const;
+  std::vector<ModelRef> models() const;                    // as given
+  ModelRef find(std::string_view name_or_alias) const;     // null if there is none
+  ModelRef find(ModelId id) const;
 
-  // Loads on first use; of several callers at once for one model one loads and the others wait. Any thread.
+  // Offers these from now on. Who has an entry keeps it; a text stays with its id. REQUIRES: as above.
+  void replace(std::vector<ModelEntry> models);
+
+  // Loads on first use; of several callers at once for one model one loads and the others wait.
   StatusOr<std::shared_ptr<const ModelText>> text(const ModelEntry& model);
 
  private:
+  struct View {
+    std::vector<ModelRef> models;
+    std::map<std::string, ModelRef, std::less<>> by_name;
+    std::map<ModelId, ModelRef> by_id;
+  };
   struct Slot {
     std::mutex loading;
     std::shared_ptr<const ModelText> text;  // guarded by mutex_
   };
+  static std::shared_ptr<const View> view_of(std::vector<ModelEntry> models);
+  std::shared_ptr<const View> view() const;
+  std::shared_ptr<Slot> slot(ModelId id);
 
-  const std::vector<ModelEntry> models_;
   const TextLoader loader_;
   const size_t texts_max_;
-  std::map<std::string, size_t, std::less<>> by_name_;
-  std::vector<std::unique_ptr<Slot>> slots_;  // as models_
-  std::mutex mutex_;
-  std::list<size_t> recent_;                  // loaded models, the most recently used first; guarded by mutex_
+  mutable std::mutex mutex_;
+  std::shared_ptr<const View> view_;                  // guarded by mutex_, as are the next two
+  std::map<ModelId, std::shared_ptr<Slot>> slots_;
+  std::list<ModelId> recent_;                         // loaded models, the most recently used first
 };
 
 }  // namespace shoal

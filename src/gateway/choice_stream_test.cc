@@ -8,10 +8,10 @@ namespace shoal {
 namespace {
 
 PreparedRequest prepared(std::string prompt, OutputOptions output) {
-  static const ModelEntry model = test::World::entry(0, "tiny");
+  static const ModelRef model = std::make_shared<const ModelEntry>(test::World::entry(0, "tiny"));
   PreparedRequest request;
-  request.model = &model;
-  request.text = *test::World::load_text(model);
+  request.model = model;
+  request.text = *test::World::load_text(*model);
   request.prompts.push_back({test::bytes_of(prompt), prompt});
   request.request.stop_ids = {test::kEos};
   request.output = std::move(output);

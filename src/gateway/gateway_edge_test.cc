@@ -137,6 +137,54 @@ TEST(Deadlines, AClientMayNameItsOwnAndGets504OrAnErrorEvent) {
   }
 }
 
+TEST(Deadlines, AClientMayTightenTheModelsInBodyAndHeaders) {
+  World world(says("ok"));
+  const std::string body = R"({"model":"tiny","prompt":"hi","slo":{"ttft_ms":500,"tbt_ms":40}})";
+  EXPECT_EQ(ask(world, http_post("/v1/completions", body, "X-Shoal-Ttft-Ms: 700\r\nX-Shoal-Tbt-Ms: 25.5\r\n")).status, 200);
+  EXPECT_EQ(ask(world, http_post("/v1/completions", R"({"model":"tiny","prompt":"hi"})")).status, 200);
+  const auto submitted = world.node.submitted();
+  ASSERT_EQ(submitted.size(), 2u);
+  EXPECT_EQ(submitted[0].ttft_max, std::chrono::milliseconds(500));
+  EXPECT_EQ(submitted[0].tbt_max, std::chrono::microseconds(25500));
+  EXPECT_EQ(submitted[1].ttft_max, Duration::max());
+  for (const char* bad : {"soon", "-1", "0", "nan", "1e12"}) {
+    const Reply refused = ask(world, http_post("/v1/completions", body, absl::StrCat("X-Shoal-Ttft-Ms: ", bad, "\r\n")));
+    EXPECT_EQ(refused.status, 400) << bad;
+    EXPECT_EQ(refused.json()["error"]["param"], "X-Shoal-Ttft-Ms");
+  }
+  const Reply refused = post(world, "/v1/completions", {{"model", "tiny"}, {"prompt", "hi"}, {"slo", {{"tbt_ms", "fast"}}}});
+  EXPECT_EQ(refused.json()["error"]["param"], "slo.tbt_ms") << refused.body;
+}
+
+TEST(Deadlines, WhatIsLateFailedOrOnTimeIsInTheMetrics) {
+  World world(says("four"));  // and the end: five tokens
+  const Json ask_once = {{"model", "tiny"}, {"prompt", "hi"}, {"max_tokens", 9}};
+  EXPECT_EQ(post(world, "/v1/completions", ask_once).status, 200);
+  world.node.set_pause(std::chrono::milliseconds(30));
+  Json hurried = ask_once;
+  hurried["slo"] = {{"ttft_ms", 1}, {"tbt_ms", 1}};
+  EXPECT_EQ(post(world, "/v1/completions", hurried).status, 200);
+  world.node.fail_with(StatusCode::kFailedPrecondition, "model 'tiny' could not be loaded: truncated", 0);
+  const Reply failed = post(world, "/v1/completions", ask_once);
+  EXPECT_EQ(failed.status, 503);
+  EXPECT_EQ(failed.json()["error"]["code"], "model_load_failed");
+  Attainment seen;
+  for (int i = 0; i < 500 && seen.requests < 3; ++i) {  // counted when the answer has been sent
+    seen = world.service.metrics().attainment(*world.catalog.find("tiny"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  EXPECT_EQ(seen.requests, 3u);
+  EXPECT_EQ(seen.tokens, 5u + 5u + 1u);
+  EXPECT_EQ(seen.requests_on_time, 1u);
+  EXPECT_LT(seen.tokens_on_time, 10u);
+  const std::string page = ask(world, http_get("/metrics")).body;
+  for (const char* line : {"shoal_slo_tokens_total{model=\"tiny\"} 11", "shoal_slo_requests_on_time_total{model=\"tiny\"} 1",
+                           "shoal_slo_target_seconds{model=\"tiny\",kind=\"ttft\"} 10", "shoal_token_lateness_seconds_count{model=\"tiny\"} 10",
+                           "shoal_slo_attainment{model=\"org/other\",figure=\"tokens\"} 1"}) {
+    EXPECT_NE(page.find(line), std::string::npos) << line;
+  }
+}
+
 TEST(Bodies, ThatTogetherWouldNotFitAreRefusedBeforeTheyAreRead) {
   World world(says("ok"), {}, {.body_bytes_total_max = 10'000});
   RawClient half(*world.server);

@@ -21,11 +21,12 @@ size_t size_of(const Tokens& tokens) {
 
 Generation::Generation(PreparedRequest request, RouterLoop& loop, const GenerationOptions& options,
                        std::function<void()> wake)
-    : request_(std::move(request)), loop_(loop), options_(options), wake_(std::move(wake)), started_(steady_now()) {
+    : request_(std::move(request)), loop_(loop), options_(options), wake_(std::move(wake)), started_(steady_now()),
+      slo_(tightened(request_.model->slo, request_.request.ttft_max, request_.request.tbt_max)) {
   const uint32_t count = static_cast<uint32_t>(request_.prompts.size()) * request_.n;
   choices_.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
-    choices_.push_back({loop_.next_id(), ChoiceStream(request_, request_.prompts[i / request_.n], i)});
+    choices_.push_back({loop_.next_id(), ChoiceStream(request_, request_.prompts[i / request_.n], i), TokenScore(slo_, started_)});
     index_.emplace(choices_.back().id, i);
   }
   cached_tokens_.resize(request_.prompts.size());
@@ -69,6 +70,20 @@ void Generation::cancel() {
     if (!choice.ended) loop_.cancel(choice.id);
     choice.ended = true;
   }
+  score_answers();
+}
+
+// What a failed answer gave was in vain. Whoever went away is owed no more; but what was late by then is late.
+void Generation::score_answers() {
+  if (options_.metrics == nullptr || (failure_status_ && *failure_status_ < 500)) return;
+  const TimePoint now = steady_now();
+  for (Choice& choice : choices_) {
+    const bool finished = choice.stream.finished();
+    const bool overdue = !finished && !failure_status_ && deadline(slo_, started_, choice.score.tokens() + 1) < now;
+    if (overdue) choice.score.add_token(now);
+    if (!finished && !overdue && !failure_status_ && choice.score.tokens() == 0) continue;
+    options_.metrics->answer_scored(*request_.model, choice.score, finished || !failure_status_);
+  }
 }
 
 void Generation::on_tokens(Tokens tokens) { enqueue({std::move(tokens), steady_now(), std::nullopt}); }
@@ -110,7 +125,7 @@ Progress Generation::poll() {
     if (!progress.done) take(arrival, progress);
   }
   if (overflow && !progress.done) {
-    fail(overloaded_error("The answer was not read and has been given up.", std::chrono::seconds(1)), progress);
+    fail(overloaded_error("The answer was not read and has been given up.", std::chrono::seconds(1)), progress, /*overflow=*/true);
   }
   return progress;
 }
@@ -142,7 +157,9 @@ void Generation::take(Arrival& arrival, Progress& progress) {
   progress.updates.push_back({index, std::move(delta)});
 }
 
-void Generation::fail(ApiError error, Progress& progress) {
+void Generation::fail(ApiError error, Progress& progress, bool overflow) {
+  // A reader who let the answer pile up is not served late.
+  if (!overflow) failure_status_ = error.http_status;
   progress.failure = std::move(error);
   progress.done = true;
   cancel();
@@ -150,6 +167,11 @@ void Generation::fail(ApiError error, Progress& progress) {
 
 void Generation::note_times(Choice& choice, const Arrival& arrival) {
   if (arrival.tokens.tokens.empty()) return;
+  for (size_t i = 0; i < arrival.tokens.tokens.size(); ++i) {
+    choice.score.add_token(arrival.at);
+    if (options_.metrics == nullptr) continue;
+    options_.metrics->token_lateness(*request_.model, -to_seconds(slack(slo_, started_, choice.score.tokens(), arrival.at)));
+  }
   if (!first_token_after_) {
     first_token_after_ = arrival.at - started_;
     queued_ = arrival.tokens.queued;

@@ -77,6 +77,7 @@ class Generation : public TokenSink, public std::enable_shared_from_this<Generat
   struct Choice {
     RequestId id;
     ChoiceStream stream;
+    TokenScore score;
     TimePoint last_at{};
     bool ended = false;  // the router owes nothing more
   };
@@ -85,7 +86,8 @@ class Generation : public TokenSink, public std::enable_shared_from_this<Generat
   ApiResult<bool> submit();
   void enqueue(Arrival arrival);
   void take(Arrival& arrival, Progress& progress);
-  void fail(ApiError error, Progress& progress);
+  void fail(ApiError error, Progress& progress, bool overflow = false);
+  void score_answers();
   void note_times(Choice& choice, const Arrival& arrival);
 
   const PreparedRequest request_;
@@ -93,6 +95,7 @@ class Generation : public TokenSink, public std::enable_shared_from_this<Generat
   const GenerationOptions options_;
   const std::function<void()> wake_;
   const TimePoint started_;
+  const SloTarget slo_;
 
   std::mutex mutex_;
   std::deque<Arrival> arrived_;   // guarded by mutex_, as are the next three
@@ -108,6 +111,7 @@ class Generation : public TokenSink, public std::enable_shared_from_this<Generat
   Duration queued_{0};
   uint32_t unfinished_ = 0;
   bool cancelled_ = false;
+  std::optional<int> failure_status_;  // HTTP
   FinishReason last_finish_ = FinishReason::kStop;
 };
 

@@ -44,9 +44,17 @@ HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastReques
   const auto time_max = request_timeout(std::string_view(request["X-Request-Timeout"].data(), request["X-Request-Timeout"].size()));
   if (!time_max.ok()) co_return co_await send_error(time_max.error(), false);
   time_max_ = *time_max;
+  const auto ttft_max = deadline_header("X-Shoal-Ttft-Ms", std::string_view(request["X-Shoal-Ttft-Ms"].data(), request["X-Shoal-Ttft-Ms"].size()));
+  if (!ttft_max.ok()) co_return co_await send_error(ttft_max.error(), false);
+  const auto tbt_max = deadline_header("X-Shoal-Tbt-Ms", std::string_view(request["X-Shoal-Tbt-Ms"].data(), request["X-Shoal-Tbt-Ms"].size()));
+  if (!tbt_max.ok()) co_return co_await send_error(tbt_max.error(), false);
   ApiResult<PreparedAnswer> prepared = ApiError();
   auto prepare = [&]() -> Task<void> {
     prepared = service.prepare(kind, request.body(), caller_);
+    if (!prepared.ok()) co_return;
+    Request& shared = prepared->request.request;
+    shared.ttft_max = std::min(shared.ttft_max, *ttft_max);
+    shared.tbt_max = std::min(shared.tbt_max, *tbt_max);
     co_return;
   };
   co_await asio::co_spawn(shared_.work, prepare(), asio::use_awaitable);

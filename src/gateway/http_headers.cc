@@ -55,6 +55,14 @@ ApiResult<Duration> request_timeout(std::string_view text) {
   return invalid_value("X-Request-Timeout", "The header X-Request-Timeout must be a number of seconds above 0.");
 }
 
+ApiResult<Duration> deadline_header(std::string name, std::string_view text) {
+  if (text.empty()) return Duration::max();
+  double ms = 0;
+  if (absl::SimpleAtod(absl::string_view(text.data(), text.size()), &ms) && ms >= kDeadlineMsMin && ms <= kDeadlineMsMax) return from_seconds(ms / 1e3);
+  std::string message = absl::StrCat("The header ", name, " must be a number of milliseconds from ", kDeadlineMsMin, " to ", kDeadlineMsMax, ".");
+  return invalid_value(std::move(name), std::move(message));
+}
+
 bool is_traceparent(std::string_view text) {
   if (text.size() != 55 || !text.starts_with("00-") || text[35] != '-' || text[52] != '-') return false;
   const std::string_view trace = text.substr(3, 32), span = text.substr(36, 16), flags = text.substr(53, 2);

@@ -18,6 +18,10 @@ HttpReply preflight_reply(std::string_view requested_headers);
 // Is it a W3C trace context of version 00 ("00-TRACE-SPAN-FLAGS")?
 bool is_traceparent(std::string_view text);
 
+// X-Shoal-Ttft-Ms, X-Shoal-Tbt-Ms: milliseconds that a token may take, a number within the limits of the field `slo`; the
+// longest time there is if it is absent.
+ApiResult<Duration> deadline_header(std::string name, std::string_view text);
+
 // X-Request-Timeout: seconds that the whole answer may take, a number above 0; the longest time there is if it is absent.
 ApiResult<Duration> request_timeout(std::string_view text);
 

@@ -29,6 +29,8 @@ const Buckets kTokenGapBuckets = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
                                   0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
 const Buckets kRequestBuckets = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,  15,  20,
                                  30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+// The first: on time.
+const Buckets kLatenessBuckets = {0, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120};
 const Buckets kChoiceBuckets = {1, 2, 5, 10, 20};
 
 // 1, 2, 5, 10, 20, 50 ... up to `max`.
@@ -58,6 +60,7 @@ struct ModelSeries {
   Histogram* generation_tokens;
   Histogram* choices;
   Histogram* max_tokens;
+  Histogram* lateness;
 };
 
 // A family whose values are read from the nodes' reports when the page is made.
@@ -79,8 +82,6 @@ void add(prometheus::MetricFamily& family, std::vector<prometheus::ClientMetric:
 }  // namespace
 
 struct Metrics::State {
-  explicit State(const std::vector<ModelEntry>& entries) : models(entries) {}
-
   Family<Histogram>& histogram(const char* name, const char* help) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
   }
@@ -93,10 +94,10 @@ struct Metrics::State {
 
   ModelSeries& series(const ModelEntry& model);
 
-  const std::vector<ModelEntry>& models;
   prometheus::Registry registry;
   std::mutex mutex;
   std::map<ModelId, ModelSeries> per_model;  // guarded by mutex; entries stay where they are
+  std::map<std::string, Attainment> attainment;  // by name of the model; guarded by mutex
 
   Family<Histogram>& first_token = histogram("vllm:time_to_first_token_seconds", "Arrival to first token.");
   Family<Histogram>& token_gap = histogram("vllm:inter_token_latency_seconds", "Between deliveries of one choice.");
@@ -112,6 +113,7 @@ struct Metrics::State {
   Family<Histogram>& generation_tokens = histogram("vllm:request_generation_tokens", "Answer length in tokens.");
   Family<Histogram>& choices = histogram("vllm:request_params_n", "Choices asked for.");
   Family<Histogram>& max_tokens = histogram("vllm:request_params_max_tokens", "max_tokens asked for.");
+  Family<Histogram>& lateness = histogram("shoal_token_lateness_seconds", "How long after its deadline each token came; 0: on time.");
   Family<Counter>& success = counter("vllm:request_success_total", "Answers by how they ended.");
   Family<Counter>& requests = counter("shoal_requests_total", "Generation requests by model and HTTP status.");
   Family<Counter>& http = counter("shoal_http_requests_total", "HTTP requests by route and status.");
@@ -144,11 +146,12 @@ ModelSeries& Metrics::State::series(const ModelEntry& model) {
       .generation_tokens = &generation_tokens.Add(labels, tokens),
       .choices = &choices.Add(labels, kChoiceBuckets),
       .max_tokens = &max_tokens.Add(labels, tokens),
+      .lateness = &lateness.Add({{"model", model.name}}, kLatenessBuckets),
   };
   return per_model.emplace(model.id, made).first->second;
 }
 
-Metrics::Metrics(const std::vector<ModelEntry>& models) : state_(std::make_unique<State>(models)) {}
+Metrics::Metrics() : state_(std::make_unique<State>()) {}
 Metrics::~Metrics() = default;
 
 void Metrics::request_started(const ModelEntry& model) { state_->series(model).inflight->Increment(); }
@@ -184,6 +187,19 @@ void Metrics::token_gap(const ModelEntry& model, double seconds) {
   ModelSeries& series = state_->series(model);
   series.token_gap->Observe(seconds);
   series.token_gap_old->Observe(seconds);
+}
+
+void Metrics::token_lateness(const ModelEntry& model, double seconds) { state_->series(model).lateness->Observe(std::max(0.0, seconds)); }
+
+void Metrics::answer_scored(const ModelEntry& model, const TokenScore& answer, bool finished) {
+  std::lock_guard lock(state_->mutex);
+  state_->attainment[model.name].add(answer, finished);
+}
+
+Attainment Metrics::attainment(const ModelEntry& model) const {
+  std::lock_guard lock(state_->mutex);
+  const auto found = state_->attainment.find(model.name);
+  return found == state_->attainment.end() ? Attainment() : found->second;
 }
 
 void Metrics::refused(std::string_view reason) {
@@ -257,13 +273,13 @@ void add_device_series(const RouterSnapshot& nodes, std::vector<prometheus::Metr
 using ModelPlaces = std::map<ModelId, std::vector<std::pair<const NodeStatus*, const ModelStatus*>>>;
 
 // Steps by the tokens they computed, summed over nodes.
-void add_step_histogram(const std::vector<ModelEntry>& models, ModelPlaces& where, std::vector<prometheus::MetricFamily>& out) {
+void add_step_histogram(const std::vector<ModelRef>& models, ModelPlaces& where, std::vector<prometheus::MetricFamily>& out) {
   auto family = reported("vllm:iteration_tokens_total", "Tokens computed per forward pass.", MetricType::Histogram);
-  for (const ModelEntry& entry : models) {
+  for (const ModelRef& entry : models) {
     prometheus::ClientMetric metric;
-    metric.label = {{"model_name", entry.name}};
+    metric.label = {{"model_name", entry->name}};
     std::vector<uint64_t> counts(kStepTokenBuckets.size() + 1);
-    for (const auto& [node, model] : where[entry.id]) {
+    for (const auto& [node, model] : where[entry->id]) {
       for (size_t i = 0; i < std::min(counts.size(), model->steps_by_tokens.size()); ++i) counts[i] += model->steps_by_tokens[i];
       metric.histogram.sample_sum += static_cast<double>(model->step_tokens);
     }
@@ -285,7 +301,7 @@ double kv_usage(const NodeStatus& node, const ModelStatus& model) {
   return static_cast<double>(model.kv_bytes_active) / static_cast<double>(node.device_bytes - weights);
 }
 
-void add_model_series(const std::vector<ModelEntry>& models, const RouterSnapshot& nodes,
+void add_model_series(const std::vector<ModelRef>& models, const RouterSnapshot& nodes,
                       std::vector<prometheus::MetricFamily>& out) {
   ModelPlaces where;
   for (const auto& [id, status] : nodes.nodes) {
@@ -293,26 +309,25 @@ void add_model_series(const std::vector<ModelEntry>& models, const RouterSnapsho
   }
   for (const ReportedSeries& series : kModelSeries) {
     auto family = reported(series.name, series.help, series.type);
-    for (const ModelEntry& entry : models) {
+    for (const ModelRef& entry : models) {
       double sum = 0;
-      for (const auto& [node, model] : where[entry.id]) sum += series.value(*model);
-      add(family, {{"model_name", entry.name}}, sum);
+      for (const auto& [node, model] : where[entry->id]) sum += series.value(*model);
+      add(family, {{"model_name", entry->name}}, sum);
     }
     out.push_back(std::move(family));
   }
   add_step_histogram(models, where, out);
   auto usage = reported("vllm:kv_cache_usage_perc", "Share of the KV memory in use by sequences, 0 to 1.", MetricType::Gauge);
   auto state = reported("shoal_model_state", "1 for the state each model is in on each node.", MetricType::Gauge);
-  for (const ModelEntry& entry : models) {
+  for (const ModelRef& entry : models) {
     double most = 0;
-    for (const auto& [node, model] : where[entry.id]) most = std::max(most, kv_usage(*node, *model));
-    add(usage, {{"model_name", entry.name}}, most);
-  }
-  for (const auto& [id, status] : nodes.nodes) {
-    for (const ModelStatus& model : status.models) {
-      if (model.model.value >= models.size()) continue;
-      add(state, {{"model", models[model.model.value].name}, {"node", std::to_string(id.value)},
-                  {"state", std::string(model_state_name(model.state))}}, 1);
+    for (const auto& [node, model] : where[entry->id]) most = std::max(most, kv_usage(*node, *model));
+    add(usage, {{"model_name", entry->name}}, most);
+    for (const auto& [id, status] : nodes.nodes) {
+      for (const ModelStatus& model : status.models) {
+        if (model.model != entry->id) continue;
+        add(state, {{"model", entry->name}, {"node", std::to_string(id.value)}, {"state", std::string(model_state_name(model.state))}}, 1);
+      }
     }
   }
   auto old_usage = usage;
@@ -322,14 +337,50 @@ void add_model_series(const std::vector<ModelEntry>& models, const RouterSnapsho
   out.push_back(std::move(state));
 }
 
+// The counts that the four figures are made of, so that a board can show any window, and the figures since the start.
+void add_slo_series(const std::vector<ModelRef>& models, const Metrics& metrics, std::vector<prometheus::MetricFamily>& out) {
+  struct Row {
+    const char* name;
+    const char* help;
+    double (*value)(const Attainment&);
+  };
+  constexpr Row kRows[] = {
+      {"shoal_slo_tokens_total", "Tokens that had a deadline; a failed request counts at least one.", [](const Attainment& a) { return static_cast<double>(a.tokens); }},
+      {"shoal_slo_tokens_on_time_total", "Of those, delivered by it.", [](const Attainment& a) { return static_cast<double>(a.tokens_on_time); }},
+      {"shoal_slo_requests_total", "Choices that were scored.", [](const Attainment& a) { return static_cast<double>(a.requests); }},
+      {"shoal_slo_requests_on_time_total", "Of those, with every token on time.", [](const Attainment& a) { return static_cast<double>(a.requests_on_time); }},
+      {"shoal_slo_request_shares_total", "Sum over choices of their share of tokens on time.", [](const Attainment& a) { return a.request_shares; }},
+      {"shoal_slo_artifact_shares_total", "Sum over choices of the time fraction of Aegaeon's artifact.", [](const Attainment& a) { return a.artifact_fractions; }},
+  };
+  for (const Row& row : kRows) {
+    auto family = reported(row.name, row.help, MetricType::Counter);
+    for (const ModelRef& model : models) add(family, {{"model", model->name}}, row.value(metrics.attainment(*model)));
+    out.push_back(std::move(family));
+  }
+  auto share = reported("shoal_slo_attainment", "Since the start, 0 to 1, 1 when nothing was asked. tokens: of all tokens on time; tokens_per_request: "
+                        "mean over requests; requests: with every token on time; artifact: time fraction, for comparison only.", MetricType::Gauge);
+  auto target = reported("shoal_slo_target_seconds", "What the model aims at.", MetricType::Gauge);
+  for (const ModelRef& model : models) {
+    const Attainment a = metrics.attainment(*model);
+    const std::pair<const char*, double> figures[] = {{"tokens", a.of_tokens()}, {"tokens_per_request", a.of_tokens_per_request()},
+                                                      {"requests", a.of_requests()}, {"artifact", a.of_artifact()}};
+    for (const auto& [figure, value] : figures) add(share, {{"model", model->name}, {"figure", figure}}, value);
+    add(target, {{"model", model->name}, {"kind", "ttft"}}, to_seconds(model->slo.ttft));
+    add(target, {{"model", model->name}, {"kind", "tbt"}}, to_seconds(model->slo.tbt));
+  }
+  out.push_back(std::move(share));
+  out.push_back(std::move(target));
+}
+
 }  // namespace
 
-std::string Metrics::text(const RouterSnapshot& nodes, size_t live_requests) const {
+std::string Metrics::text(const std::vector<ModelRef>& models, const RouterSnapshot& nodes, size_t live_requests) const {
   std::vector<prometheus::MetricFamily> families = state_->registry.Collect();
   auto live = reported("shoal_routed_requests", "Choices accepted by the router and not ended.", MetricType::Gauge);
   add(live, {}, static_cast<double>(live_requests));
   families.push_back(std::move(live));
-  add_model_series(state_->models, nodes, families);
+  add_model_series(models, nodes, families);
+  add_slo_series(models, *this, families);
   add_device_series(nodes, families);
   return prometheus::TextSerializer().Serialize(families);
 }

@@ -10,6 +10,7 @@
 
 #include "gateway/catalog.h"
 #include "gateway/router_loop.h"
+#include "policy/slo.h"
 
 namespace shoal {
 
@@ -29,19 +30,23 @@ struct RequestRecord {
 // All methods may be called from any thread.
 class Metrics {
  public:
-  explicit Metrics(const std::vector<ModelEntry>& models);
+  Metrics();
   ~Metrics();
 
   void request_started(const ModelEntry& model);
   void request_ended(const ModelEntry& model, const RequestRecord& record);
   void token_gap(const ModelEntry& model, double seconds);   // between two deliveries of one choice
+  void token_lateness(const ModelEntry& model, double seconds);  // after its deadline; negative: before
+  // One choice ended: all that was owed of it is scored. Not finished: it failed, and counts as nothing on time.
+  void answer_scored(const ModelEntry& model, const TokenScore& answer, bool finished);
+  Attainment attainment(const ModelEntry& model) const;       // since the start, of all models of this name
   void refused(std::string_view reason);                     // before a model was known or a node tried
   void http_request(std::string_view route, int status);
   void connections(int64_t change);
   void streams_dropped();                                    // readers too slow to keep
 
   // Prometheus text format 0.0.4.
-  std::string text(const RouterSnapshot& nodes, size_t live_requests) const;
+  std::string text(const std::vector<ModelRef>& models, const RouterSnapshot& nodes, size_t live_requests) const;
 
  private:
   void count(const ModelEntry& model, const RequestRecord& record);

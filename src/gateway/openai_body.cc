@@ -188,9 +188,9 @@ Json model_json(const ModelEntry& model, const RouterSnapshot& nodes) {
                     {"n_ctx_train", model.trained_len}}}};
 }
 
-std::string models_body(const std::vector<const ModelEntry*>& models, const RouterSnapshot& nodes) {
+std::string models_body(const std::vector<ModelRef>& models, const RouterSnapshot& nodes) {
   Json list = Json::array();
-  for (const ModelEntry* model : models) list.push_back(model_json(*model, nodes));
+  for (const ModelRef& model : models) list.push_back(model_json(*model, nodes));
   return dump_json({{"object", "list"}, {"data", std::move(list)}});
 }
 

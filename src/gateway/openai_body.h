@@ -43,7 +43,7 @@ std::string usage_chunk(const AnswerHead& head, const Usage& usage);
 
 // GET /v1/models and /v1/models/{id}.
 Json model_json(const ModelEntry& model, const RouterSnapshot& nodes);
-std::string models_body(const std::vector<const ModelEntry*>& models, const RouterSnapshot& nodes);
+std::string models_body(const std::vector<ModelRef>& models, const RouterSnapshot& nodes);
 
 // The longest sequence: the smallest of what the model and the nodes that serve it allow.
 uint32_t context_limit(const ModelEntry& model, const RouterSnapshot& nodes);

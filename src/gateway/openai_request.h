@@ -33,6 +33,10 @@ struct RequestLimits {
   uint32_t top_logprobs_max = 20;
 };
 
+// Of the deadlines that a client may name.
+constexpr double kDeadlineMsMin = 1;
+constexpr double kDeadlineMsMax = 86'400'000;
+
 // What chat and text completions have in common. Empty optionals: the model's generation_config decides.
 struct GenerationFields {
   std::string model;
@@ -58,6 +62,8 @@ struct GenerationFields {
   bool return_tokens_as_token_ids = false;
   std::optional<uint32_t> logprobs;   // alternatives to report beside each token
   int32_t priority = 0;
+  Duration ttft_max = Duration::max();  // stricter deadlines than the model's
+  Duration tbt_max = Duration::max();
   std::optional<StructuredOutput> structured;  // what the answer must look like
 };
 

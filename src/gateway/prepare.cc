@@ -92,7 +92,7 @@ ApiResult<std::vector<TextPart>> cut_after_last_message(std::vector<TextPart> pa
 }
 
 void fill_sampling(const GenerationFields& fields, const PrepareContext& context, SamplingParams& out) {
-  const GenerationDefaults& defaults = context.model.defaults;
+  const GenerationDefaults& defaults = context.model->defaults;
   out.temperature = fields.temperature.value_or(defaults.temperature.value_or(1.0f));
   out.top_p = std::max(fields.top_p.value_or(defaults.top_p.value_or(1.0f)), kTopPLeast);
   out.min_p = fields.min_p.value_or(defaults.min_p.value_or(0.0f));
@@ -145,27 +145,27 @@ ApiResult<uint32_t> answer_length(const GenerationFields& fields, const PrepareC
     return error;
   }
   if (fields.max_tokens) return std::max(*fields.max_tokens, 1u);
-  return std::min(n_ctx - longest, std::max(context.model.defaults.max_new_tokens.value_or(UINT32_MAX), 1u));
+  return std::min(n_ctx - longest, std::max(context.model->defaults.max_new_tokens.value_or(UINT32_MAX), 1u));
 }
 
 ApiResult<PreparedRequest> finish(const GenerationFields& fields, const PrepareContext& context,
                                   std::vector<PreparedPrompt> prompts, bool echo, const char* param) {
-  if (auto error = check_vocabulary(fields, context.model.vocab_size)) return *error;
+  if (auto error = check_vocabulary(fields, context.model->vocab_size)) return *error;
   for (const PreparedPrompt& prompt : prompts) {
-    if (auto error = check_ids(prompt.ids, context.model.vocab_size, param)) return *error;
+    if (auto error = check_ids(prompt.ids, context.model->vocab_size, param)) return *error;
   }
   auto length = answer_length(fields, context, prompts, param);
   if (!length.ok()) return length.error();
 
   PreparedRequest out;
-  out.model = &context.model;
+  out.model = context.model;
   out.text = context.text;
   out.prompts = std::move(prompts);
   out.n = fields.n;
-  out.request.model = context.model.id;
+  out.request.model = context.model->id;
   fill_sampling(fields, context, out.request.sampling);
   if (fields.structured) {
-    auto grammar = context.grammars != nullptr ? context.grammars->grammar(*fields.structured, context.model, *context.text)
+    auto grammar = context.grammars != nullptr ? context.grammars->grammar(*fields.structured, *context.model, *context.text)
                                                : make_grammar(*fields.structured, *context.text);
     if (!grammar.ok()) return grammar.error();
     out.request.sampling.grammar = std::move(*grammar);
@@ -175,11 +175,13 @@ ApiResult<PreparedRequest> finish(const GenerationFields& fields, const PrepareC
   out.request.stop_ids = fields.stop_token_ids;
   if (!fields.ignore_eos) {
     auto& ids = out.request.stop_ids;
-    ids.insert(ids.end(), context.model.eos_ids.begin(), context.model.eos_ids.end());
+    ids.insert(ids.end(), context.model->eos_ids.begin(), context.model->eos_ids.end());
     if (const auto eos = context.text->eos_id; eos && std::find(ids.begin(), ids.end(), *eos) == ids.end()) ids.push_back(*eos);
   }
   if (echo && fields.logprobs) out.request.prompt_logprobs = fields.logprobs;
   out.request.priority = fields.priority;
+  out.request.ttft_max = fields.ttft_max;
+  out.request.tbt_max = fields.tbt_max;
   out.output = {.stop = fields.stop, .min_tokens = fields.min_tokens, .include_stop = fields.include_stop_str_in_output,
                 .skip_special = fields.skip_special_tokens, .echo = echo, .score_only = fields.max_tokens == 0u,
                 .tokens_as_ids = fields.return_tokens_as_token_ids, .logprobs = fields.logprobs.has_value()};
@@ -222,7 +224,7 @@ std::optional<ApiError> constrain_answer(const ToolFields& tools, const PrepareC
                                          GrammarRef& grammar) {
   const bool calls = tools.offered() && tools.choice.kind != ToolChoice::Kind::kAuto;
   if (calls || !grammar) {
-    auto constraint = constrain_calls(tools, context.model, *context.text, context.grammars, answer);
+    auto constraint = constrain_calls(tools, *context.model, *context.text, context.grammars, answer);
     if (!constraint.ok()) return constraint.error();
     if (*constraint) grammar = std::move(*constraint);
   } else if (answer.begins_in_reasoning() && grammar->triggers.empty()) {  // the form is that of what follows the reasoning
@@ -265,7 +267,7 @@ ApiResult<PreparedRequest> prepare_completion(const CompletionRequest& request, 
       prompt.text = *text;
     } else {
       prompt.ids = std::get<std::vector<TokenId>>(given);
-      if (auto error = check_ids(prompt.ids, context.model.vocab_size, "prompt")) return *error;
+      if (auto error = check_ids(prompt.ids, context.model->vocab_size, "prompt")) return *error;
       if (request.echo) prompt.text = tokenizer.decode(prompt.ids, request.common.skip_special_tokens);
     }
     prompts.push_back(std::move(prompt));

@@ -31,7 +31,7 @@ struct OutputOptions {
 };
 
 struct PreparedRequest {
-  const ModelEntry* model = nullptr;
+  ModelRef model;
   std::shared_ptr<const ModelText> text;
   std::vector<PreparedPrompt> prompts;
   uint32_t n = 1;                    // choices per prompt; choice i samples with seed + i
@@ -44,7 +44,7 @@ struct PreparedRequest {
 
 // What preparing needs from outside.
 struct PrepareContext {
-  const ModelEntry& model;
+  ModelRef model;
   std::shared_ptr<const ModelText> text;
   uint32_t max_model_len;     // prompt and answer together
   uint64_t fallback_seed;     // for requests that name none

@@ -12,7 +12,7 @@ class PrepareTest : public testing::Test {
   PrepareTest() : model_(test::World::entry(0, "tiny")), text_(*test::World::load_text(model_)) {}
 
   PrepareContext context() const {
-    return {.model = model_, .text = text_, .max_model_len = 100, .fallback_seed = 77, .now_unix_seconds = 0};
+    return {.model = std::make_shared<const ModelEntry>(model_), .text = text_, .max_model_len = 100, .fallback_seed = 77, .now_unix_seconds = 0};
   }
   ApiResult<PreparedRequest> chat(Json more) const {
     Json body = {{"model", "m"}, {"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}};

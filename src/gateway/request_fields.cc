@@ -92,6 +92,20 @@ void read_lengths(Fields& fields, GenerationFields& out) {
   }
 }
 
+// Stricter deadlines than the model's.
+void read_slo(Fields& fields, GenerationFields& out) {
+  const OrderedJson* slo = fields.find("slo");
+  if (slo == nullptr || !fields.ok()) return;
+  if (!slo->is_object()) return fields.refuse("slo", "'slo' must be an object with 'ttft_ms' and 'tbt_ms'.");
+  Fields inner(*slo, "slo.");
+  std::optional<double> ttft_ms, tbt_ms;
+  inner.number("ttft_ms", kDeadlineMsMin, kDeadlineMsMax, ttft_ms);
+  inner.number("tbt_ms", kDeadlineMsMin, kDeadlineMsMax, tbt_ms);
+  if (!inner.ok()) return fields.refuse(*inner.error());
+  if (ttft_ms) out.ttft_max = from_seconds(*ttft_ms / 1e3);
+  if (tbt_ms) out.tbt_max = from_seconds(*tbt_ms / 1e3);
+}
+
 }  // namespace
 
 void read_generation_fields(Fields& fields, const RequestLimits& limits, GenerationFields& out) {
@@ -119,6 +133,7 @@ void read_generation_fields(Fields& fields, const RequestLimits& limits, Generat
   fields.boolean("include_stop_str_in_output", out.include_stop_str_in_output);
   fields.boolean("return_tokens_as_token_ids", out.return_tokens_as_token_ids);
   fields.integer("priority", INT32_MIN, INT32_MAX, out.priority);
+  read_slo(fields, out);
 }
 
 }  // namespace shoal

@@ -126,8 +126,7 @@ std::string mint_id() {
 }
 
 Service::Service(ServiceConfig config, Catalog& catalog, RouterLoop& loop)
-    : config_(std::move(config)), keys_(config_.api_keys), catalog_(catalog), loop_(loop), metrics_(catalog.models()),
-      seeds_(random_bits()), last_used_ns_(catalog.models().size()) {}
+    : config_(std::move(config)), keys_(config_.api_keys), catalog_(catalog), loop_(loop), seeds_(random_bits()) {}
 
 std::variant<Route, HttpReply> Service::route(std::string_view method, std::string_view target) const {
   const std::string_view path = target.substr(0, target.find_first_of("?#"));
@@ -163,9 +162,9 @@ bool Service::may_use(Caller caller, const ModelEntry& model) const {
   return !caller.key || keys_.allows(*caller.key, model.name, model.aliases);
 }
 
-ApiResult<const ModelEntry*> Service::find_model(const std::string& name, Caller caller) const {
-  const ModelEntry* model =
-      name.empty() && catalog_.models().size() == 1 ? &catalog_.models().front() : catalog_.find(name);
+ApiResult<ModelRef> Service::find_model(const std::string& name, Caller caller) const {
+  ModelRef model = catalog_.find(name);
+  if (const auto models = catalog_.models(); name.empty() && models.size() == 1) model = models.front();
   if (model == nullptr) return model_not_found(name);
   if (!may_use(caller, *model)) return model_forbidden(name);
   return model;
@@ -180,7 +179,7 @@ ApiResult<PrepareContext> Service::context_for(const std::string& name, Caller c
     error.message = absl::StrCat("The model '", name, "' cannot be used: ", text.status().message());
     return error;
   }
-  return PrepareContext{.model = **model, .text = *std::move(text), .max_model_len = context_limit(**model, *loop_.snapshot()),
+  return PrepareContext{.model = *model, .text = *std::move(text), .max_model_len = context_limit(**model, *loop_.snapshot()),
                         .fallback_seed = mix64(seeds_.fetch_add(1)), .now_unix_seconds = unix_seconds(), .grammars = &grammars_};
 }
 
@@ -204,9 +203,16 @@ ApiResult<std::shared_ptr<Generation>> Service::start(PreparedRequest request, s
                                                       size_t unread_bytes_max, Duration time_max) {
   const GenerationOptions options{.deadline = steady_now() + std::min(time_max, config_.request_time_max),
                                   .unread_bytes_max = unread_bytes_max, .metrics = &metrics_};
-  last_used_ns_[request.model->id.value].store(steady_now().time_since_epoch().count());
+  {
+    std::lock_guard lock(mutex_);
+    last_used_[request.model->id] = steady_now();
+  }
+  const ModelRef model = request.model;
   auto started = Generation::start(std::move(request), loop_, options, std::move(wake));
-  if (!started.ok()) metrics_.refused("queue_full");
+  if (!started.ok()) {
+    metrics_.refused("queue_full");
+    metrics_.answer_scored(*model, TokenScore(model->slo, steady_now()), /*finished=*/false);
+  }
   return started;
 }
 
@@ -228,13 +234,14 @@ std::string_view Service::caller_name(Caller caller) const {
 }
 
 std::optional<TimePoint> Service::last_used(ModelId model) const {
-  const int64_t at = last_used_ns_[model.value].load();
-  return at == 0 ? std::nullopt : std::optional<TimePoint>(TimePoint(Duration(at)));
+  std::lock_guard lock(mutex_);
+  const auto at = last_used_.find(model);
+  return at == last_used_.end() ? std::nullopt : std::optional(at->second);
 }
 
 void Service::answer_ended() {
   const TimePoint now = steady_now();
-  std::lock_guard lock(rate_mutex_);
+  std::lock_guard lock(mutex_);
   const double past = to_seconds(now - rate_at_);
   ended_per_second_ = ended_per_second_ * std::exp(-past / kRateWindowSeconds) + 1.0 / kRateWindowSeconds;
   rate_at_ = now;
@@ -242,7 +249,7 @@ void Service::answer_ended() {
 
 // Half of what is queued must end before it is worth coming back.
 Duration Service::retry_after() const {
-  std::lock_guard lock(rate_mutex_);
+  std::lock_guard lock(mutex_);
   const double rate = ended_per_second_ * std::exp(-to_seconds(steady_now() - rate_at_) / kRateWindowSeconds);
   const double wait = 0.5 * static_cast<double>(loop_.live_requests()) / std::max(rate, 0.01);
   return from_seconds(std::clamp(wait, 1.0, 60.0));
@@ -266,7 +273,7 @@ HttpReply Service::reply(const Route& route, std::string_view body, Caller calle
       return model.ok() ? json_reply(model_json(**model, *nodes)) : error_reply(model.error());
     }
     case Endpoint::kMetrics:
-      return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(*nodes, loop_.live_requests())};
+      return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(catalog_.models(), *nodes, loop_.live_requests())};
     case Endpoint::kTokenize: return tokenize(body, caller);
     case Endpoint::kApplyTemplate: return apply_template(body, caller);
     case Endpoint::kDetokenize: return detokenize(body, caller);
@@ -294,10 +301,8 @@ HttpReply Service::ready() const {
 }
 
 HttpReply Service::models(Caller caller) const {
-  std::vector<const ModelEntry*> visible;
-  for (const ModelEntry& model : catalog_.models()) {
-    if (may_use(caller, model)) visible.push_back(&model);
-  }
+  std::vector<ModelRef> visible = catalog_.models();
+  std::erase_if(visible, [&](const ModelRef& model) { return !may_use(caller, *model); });
   return {.body = models_body(visible, *loop_.snapshot())};
 }
 
@@ -343,9 +348,9 @@ HttpReply Service::detokenize(std::string_view body, Caller caller) {
   auto context = context_for(request->model, caller);
   if (!context.ok()) return error_reply(context.error());
   for (const TokenId id : request->tokens) {
-    if (static_cast<uint32_t>(id) < context->model.vocab_size) continue;
+    if (static_cast<uint32_t>(id) < context->model->vocab_size) continue;
     return error_reply(invalid_value("tokens", absl::StrCat("Token id ", id, " is outside the model's vocabulary of ",
-                                                            context->model.vocab_size, ".")));
+                                                            context->model->vocab_size, ".")));
   }
   return json_reply({{"prompt", context->text->tokenizer->decode(request->tokens, /*skip_special=*/false)}});
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -93,7 +94,7 @@ class Service {
   void answer_ended();                           // one more
 
  private:
-  ApiResult<const ModelEntry*> find_model(const std::string& name, Caller caller) const;
+  ApiResult<ModelRef> find_model(const std::string& name, Caller caller) const;
   bool may_use(Caller caller, const ModelEntry& model) const;
   ApiResult<PrepareContext> context_for(const std::string& name, Caller caller);
   HttpReply models(Caller caller) const;
@@ -110,9 +111,9 @@ class Service {
   Metrics metrics_;
   std::atomic<bool> draining_{false};
   std::atomic<uint64_t> seeds_;
-  std::vector<std::atomic<int64_t>> last_used_ns_;  // by model id; 0: never
-  mutable std::mutex rate_mutex_;
-  TimePoint rate_at_{};                             // guarded by rate_mutex_, as is the next
+  mutable std::mutex mutex_;
+  std::map<ModelId, TimePoint> last_used_;          // guarded by mutex_, as are the next two
+  TimePoint rate_at_{};
   double ended_per_second_ = 0;                     // decays with kRateWindow
 };
 

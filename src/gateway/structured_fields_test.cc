@@ -20,7 +20,7 @@ class StructuredTest : public testing::Test {
   ApiResult<PreparedRequest> completion(const std::string& more) {
     auto request = parse_completion_request(R"({"model":"m","prompt":"hi",)" + more + "}", {});
     if (!request.ok()) return request.error();
-    return prepare_completion(*request, {.model = model_, .text = text_, .max_model_len = 100, .fallback_seed = 0, .now_unix_seconds = 0, .grammars = &cache_});
+    return prepare_completion(*request, {.model = std::make_shared<const ModelEntry>(model_), .text = text_, .max_model_len = 100, .fallback_seed = 0, .now_unix_seconds = 0, .grammars = &cache_});
   }
   std::string gbnf(const std::string& more) {
     const auto prepared = completion(more);

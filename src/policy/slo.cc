@@ -6,6 +6,10 @@
 
 namespace shoal {
 
+SloTarget tightened(const SloTarget& target, Duration ttft_max, Duration tbt_max) {
+  return {std::min(target.ttft, ttft_max), std::min(target.tbt, tbt_max)};
+}
+
 TimePoint deadline(const SloTarget& target, TimePoint arrival, uint64_t k) {
   CHECK_GT(k, 0u);
   const __int128 ticks = static_cast<__int128>(arrival.time_since_epoch().count()) + target.ttft.count() +

@@ -14,6 +14,9 @@ struct SloTarget {
   friend bool operator==(const SloTarget&, const SloTarget&) = default;
 };
 
+// The stricter of two, word for word.
+SloTarget tightened(const SloTarget& target, Duration ttft_max, Duration tbt_max);
+
 // Token k (1-based) is due at arrival + ttft + (k - 1) * tbt: time that was not used is carried over, because a reader
 // buffers. kForever if that is beyond the time line. REQUIRES: k > 0.
 TimePoint deadline(const SloTarget& target, TimePoint arrival, uint64_t k);

@@ -34,6 +34,11 @@ struct ResidencyWanted {
   bool resident = true;
 };
 
+// Router: how a model shares its devices from now on (a file of settings was read again).
+struct SettingsWanted {
+  Configure settings;
+};
+
 // Router: a new picture of the cluster.
 struct ClusterChanged {
   ClusterState state;
@@ -70,7 +75,7 @@ struct LoadProgress {
 // Any role: a wake-up asked for by WakeAt.
 struct Tick {};
 
-using Event = std::variant<MessageFrom, NewRequest, ClientGone, ResidencyWanted, ClusterChanged, DrainRequested,
+using Event = std::variant<MessageFrom, NewRequest, ClientGone, ResidencyWanted, SettingsWanted, ClusterChanged, DrainRequested,
                            StepDone, WeightsReady, KvCopied, LoadProgress, Tick>;
 
 }  // namespace shoal

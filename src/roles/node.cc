@@ -101,6 +101,7 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
     if (const auto* submit = std::get_if<Submit>(&e->message)) on_submit(e->from, *submit, now, effects);
     if (const auto* cancel = std::get_if<Cancel>(&e->message)) on_cancel(*cancel);
     if (const auto* resident = std::get_if<SetResident>(&e->message)) on_set_resident(*resident, now);
+    if (const auto* settings = std::get_if<Configure>(&e->message)) on_configure(*settings);
   } else if (const auto* e = std::get_if<StepDone>(&event)) {
     on_step_done(*e, now, effects);
   } else if (const auto* e = std::get_if<WeightsReady>(&event)) {
@@ -190,7 +191,7 @@ void Node::queue_prompt(const Request& request, Owner& owner, Hosted& hosted, Ti
     bounds_.emplace(owner.begin_by, request.id);
   }
   if (!token_level()) return;
-  PrefillJob job{request.id, request.model, 0, deadline(hosted.facts.slo, now, 1)};
+  PrefillJob job{request.id, request.model, 0, deadline(tightened(hosted.facts.slo, request.ttft_max, request.tbt_max), now, 1)};
   job.seconds = hosted.costs.prefill_seconds(0, request.prompt.size() + request.output.size(), config_.limits.tokens_per_step);
   prompts_.add(job, [this](ModelId m) { return resident(models_.at(m)) ? 0 : switch_seconds(models_.at(m)); }, now);
   owner.prompt_queued = true;
@@ -236,6 +237,22 @@ void Node::on_set_resident(const SetResident& message, TimePoint now) {
   if (!message.resident) found->second.pinned = false;
   if (message.resident && found->second.wanted_since == kForever) found->second.wanted_since = now;
   if (!message.resident) found->second.unload_asked = true;
+  changed_ = true;
+}
+
+void Node::on_configure(const Configure& message) {
+  const auto found = models_.find(message.model);
+  if (found == models_.end()) return;
+  Hosted& hosted = found->second;
+  NodeModel& facts = hosted.facts;
+  facts.slo = {std::min(message.ttft, message.max_wait), message.tbt};  // so it has its turn in time
+  facts.priority = message.priority;
+  facts.idle_ttl = message.idle_ttl;
+  facts.max_wait = message.max_wait;
+  // What an operator unpinned by hand stays so until the settings say something new.
+  if (facts.pinned != message.pinned && config_.scheduling != Scheduling::kStatic) hosted.pinned = message.pinned;
+  facts.pinned = message.pinned;
+  wake(hosted);
   changed_ = true;
 }
 
@@ -297,7 +314,7 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   }
   hosted.pinned = false;
   effects.push_back(DropWeights{event.model});
-  fail_requests_of(hosted, Status(StatusCode::kInternal, absl::StrCat("model '", hosted.facts.name, "' could not be loaded: ",
+  fail_requests_of(hosted, Status(StatusCode::kFailedPrecondition, absl::StrCat("model '", hosted.facts.name, "' could not be loaded: ",
                                                                       event.status.message())), effects);
 }
 

@@ -81,7 +81,7 @@ class Node {
   explicit Node(const NodeConfig& config);
   ~Node();
 
-  // Handles MessageFrom{Submit, Cancel, SetResident}, StepDone, WeightsReady, KvCopied, LoadProgress, DrainRequested and
+  // Handles MessageFrom{Submit, Cancel, SetResident, Configure}, StepDone, WeightsReady, KvCopied, LoadProgress, DrainRequested and
   // Tick.
   std::vector<Effect> handle(const Event& event, TimePoint now);
 
@@ -137,6 +137,7 @@ class Node {
   void on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
   void on_cancel(const Cancel& message);
   void on_set_resident(const SetResident& message, TimePoint now);
+  void on_configure(const Configure& message);
   void on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects);
   void on_load_cancelled(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
   void on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);

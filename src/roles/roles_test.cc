@@ -77,6 +77,13 @@ TEST(Router, WithoutANodeARequestIsRefusedWithAHint) {
   EXPECT_GT(refused[0].retry_after, Duration(0));
 }
 
+TEST(Router, SettingsGoToTheNodesThatServeTheModel) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}, {2, 1}})}, TimePoint{});
+  EXPECT_EQ(sent<Configure>(router.handle(SettingsWanted{{ModelId(0), milliseconds(1), milliseconds(1)}}, TimePoint{})).size(), 2u);
+  EXPECT_TRUE(sent<Configure>(router.handle(SettingsWanted{{ModelId(7), milliseconds(1), milliseconds(1)}}, TimePoint{})).empty());
+}
+
 TEST(Router, OverItsLimitItRefuses) {
   Router router({kGateway, 1});
   router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
@@ -259,6 +266,7 @@ TEST(Node, AFailedLoadFailsItsRequestsWithTheReasonAndTheNextTriesAgain) {
   ASSERT_EQ(out.size(), 1u);
   EXPECT_NE(out[0].error.find("bad file"), std::string::npos);
   EXPECT_NE(out[0].error.find("m0"), std::string::npos);
+  EXPECT_EQ(out[0].error_code, StatusCode::kFailedPrecondition);  // to the client: 503 model_load_failed
   EXPECT_TRUE(node.idle());
   EXPECT_EQ(node.status().models[0].state, ModelState::kFailed);
   EXPECT_EQ(run(node, node.handle(submit(2, 0), TimePoint{}), TimePoint{}).size(), 2u);
@@ -296,6 +304,31 @@ TEST(Node, ResidentOnRequestAndGoneOnRequest) {
   EXPECT_EQ(of_kind<DropWeights>(effects).size(), 1u);
   EXPECT_EQ(node.status().models[1].state, ModelState::kUnloaded);
   EXPECT_EQ(node.status().device_bytes_free, node.status().device_bytes);
+}
+
+Configure settings_of(const NodeModel& m) { return {m.model, m.slo.ttft, m.slo.tbt, m.priority, m.pinned, m.idle_ttl, m.max_wait}; }
+
+TEST(Node, NewSettingsHoldFromNowOn) {
+  Node node(node_config(8));
+  Configure settings = settings_of(model(0, 2));
+  settings.pinned = true;  // loaded at once
+  const auto pinned = node.handle(MessageFrom{kGateway, settings}, TimePoint{});
+  ASSERT_EQ(of_kind<LoadWeights>(pinned).size(), 1u);
+  run(node, pinned, TimePoint{});
+  settings.pinned = false;
+  settings.idle_ttl = std::chrono::seconds(5);
+  node.handle(MessageFrom{kGateway, settings}, TimePoint{});
+  EXPECT_TRUE(of_kind<DropWeights>(node.handle(Tick{}, TimePoint(std::chrono::seconds(4)))).empty());
+  EXPECT_EQ(of_kind<DropWeights>(node.handle(Tick{}, TimePoint(std::chrono::seconds(5)))).size(), 1u);
+  settings = settings_of(model(1, 2));
+  settings.max_wait = milliseconds(1);  // less than a load
+  node.handle(MessageFrom{kGateway, settings}, TimePoint(std::chrono::seconds(6)));
+  const auto refused = sent<Tokens>(node.handle(submit(1, 1), TimePoint(std::chrono::seconds(6))));
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_NE(refused[0].error.find("max_wait"), std::string::npos);
+  settings.model = ModelId(9);  // of somebody else
+  EXPECT_TRUE(of_kind<LoadWeights>(node.handle(MessageFrom{kGateway, settings}, TimePoint(std::chrono::seconds(6)))).empty());
+  node.check();
 }
 
 TEST(Node, ReportsResidencyAtOnceAndTheRestAtIntervals) {

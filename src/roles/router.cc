@@ -20,7 +20,9 @@ std::vector<Effect> Router::handle(const Event& event, TimePoint now) {
   } else if (const auto* e = std::get_if<ClusterChanged>(&event)) {
     on_cluster(e->state, now, effects);
   } else if (const auto* e = std::get_if<ResidencyWanted>(&event)) {
-    on_residency(*e, effects);
+    send_to_hosts(e->model, SetResident{e->model, e->resident}, effects);
+  } else if (const auto* e = std::get_if<SettingsWanted>(&event)) {
+    send_to_hosts(e->settings.model, e->settings, effects);
   } else if (std::holds_alternative<DrainRequested>(event)) {
     draining_ = true;
   }
@@ -162,11 +164,11 @@ void Router::on_cluster(const ClusterState& state, TimePoint now, std::vector<Ef
   }
 }
 
-void Router::on_residency(const ResidencyWanted& event, std::vector<Effect>& effects) {
+void Router::send_to_hosts(ModelId model, const Message& message, std::vector<Effect>& effects) {
   for (const auto& [id, member] : cluster_.members) {
     if (member.role != Role::kNode) continue;
-    if (std::find(member.models.begin(), member.models.end(), event.model) == member.models.end()) continue;
-    effects.push_back(Send{id, SetResident{event.model, event.resident}});
+    if (std::find(member.models.begin(), member.models.end(), model) == member.models.end()) continue;
+    effects.push_back(Send{id, message});
   }
 }
 

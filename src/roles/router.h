@@ -24,7 +24,7 @@ class Router {
  public:
   explicit Router(const RouterConfig& config);
 
-  // Handles NewRequest, ClientGone, ResidencyWanted, MessageFrom{Tokens, NodeStatus}, ClusterChanged, DrainRequested
+  // Handles NewRequest, ClientGone, ResidencyWanted, SettingsWanted, MessageFrom{Tokens, NodeStatus}, ClusterChanged, DrainRequested
   // and Tick. Every request ends in exactly one of: Deliver with finish, Refuse, ClientGone.
   std::vector<Effect> handle(const Event& event, TimePoint now);
 
@@ -47,7 +47,7 @@ class Router {
   void on_message(const MessageFrom& event, TimePoint now, std::vector<Effect>& effects);
   void on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::vector<Effect>& effects);
   void on_cluster(const ClusterState& state, TimePoint now, std::vector<Effect>& effects);
-  void on_residency(const ResidencyWanted& event, std::vector<Effect>& effects);
+  void send_to_hosts(ModelId model, const Message& message, std::vector<Effect>& effects);
   void expire(TimePoint now, std::vector<Effect>& effects);
   Placement choose(ModelId model) const;
   void submit(Entry entry, std::vector<Effect>& effects);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "wire/message.h"
@@ -44,6 +45,8 @@ void to_pb(const Request& from, pb::Request* to) {
   to->mutable_stop_ids()->Add(from.stop_ids.begin(), from.stop_ids.end());
   if (from.prompt_logprobs) to->set_prompt_logprobs(*from.prompt_logprobs);
   to->set_priority(from.priority);
+  if (from.ttft_max != Duration::max()) to->set_ttft_max_ns(static_cast<uint64_t>(from.ttft_max.count()));
+  if (from.tbt_max != Duration::max()) to->set_tbt_max_ns(static_cast<uint64_t>(from.tbt_max.count()));
 }
 
 void to_pb(const SampledToken& from, pb::SampledToken* to) {
@@ -126,6 +129,16 @@ struct EnvelopeWriter {
     envelope.mutable_set_resident()->set_model(m.model.value);
     envelope.mutable_set_resident()->set_resident(m.resident);
   }
+  void operator()(const Configure& m) {
+    pb::Configure* to = envelope.mutable_configure();
+    to->set_model(m.model.value);
+    to->set_ttft_ns(static_cast<uint64_t>(m.ttft.count()));
+    to->set_tbt_ns(static_cast<uint64_t>(m.tbt.count()));
+    to->set_priority(m.priority);
+    to->set_pinned(m.pinned);
+    if (m.idle_ttl != Duration::max()) to->set_idle_ttl_ns(static_cast<uint64_t>(m.idle_ttl.count()));
+    if (m.max_wait != Duration::max()) to->set_max_wait_ns(static_cast<uint64_t>(m.max_wait.count()));
+  }
   void operator()(const Tokens& m) { to_pb(m, envelope.mutable_tokens()); }
   void operator()(const NodeStatus& m) {
     pb::NodeStatus* to = envelope.mutable_node_status();
@@ -140,6 +153,8 @@ struct EnvelopeWriter {
 };
 
 // ---- from bytes: every number that a role relies on is checked here ---------------------------------------------------
+
+Duration duration_of(uint64_t ns) { return Duration(static_cast<int64_t>(std::min<uint64_t>(ns, INT64_MAX))); }
 
 Status finite(float value, const char* field) {
   return std::isfinite(value) ? OkStatus() : invalid_argument("message: ", field, " is not a finite number");
@@ -198,6 +213,16 @@ StatusOr<Request> from_pb(const pb::Request& from) {
   to.stop_ids.assign(from.stop_ids().begin(), from.stop_ids().end());
   if (from.has_prompt_logprobs()) to.prompt_logprobs = from.prompt_logprobs();
   to.priority = from.priority();
+  if (from.ttft_max_ns() > 0) to.ttft_max = duration_of(from.ttft_max_ns());
+  if (from.tbt_max_ns() > 0) to.tbt_max = duration_of(from.tbt_max_ns());
+  return to;
+}
+
+StatusOr<Configure> from_pb(const pb::Configure& from) {
+  Configure to{ModelId(from.model()), duration_of(from.ttft_ns()), duration_of(from.tbt_ns()), from.priority(), from.pinned()};
+  if (to.ttft <= Duration(0) || to.tbt <= Duration(0)) return invalid_argument("message: a deadline of no time");
+  if (from.has_idle_ttl_ns()) to.idle_ttl = duration_of(from.idle_ttl_ns());
+  if (from.has_max_wait_ns()) to.max_wait = duration_of(from.max_wait_ns());
   return to;
 }
 
@@ -315,6 +340,10 @@ StatusOr<Message> decode(std::string_view bytes) {
     case pb::Envelope::kCancel: return Cancel{RequestId(envelope.cancel().id()), envelope.cancel().epoch()};
     case pb::Envelope::kSetResident:
       return SetResident{ModelId(envelope.set_resident().model()), envelope.set_resident().resident()};
+    case pb::Envelope::kConfigure: {
+      ASSIGN_OR_RETURN(Configure configure, from_pb(envelope.configure()));
+      return configure;
+    }
     case pb::Envelope::kTokens: {
       ASSIGN_OR_RETURN(Tokens tokens, from_pb(envelope.tokens()));
       return tokens;

@@ -34,6 +34,18 @@ struct SetResident {
   friend bool operator==(const SetResident&, const SetResident&) = default;
 };
 
+// gateway -> node. How a model shares the device from now on; requests under way are not asked again whether they fit.
+struct Configure {
+  ModelId model;
+  Duration ttft{0};
+  Duration tbt{0};
+  int32_t priority = 0;
+  bool pinned = false;
+  Duration idle_ttl = Duration::max();
+  Duration max_wait = Duration::max();
+  friend bool operator==(const Configure&, const Configure&) = default;
+};
+
 // node -> gateway. Tokens [first_index, first_index + tokens.size()) of a request, and its end.
 struct Tokens {
   RequestId id;
@@ -89,7 +101,7 @@ struct NodeStatus {
   friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
 };
 
-using Message = std::variant<Submit, Cancel, SetResident, Tokens, NodeStatus>;
+using Message = std::variant<Submit, Cancel, SetResident, Tokens, NodeStatus, Configure>;
 
 constexpr size_t kMessageBytesMax = 256u << 20;
 

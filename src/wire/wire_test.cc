@@ -31,6 +31,8 @@ Request full_request() {
   r.stop_ids = {2, 7};
   r.prompt_logprobs = 5;
   r.priority = -3;
+  r.ttft_max = std::chrono::milliseconds(300);
+  r.tbt_max = std::chrono::milliseconds(20);
   return r;
 }
 
@@ -48,7 +50,8 @@ std::vector<Message> samples() {
   record.stages = {0.1, 0.2, 0.3, 0.4, 0.5, 6, 7};
   record.visible_seconds = 0.25;
   status.switches = {record, SwitchRecord{}};
-  return {Submit{full_request()}, Submit{}, Cancel{RequestId(1), 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
+  return {Configure{ModelId(4), std::chrono::seconds(2), std::chrono::milliseconds(50), -7, true, std::chrono::minutes(5), std::chrono::seconds(30)},
+          Configure{ModelId(0), Duration(1), Duration(1)}, Submit{full_request()}, Submit{}, Cancel{RequestId(1), 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
           tokens, failed, status, NodeStatus{}};
 }
 
@@ -95,6 +98,7 @@ TEST(Wire, NumbersThatNoRoleCouldUseAreRefused) {
   r = full_request();
   r.sampling.repetition_penalty = 0;
   EXPECT_FALSE(decode(encode(Submit{r})).ok());
+  EXPECT_FALSE(decode(encode(Configure{ModelId(1), Duration(0), Duration(5)})).ok());
   EXPECT_FALSE(decode("").ok());
 }
 
