@@ -314,12 +314,13 @@ TEST(Node, NewSettingsHoldFromNowOn) {
   settings.pinned = true;  // loaded at once
   const auto pinned = node.handle(MessageFrom{kGateway, settings}, TimePoint{});
   ASSERT_EQ(of_kind<LoadWeights>(pinned).size(), 1u);
-  run(node, pinned, TimePoint{});
+  const TimePoint loaded{milliseconds(50)};  // so long do loads take here
+  run(node, pinned, loaded);
   settings.pinned = false;
   settings.idle_ttl = std::chrono::seconds(5);
-  node.handle(MessageFrom{kGateway, settings}, TimePoint{});
+  node.handle(MessageFrom{kGateway, settings}, loaded);
   EXPECT_TRUE(of_kind<DropWeights>(node.handle(Tick{}, TimePoint(std::chrono::seconds(4)))).empty());
-  EXPECT_EQ(of_kind<DropWeights>(node.handle(Tick{}, TimePoint(std::chrono::seconds(5)))).size(), 1u);
+  EXPECT_EQ(of_kind<DropWeights>(node.handle(Tick{}, loaded + std::chrono::seconds(5))).size(), 1u);
   settings = settings_of(model(1, 2));
   settings.max_wait = milliseconds(1);  // less than a load
   node.handle(MessageFrom{kGateway, settings}, TimePoint(std::chrono::seconds(6)));
