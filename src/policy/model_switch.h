@@ -87,6 +87,9 @@ SwitchPlan plan_switch(std::span<const ModelView> models, const PoolView& pool, 
 // to, the model of the next group of prompts before the others.
 SwitchPlan plan_token_switch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options);
 
+// Those that wait for the device in the order in which plan_token_switch() brings them.
+std::vector<ModelId> waiting_order(std::span<const ModelView> models, const TurnOptions& options);
+
 std::string to_string(const SwitchPlan& plan);
 
 }  // namespace shoal

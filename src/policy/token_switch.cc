@@ -11,13 +11,20 @@ class TokenSwitch {
   TokenSwitch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options)
       : models_(models), options_(options), free_(pool.pages_free - std::min(pool.pages_free, pool.pages_spoken_for)), coming_(pool.pages_coming) {}
 
-  SwitchPlan run() {
+  std::vector<const ModelView*> waiting() const {
     std::vector<const ModelView*> queue;
     for (const ModelView& m : models_) {
-      if (m.loading) return {};
       if (m.wanted && !m.resident) queue.push_back(&m);
     }
     std::stable_sort(queue.begin(), queue.end(), [&](const ModelView* a, const ModelView* b) { return key(*a) < key(*b); });
+    return queue;
+  }
+
+  SwitchPlan run() {
+    for (const ModelView& m : models_) {
+      if (m.loading) return {};
+    }
+    std::vector<const ModelView*> queue = waiting();
     if (queue.empty()) return {};
     const ModelView* const first = queue.front();
     std::stable_partition(queue.begin() + 1, queue.end(), [](const ModelView* m) { return m->next_group; });
@@ -126,6 +133,12 @@ class TokenSwitch {
 };
 
 }  // namespace
+
+std::vector<ModelId> waiting_order(std::span<const ModelView> models, const TurnOptions& options) {
+  std::vector<ModelId> out;
+  for (const ModelView* model : TokenSwitch(models, {}, options).waiting()) out.push_back(model->model);
+  return out;
+}
 
 SwitchPlan plan_token_switch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options) {
   return TokenSwitch(models, pool, options).run();

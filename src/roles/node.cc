@@ -96,6 +96,7 @@ Node::~Node() = default;
 
 std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   std::vector<Effect> effects;
+  log_.at(now);
   switches_.advance(now, !stepping_, [this](ModelId m) { return models_.at(m).engine->has_work(); });
   if (const auto* e = std::get_if<MessageFrom>(&event)) {
     if (const auto* submit = std::get_if<Submit>(&e->message)) on_submit(e->from, *submit, now, effects);
@@ -109,6 +110,7 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   } else if (const auto* e = std::get_if<KvCopied>(&event)) {
     models_.at(e->model).engine->finish_move(e->move);
     switches_.swap_in_ended(e->model, e->move, now);
+    log_.copy_ended(e->model, e->move);
     --moves_;
     changed_ = true;
   } else if (const auto* e = std::get_if<LoadProgress>(&event)) {
@@ -264,6 +266,7 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
   residency_.touch(event.model, now);
   const double seconds = to_seconds(now - step_began_);
   hosted.costs.observe_step(step_work_, seconds);
+  log_.step_ended();
   if (hosted.turn_steps++ > 0) hosted.spent_seconds += seconds;  // the quota's clock starts after the first step
   for (TokenDelta& delta : hosted.engine->finish_step(event.result)) {
     const auto owner = owners_.find(delta.request);
@@ -366,6 +369,13 @@ NodeStatus Node::status() const {
   status.device_bytes = pages_.capacity() * kPageBytes;
   status.device_bytes_free = pages_.free() * kPageBytes;
   status.workspace_bytes = config_.workspace_bytes;
+  for (const auto& [bytes, blocks] : shape_classes_) {
+    status.kv_bytes_bound += blocks->pages_bound() * kPageBytes;
+    status.kv_bytes_free += blocks->free_in_slabs() * bytes;
+  }
+  status.host_bytes = host_.pages() * kPageBytes;
+  status.kv_bytes_out = log_.bytes_out();
+  status.kv_bytes_in = log_.bytes_in();
   for (const auto& [id, hosted] : models_) {
     const Engine& engine = *hosted.engine;
     const EngineCounters& counters = engine.counters();
@@ -393,9 +403,20 @@ NodeStatus Node::status() const {
     m.steps_by_tokens.assign(counters.steps_by_tokens.begin(), counters.steps_by_tokens.end());
     m.step_tokens = counters.step_tokens;
     m.loads = hosted.loads;
+    m.parkings = counters.parkings;
+    m.kv_bytes_host = engine.host_blocks_held() * hosted.facts.kv_block_bytes;
     status.models.push_back(std::move(m));
   }
   return status;
+}
+
+// Those that wait for the device, the next one first.
+std::vector<ModelId> Node::next_models(TimePoint now) const {
+  std::vector<ModelView> views;
+  for (const auto& [id, hosted] : awake_) {
+    if (hosted.wanted_since != kForever) views.push_back(view_of(hosted, now));
+  }
+  return waiting_order(views, token_level() ? config_.turns : TurnOptions{.least_slack_first = false});
 }
 
 void Node::report(TimePoint now, std::vector<Effect>& effects) {
@@ -409,6 +430,8 @@ void Node::report(TimePoint now, std::vector<Effect>& effects) {
   NodeStatus snapshot = status();
   snapshot.at = now;
   snapshot.switches = switches_.take();
+  snapshot.events = log_.take();
+  snapshot.next = next_models(now);
   for (const NodeId gateway : config_.gateways) effects.push_back(Send{gateway, snapshot});
   changed_ = residency_changed_ = false;
   next_report_ = now + config_.status_interval;

@@ -25,6 +25,7 @@
 #include "policy/prefill_groups.h"
 #include "policy/slo.h"
 #include "policy/turns.h"
+#include "roles/device_log.h"
 #include "roles/effect.h"
 #include "roles/event.h"
 #include "roles/switch_log.h"
@@ -151,6 +152,7 @@ class Node {
   void begun(RequestId request, Owner& owner);  // its first step, or its end
   void erase(Owners::iterator owner);
   void flush_slab_changes(std::vector<Effect>& effects);
+  std::vector<ModelId> next_models(TimePoint now) const;
   void report(TimePoint now, std::vector<Effect>& effects);
 
   // node_turns.cc
@@ -204,6 +206,7 @@ class Node {
   TimePoint load_wanted_since_{};    // Hosted::wanted_since of the load under way
   std::optional<ModelId> planned_;   // room is being made for it
   SwitchLog switches_;
+  DeviceLog log_;
   uint64_t moves_ = 0;         // of KV, under way
   std::optional<Pressure> pressure_;
   RoundMembers round_;

@@ -64,6 +64,7 @@ void Node::park_ahead(TimePoint now, std::vector<Effect>& effects) {
 
 void Node::move_kv(const Hosted& hosted, KvMove move, TimePoint now, std::vector<Effect>& effects) {
   flush_slab_changes(effects);
+  log_.copy_begun(hosted.facts.model, move.id, move.to == Tier::kHost, move.copies.size() * move.block_bytes);
   if (move.to == Tier::kDevice) switches_.swap_in_begun(hosted.facts.model, move.id, now);
   effects.push_back(CopyKv{hosted.facts.model, std::move(move)});
   ++moves_;

@@ -106,6 +106,7 @@ void Node::drop_weights(Hosted& hosted, bool keep_cached, std::vector<Effect>& e
   effects.push_back(DropWeights{hosted.facts.model});
   residency_.drop(hosted.facts.model);
   switches_.abandoned(hosted.facts.model);
+  log_.dropped(hosted.facts.model);
   hosted.progress = 0.0f;
   hosted.fresh = false;
   hosted.stalled_since = kForever;
@@ -371,6 +372,8 @@ bool Node::begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effect
   }
   stepping_ = hosted.facts.model;
   switches_.stepped(hosted.facts.model, now);
+  const bool decodes = std::any_of(input->slices.begin(), input->slices.end(), [](const StepSlice& s) { return s.tokens.size() == 1; });
+  log_.step_begun(hosted.facts.model, step_work_.decode ? DeviceAct::kDecode : decodes ? DeviceAct::kMixed : DeviceAct::kPrefill, step_work_.rows);
   effects.push_back(StartStep{hosted.facts.model, *std::move(input)});
   return true;
 }

@@ -93,6 +93,8 @@ void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
   to->set_loads(from.loads);
   for (const uint64_t steps : from.steps_by_tokens) to->add_steps_by_tokens(steps);
   to->set_step_tokens(from.step_tokens);
+  to->set_parkings(from.parkings);
+  to->set_kv_bytes_host(from.kv_bytes_host);
 }
 
 int64_t to_ns(TimePoint at) { return at.time_since_epoch().count(); }
@@ -115,6 +117,15 @@ void to_pb(const SwitchRecord& from, pb::SwitchRecord* to) {
   to->set_bytes_written(from.stages.bytes_written);
   to->set_swap_in_seconds(from.swap_in_seconds);
   to->set_visible_seconds(from.visible_seconds);
+}
+
+void to_pb(const DeviceEvent& from, pb::DeviceEvent* to) {
+  to->set_act(static_cast<uint32_t>(from.act));
+  to->set_model(from.model.value);
+  to->set_begin_ns(from.begin.time_since_epoch().count());
+  to->set_end_ns(from.end.time_since_epoch().count());
+  to->set_steps(from.steps);
+  to->set_amount(from.amount);
 }
 
 struct EnvelopeWriter {
@@ -147,6 +158,13 @@ struct EnvelopeWriter {
     to->set_device_bytes_free(m.device_bytes_free);
     to->set_workspace_bytes(m.workspace_bytes);
     for (const ModelStatus& model : m.models) to_pb(model, to->add_models());
+    for (const DeviceEvent& event : m.events) to_pb(event, to->add_events());
+    for (const ModelId model : m.next) to->add_next(model.value);
+    to->set_kv_bytes_bound(m.kv_bytes_bound);
+    to->set_kv_bytes_free(m.kv_bytes_free);
+    to->set_host_bytes(m.host_bytes);
+    to->set_kv_bytes_out(m.kv_bytes_out);
+    to->set_kv_bytes_in(m.kv_bytes_in);
     to->set_at_ns(to_ns(m.at));
     for (const SwitchRecord& record : m.switches) to_pb(record, to->add_switches());
   }
@@ -278,6 +296,8 @@ StatusOr<ModelStatus> from_pb(const pb::ModelStatus& from) {
   if (from.steps_by_tokens_size() > kBucketsMax) return invalid_argument("message: too many buckets");
   to.steps_by_tokens.assign(from.steps_by_tokens().begin(), from.steps_by_tokens().end());
   to.step_tokens = from.step_tokens();
+  to.parkings = from.parkings();
+  to.kv_bytes_host = from.kv_bytes_host();
   return to;
 }
 
@@ -316,6 +336,17 @@ StatusOr<NodeStatus> from_pb(const pb::NodeStatus& from) {
     ASSIGN_OR_RETURN(SwitchRecord one, from_pb(record));
     to.switches.push_back(std::move(one));
   }
+  for (const pb::DeviceEvent& event : from.events()) {
+    if (event.act() >= kDeviceActs || event.end_ns() < event.begin_ns()) return invalid_argument("message: an event of an unknown kind or time");
+    to.events.push_back({static_cast<DeviceAct>(event.act()), ModelId(event.model()), TimePoint(Duration(event.begin_ns())),
+                         TimePoint(Duration(event.end_ns())), event.steps(), event.amount()});
+  }
+  for (const uint32_t model : from.next()) to.next.push_back(ModelId(model));
+  to.kv_bytes_bound = from.kv_bytes_bound();
+  to.kv_bytes_free = from.kv_bytes_free();
+  to.host_bytes = from.host_bytes();
+  to.kv_bytes_out = from.kv_bytes_out();
+  to.kv_bytes_in = from.kv_bytes_in();
   return to;
 }
 

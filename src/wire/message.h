@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/device_event.h"
 #include "base/request.h"
 #include "base/status.h"
 #include "base/switch_record.h"
@@ -86,6 +87,8 @@ struct ModelStatus {
   uint64_t loads = 0;
   std::vector<uint64_t> steps_by_tokens; // see kStepTokenBuckets; empty: not told
   uint64_t step_tokens = 0;
+  uint64_t parkings = 0;         // sequences whose KV went to the host tier
+  uint64_t kv_bytes_host = 0;    // there now
   friend bool operator==(const ModelStatus&, const ModelStatus&) = default;
 };
 
@@ -98,6 +101,13 @@ struct NodeStatus {
   std::vector<ModelStatus> models;
   TimePoint at{};                        // on the node's clock, as the instants of `switches` are
   std::vector<SwitchRecord> switches;    // ended since the report before; told once
+  std::vector<DeviceEvent> events;       // likewise
+  std::vector<ModelId> next;             // models that wait for the device, the next one first
+  uint64_t kv_bytes_bound = 0;           // slabs of KV on the device
+  uint64_t kv_bytes_free = 0;            // of these, in no block
+  uint64_t host_bytes = 0;               // the tier below the device
+  uint64_t kv_bytes_out = 0;             // of KV copied there since the start
+  uint64_t kv_bytes_in = 0;              // and back
   friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
 };
 

@@ -50,6 +50,15 @@ std::vector<Message> samples() {
   record.stages = {0.1, 0.2, 0.3, 0.4, 0.5, 6, 7};
   record.visible_seconds = 0.25;
   status.switches = {record, SwitchRecord{}};
+  status.events = {{DeviceAct::kKvIn, ModelId(2), TimePoint(Duration(5)), TimePoint(Duration(9)), 3, 4096}, {}};
+  status.next = {ModelId(3), ModelId(0)};
+  status.kv_bytes_bound = 7;
+  status.kv_bytes_free = 6;
+  status.host_bytes = 5;
+  status.kv_bytes_out = 4;
+  status.kv_bytes_in = 3;
+  status.models[0].parkings = 2;
+  status.models[0].kv_bytes_host = 1;
   return {Configure{ModelId(4), std::chrono::seconds(2), std::chrono::milliseconds(50), -7, true, std::chrono::minutes(5), std::chrono::seconds(30)},
           Configure{ModelId(0), Duration(1), Duration(1)}, Submit{full_request()}, Submit{}, Cancel{RequestId(1), 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
           tokens, failed, status, NodeStatus{}};
