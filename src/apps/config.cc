@@ -32,7 +32,7 @@ struct ConfigFlags {
 std::vector<std::string> contradictions(const ServeFlags& flags) {
   std::vector<std::string> out;
   for (const Status& status : {check_serve_flags(flags), api_keys(flags).status(), load_options(flags.engine).status(), device_memory_bytes(flags.engine).status(),
-                               host_memory_bytes(flags.engine).status()}) {
+                               host_memory_bytes(flags.engine).status(), weight_cache_bytes(flags.engine).status()}) {
     if (!status.ok()) out.emplace_back(status.message());
   }
   return out;

@@ -44,6 +44,7 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
                              .waiting_max = flags.max_num_queued_reqs, .tokens_per_step = flags.max_num_batched_tokens,
                              .prefix_cache = !flags.no_prefix_cache};
   ASSIGN_OR_RETURN(node_config.host_memory_bytes, host_memory_bytes(flags));
+  ASSIGN_OR_RETURN(node_config.weight_cache_bytes, weight_cache_bytes(flags));
   ASSIGN_OR_RETURN(node_config.scheduling, scheduling_of(flags));
   std::unique_ptr<LocalCluster> cluster(new LocalCluster());
   LocalCluster* self = cluster.get();

@@ -218,6 +218,7 @@ void add_engine_flags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--threads", flags.threads, "Compute threads (0: one per core)")->capture_default_str()->check(CLI::Range(0, 1024));
   verb.add_option("--device-memory", flags.device_memory, "Memory for weights, KV and workspace, e.g. 8GiB (default: most of what is free)");
   verb.add_option("--host-memory", flags.host_memory, "Memory for KV of requests whose model is not on the device now (default: a quarter of the device's, if free; 0: none)");
+  verb.add_option("--weight-cache", flags.weight_cache, "Memory for raw weights of models that are not loaded now, with --model-io direct, so that loading them again reads nothing (0: none)")->capture_default_str();
   verb.add_option("--scheduling", flags.scheduling, "When models do not all fit the device. token: turns between tokens; request: a model stays until its answers end; "
                   "static: only those that fit together are served")->capture_default_str()->check(CLI::IsMember(keys_of(kSchedulings)));
   verb.add_option("--max-model-len", flags.max_model_len, "Longest sequence in tokens (0: what the model allows)")->capture_default_str();
@@ -255,6 +256,14 @@ StatusOr<std::optional<uint64_t>> host_memory_bytes(const EngineFlags& flags) {
   auto bytes = parse_bytes(flags.host_memory);
   if (!bytes.ok()) return annotate(bytes.status(), "--host-memory");
   return *bytes;
+}
+
+StatusOr<uint64_t> weight_cache_bytes(const EngineFlags& flags) {
+  if (flags.weight_cache == "0") return uint64_t{0};
+  auto bytes = parse_bytes(flags.weight_cache);
+  if (!bytes.ok()) return annotate(bytes.status(), "--weight-cache");
+  if (flags.model_io == "direct") return *bytes;
+  return invalid_argument("--weight-cache is for --model-io direct; with mmap the system's page cache keeps the files. Leave one of them out");
 }
 
 StatusOr<Scheduling> scheduling_of(const EngineFlags& flags) {

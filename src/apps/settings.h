@@ -47,6 +47,7 @@ struct EngineFlags {
   uint32_t threads = 0;
   std::string device_memory;       // "8GiB"; empty: most of what is free
   std::string host_memory;         // "4GiB"; empty: a share of what is left
+  std::string weight_cache = "0";
   std::string scheduling = "token";
   uint32_t max_model_len = 0;
   uint32_t max_num_seqs = 256;
@@ -72,6 +73,7 @@ bool is_secret(const std::string& flag);
 StatusOr<LoadOptions> load_options(const EngineFlags& flags);
 StatusOr<uint64_t> device_memory_bytes(const EngineFlags& flags);
 StatusOr<std::optional<uint64_t>> host_memory_bytes(const EngineFlags& flags);
+StatusOr<uint64_t> weight_cache_bytes(const EngineFlags& flags);
 StatusOr<Scheduling> scheduling_of(const EngineFlags& flags);
 
 // The candidate with the fewest edits to `word`; empty if there are no candidates.

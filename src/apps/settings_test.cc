@@ -147,6 +147,11 @@ TEST(ServeFlags, TheSchedulingAndTheHostMemoryAreWords) {
   EXPECT_EQ(*host_memory_bytes(flags), 0u);
   flags.host_memory = "1GiB";
   EXPECT_EQ(*host_memory_bytes(flags), 1ull << 30);
+  EXPECT_EQ(*weight_cache_bytes(flags), 0u);
+  flags.weight_cache = "1GiB";
+  EXPECT_NE(weight_cache_bytes(flags).status().message().find("--model-io direct"), absl::string_view::npos);
+  flags.model_io = "direct";
+  EXPECT_EQ(*weight_cache_bytes(flags), 1ull << 30);
   flags.host_memory = "much";
   EXPECT_NE(host_memory_bytes(flags).status().message().find("--host-memory"), absl::string_view::npos);
 }

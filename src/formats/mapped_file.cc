@@ -31,7 +31,9 @@ struct Descriptor {
 MappedFile::MappedFile(std::string path, int fd, const std::byte* data, size_t size, size_t guard)
     : path_(std::move(path)), fd_(fd), data_(data), size_(size), guard_(guard), modified_ns_(0) {
   struct stat info {};
-  if (::fstat(fd_, &info) == 0) modified_ns_ = modified_ns(info);
+  if (::fstat(fd_, &info) != 0) return;
+  modified_ns_ = modified_ns(info);
+  identity_ = {static_cast<uint64_t>(info.st_dev), static_cast<uint64_t>(info.st_ino), size, static_cast<uint64_t>(modified_ns_)};
 }
 
 StatusOr<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& path) {

@@ -1,6 +1,7 @@
 // A whole file mapped for reading.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,6 +34,9 @@ class MappedFile {
   // Whether bytes were missing where somebody has read. Fast: for those who would rather not read on.
   bool lost() const;
 
+  // Which file it is and of when: two that agree hold the same bytes, unless somebody has set a time back.
+  std::array<uint64_t, 4> identity() const { return identity_; }
+
   // Asks the system to read these bytes of the file into its cache, without waiting. A hint.
   void will_need(std::span<const std::byte> part) const;
 
@@ -49,6 +53,7 @@ class MappedFile {
   size_t size_;
   size_t guard_;           // slot in the guard; meaningless for an empty file
   int64_t modified_ns_;    // of the file when it was opened
+  std::array<uint64_t, 4> identity_{};
 };
 
 }  // namespace shoal

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "tensor/tensor.h"
 
 namespace shoal {
@@ -62,24 +63,36 @@ class MappedSource : public WeightSource {
   const size_t ahead_;
 };
 
-// A ring of slots: extent i is read into slot i % slots once extent i - slots was given back. Readers take extents in
-// order, so whoever waits for one waits for a reader that waits for nobody who waits behind it.
+// The bytes that a direct read of this extent takes in memory: it begins and ends on whole blocks of the file.
+struct DirectExtent {
+  uint64_t begin = 0;  // in the file, a multiple of the block
+  uint64_t skip = 0;   // from there to the extent
+  uint64_t bytes = 0;  // of memory, whole blocks
+};
+
+DirectExtent direct_extent(const MappedFile& file, std::span<const std::byte> extent) {
+  const auto offset = static_cast<uint64_t>(extent.data() - file.bytes().data());
+  const uint64_t begin = offset / kDirectBlock * kDirectBlock;
+  return {begin, offset - begin, round_up(offset - begin + extent.size(), kDirectBlock)};
+}
+
+// Slots of memory, and readers that fill them in the order of the extents. With room for all of them each extent has its
+// own, and stays. Else they are a ring: extent i is read into slot i % slots once extent i - slots was given back; whoever
+// waits for one waits for a reader that waits for nobody who waits behind it.
 class DirectSource : public WeightSource {
  public:
-  static StatusOr<std::unique_ptr<WeightSource>> open(const Checkpoint& checkpoint, Extents extents) {
+  static StatusOr<std::unique_ptr<WeightSource>> open(const Checkpoint& checkpoint, Extents extents, KeptWeights* kept) {
     std::unique_ptr<DirectSource> source(new DirectSource(std::move(extents)));
     for (const auto& extent : source->extents_) {
       const MappedFile* file = file_of(checkpoint, extent.data());
       source->files_.push_back(file);
+      source->direct_.push_back(file == nullptr ? DirectExtent{} : direct_extent(*file, extent));
       if (file == nullptr || source->descriptors_.contains(file)) continue;
       ASSIGN_OR_RETURN(source->descriptors_[file], file->open_direct());
     }
-    source->slot_bytes_ = round_up(largest(source->extents_), kDirectBlock) + kDirectBlock;
-    source->slots_.resize(std::clamp<size_t>(kAheadBytes / source->slot_bytes_, 2, kRingSlotsMax));
-    ASSIGN_OR_RETURN(source->ring_, Buffer::allocate(source->slot_bytes_ * source->slots_.size() + kDirectBlock));
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(source->ring_.data());
-    source->aligned_ = source->ring_.data() + (round_up(begin, kDirectBlock) - begin);
-    for (size_t i = 0; i < kReaders; ++i) source->readers_.emplace_back([s = source.get()] { s->read_all(); });
+    if (kept != nullptr) source->keep_in(*kept);
+    if (source->kept_ == nullptr) RETURN_IF_ERROR(source->make_ring());
+    for (size_t i = 0; i < kReaders && source->unread_ > 0; ++i) source->readers_.emplace_back([s = source.get()] { s->read_all(); });
     return source;
   }
 
@@ -98,8 +111,7 @@ class DirectSource : public WeightSource {
     changed_.wait(lock, [&] { return stopping_ || (slot.extent == index && slot.ready); });
     if (stopping_) return absl::CancelledError("the load was stopped");
     if (!slot.status.ok()) return slot.status;
-    const uint64_t skip = offset_of(index) % kDirectBlock;
-    return std::span<const std::byte>(slot_memory(index) + skip, extents_[index].size());
+    return std::span<const std::byte>(slot_memory(index) + direct_[index].skip, extents_[index].size());
   }
 
   void give_back(size_t index) override {
@@ -120,6 +132,7 @@ class DirectSource : public WeightSource {
 
  private:
   struct Slot {
+    uint64_t at = 0;  // in the memory
     size_t extent = SIZE_MAX;
     bool ready = false, given_back = true;
     Status status;
@@ -127,8 +140,50 @@ class DirectSource : public WeightSource {
 
   explicit DirectSource(Extents extents) : extents_(std::move(extents)) {}
 
-  uint64_t offset_of(size_t index) const { return static_cast<uint64_t>(extents_[index].data() - files_[index]->bytes().data()); }
-  std::byte* slot_memory(size_t index) { return aligned_ + index % slots_.size() * slot_bytes_; }
+  std::byte* slot_memory(size_t index) { return aligned_ + slots_[index % slots_.size()].at; }
+
+  Status make_ring() {
+    uint64_t slot_bytes = kDirectBlock;
+    for (const DirectExtent& extent : direct_) slot_bytes = std::max(slot_bytes, extent.bytes);
+    slots_.resize(std::clamp<size_t>(kAheadBytes / slot_bytes, 2, kRingSlotsMax));
+    for (size_t i = 0; i < slots_.size(); ++i) slots_[i].at = i * slot_bytes;
+    ASSIGN_OR_RETURN(ring_, Buffer::allocate(slot_bytes * slots_.size() + kDirectBlock));
+    const auto begin = reinterpret_cast<uintptr_t>(ring_.data());
+    aligned_ = ring_.data() + (round_up(begin, kDirectBlock) - begin);
+    unread_ = extents_.size();
+    return OkStatus();
+  }
+
+  void keep_in(KeptWeights& kept) {
+    uint64_t bytes = 0;
+    std::vector<uint64_t> identity;
+    for (size_t i = 0; i < extents_.size(); ++i) {
+      if (files_[i] == nullptr) return;
+      const auto file = files_[i]->identity();
+      if (i == 0 || files_[i] != files_[i - 1]) identity.insert(identity.end(), file.begin(), file.end());
+      identity.insert(identity.end(), {direct_[i].begin, direct_[i].skip, extents_[i].size()});
+      slots_.push_back({.at = bytes});
+      bytes += direct_[i].bytes;
+    }
+    if (kept.memory.empty() || kept.identity != identity || kept.have.size() != extents_.size()) {
+      kept.memory = kept.room(bytes);
+      kept.identity = std::move(identity);
+      kept.have.assign(extents_.size(), 0);
+    }
+    if (kept.memory.empty()) return slots_.clear();
+    CHECK_GE(kept.memory.size(), bytes);
+    CHECK_EQ(reinterpret_cast<uintptr_t>(kept.memory.data()) % kDirectBlock, 0u);
+    aligned_ = kept.memory.data();
+    kept_ = &kept;
+    for (size_t i = 0; i < extents_.size(); ++i) {
+      if (kept.have[i] == 0) {
+        ++unread_;
+      } else {
+        slots_[i].extent = i;
+        slots_[i].ready = true;
+      }
+    }
+  }
 
   void read_all() {
     while (true) {
@@ -138,14 +193,17 @@ class DirectSource : public WeightSource {
         index = next_++;
         if (index >= extents_.size()) return;
         Slot& slot = slots_[index % slots_.size()];
+        if (stopping_) return;
+        if (kept_ != nullptr && slot.ready) continue;
         changed_.wait(lock, [&] { return stopping_ || (slot.given_back && (index < slots_.size() || slot.extent == index - slots_.size())); });
         if (stopping_) return;
-        slot = {index, false, false, OkStatus()};
+        slot = {slot.at, index, false, false, OkStatus()};
       }
       Status status = files_[index] == nullptr ? OkStatus() : read(index);
       {
         std::lock_guard lock(mutex_);
         Slot& slot = slots_[index % slots_.size()];
+        if (kept_ != nullptr) kept_->have[index] = status.ok();
         slot.status = std::move(status);
         slot.ready = true;
       }
@@ -156,8 +214,7 @@ class DirectSource : public WeightSource {
   Status read(size_t index) {
     const MappedFile& file = *files_[index];
     const int fd = descriptors_.at(&file);
-    const uint64_t begin = offset_of(index) / kDirectBlock * kDirectBlock, wanted = offset_of(index) + extents_[index].size() - begin;
-    const uint64_t whole = round_up(wanted, kDirectBlock);
+    const uint64_t begin = direct_[index].begin, wanted = direct_[index].skip + extents_[index].size(), whole = direct_[index].bytes;
     std::byte* const to = slot_memory(index);
     for (uint64_t done = 0; done < wanted;) {
       const ssize_t count = ::pread(fd, to + done, whole - done, static_cast<off_t>(begin + done));
@@ -175,7 +232,9 @@ class DirectSource : public WeightSource {
   const Extents extents_;
   std::vector<const MappedFile*> files_;  // of each extent; null for memory
   std::map<const MappedFile*, int> descriptors_;
-  uint64_t slot_bytes_ = 0;
+  std::vector<DirectExtent> direct_;     // of each extent
+  KeptWeights* kept_ = nullptr;          // holds the slots, one for each extent; else ring_ does
+  size_t unread_ = 0;                    // extents that readers are for
   Buffer ring_;
   std::byte* aligned_ = nullptr;  // first slot
   std::mutex mutex_;
@@ -188,8 +247,8 @@ class DirectSource : public WeightSource {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<WeightSource>> open_weight_source(const Checkpoint& checkpoint, ModelIo io, Extents extents) {
-  if (io == ModelIo::kDirect) return DirectSource::open(checkpoint, std::move(extents));
+StatusOr<std::unique_ptr<WeightSource>> open_weight_source(const Checkpoint& checkpoint, ModelIo io, Extents extents, KeptWeights* kept) {
+  if (io == ModelIo::kDirect) return DirectSource::open(checkpoint, std::move(extents), kept);
   return std::make_unique<MappedSource>(checkpoint, std::move(extents));
 }
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -29,9 +31,22 @@ class WeightSource {
   virtual void stop() = 0;
 };
 
+// Raw bytes of one model's files that stay in memory between loads, past the system's cache. Filled and used by sources of
+// that model, one at a time.
+struct KeptWeights {
+  // So many bytes aligned to 4096, in place of `memory`; empty if there is no room. Asked for when what is there is of
+  // other files, or of nothing.
+  std::function<std::span<std::byte>(uint64_t bytes)> room;
+  std::span<std::byte> memory;
+  std::vector<uint64_t> identity;  // of the files and extents that lie there
+  std::vector<uint8_t> have;       // [extents] 1: was read. To be cleared by whoever finds that the files were not whole
+};
+
 // `extents` lie in the mapped files of `checkpoint`, which outlives the source; others (tests build checkpoints in
-// memory) are handed out as they are.
+// memory) are handed out as they are. `kept`, for direct reads: what it has is not read again, what it has room for stays
+// there; it outlives the source.
 StatusOr<std::unique_ptr<WeightSource>> open_weight_source(const Checkpoint& checkpoint, ModelIo io,
-                                                           std::vector<std::span<const std::byte>> extents);
+                                                           std::vector<std::span<const std::byte>> extents,
+                                                           KeptWeights* kept = nullptr);
 
 }  // namespace shoal

@@ -1,7 +1,6 @@
 #include "host/kv_copier.h"
 
 #include <cstring>
-#include <optional>
 #include <utility>
 
 namespace shoal {
@@ -9,18 +8,54 @@ namespace shoal {
 KvCopier::KvCopier(OnCopied on_copied) : on_copied_(std::move(on_copied)), thread_([this] { work(); }) {}
 
 KvCopier::~KvCopier() {
-  jobs_.close();
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
   thread_.join();
 }
 
-void KvCopier::work() {
-  while (true) {
-    const std::optional<Job> job = jobs_.pop(std::chrono::seconds(1));
-    if (jobs_.closed()) return;
-    if (!job) continue;
-    for (const Job::Copy& copy : job->copies) std::memcpy(copy.to, copy.from, job->block_bytes);
-    on_copied_(*job);
+void KvCopier::start(Job job) {
+  {
+    std::lock_guard lock(mutex_);
+    if (job.urgent) urgent_left_.fetch_add(1);
+    (job.urgent ? urgent_ : others_).push_back(std::move(job));
   }
+  changed_.notify_one();
+}
+
+void KvCopier::give_way() const {
+  for (int left = urgent_left_.load(); left > 0; left = urgent_left_.load()) urgent_left_.wait(left);
+}
+
+std::optional<KvCopier::Job> KvCopier::next(bool urgent_only) {
+  std::unique_lock lock(mutex_);
+  if (!urgent_only) changed_.wait(lock, [&] { return closed_ || !urgent_.empty() || !others_.empty(); });
+  std::deque<Job>& queue = urgent_only || !urgent_.empty() ? urgent_ : others_;
+  if (closed_ || queue.empty()) return std::nullopt;
+  Job job = std::move(queue.front());
+  queue.pop_front();
+  return job;
+}
+
+void KvCopier::run(const Job& job) {
+  for (const Job::Copy& copy : job.copies) {
+    while (!job.urgent && urgent_left_.load() > 0) {
+      const std::optional<Job> first = next(/*urgent_only=*/true);
+      if (!first) break;
+      run(*first);
+    }
+    std::memcpy(copy.to, copy.from, job.block_bytes);
+  }
+  if (job.urgent && urgent_left_.fetch_sub(1) == 1) urgent_left_.notify_all();
+  on_copied_(job);
+}
+
+void KvCopier::work() {
+  while (const std::optional<Job> job = next(/*urgent_only=*/false)) run(*job);
+  urgent_left_ = 0;  // nobody waits for those that are not done
+  urgent_left_.notify_all();
 }
 
 }  // namespace shoal

@@ -1,15 +1,19 @@
-// Copies KV blocks between the tiers, on a thread of its own, in the order they were asked for.
+// Copies KV blocks between the tiers, on a thread of its own: what comes back to the device before what leaves it, even in
+// the middle of a job, each kind in the order it was asked for.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "base/ids.h"
-#include "base/queue.h"
-#include "base/time.h"
 
 namespace shoal {
 
@@ -24,6 +28,7 @@ class KvCopier {
       const std::byte* from;
     };
     std::vector<Copy> copies;
+    bool urgent = false;  // back to the device: somebody waits to compute with it
   };
   // Runs on the copier's thread, after the job's last byte.
   using OnCopied = std::function<void(const Job& job)>;
@@ -32,13 +37,22 @@ class KvCopier {
   ~KvCopier();  // jobs not begun are not done
 
   // The memory on both sides stays mapped until OnCopied.
-  void start(Job job) { jobs_.push(std::move(job)); }
+  void start(Job job);
+
+  // Waits while urgent jobs are under way: for those who use the machine's memory for what can wait. Any thread.
+  void give_way() const;
 
  private:
   void work();
+  std::optional<Job> next(bool urgent_only);
+  void run(const Job& job);
 
   const OnCopied on_copied_;
-  BoundedQueue<Job> jobs_{4096};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> urgent_, others_;
+  bool closed_ = false;
+  std::atomic<int> urgent_left_{0};  // jobs, begun or not
   std::thread thread_;
 };
 

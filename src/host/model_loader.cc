@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "formats/checkpoint.h"
 
 namespace shoal {
@@ -13,16 +14,21 @@ constexpr size_t kAheadBytes = 1 * kMiB;  // asked for at a time
 
 }  // namespace
 
-ModelLoader::ModelLoader(Device& device, ThreadPool& step_threads, int load_threads, OnLoaded on_loaded)
+ModelLoader::ModelLoader(Device& device, ThreadPool& step_threads, int load_threads, std::unique_ptr<WeightCache> cache,
+                         std::function<void()> give_way, OnLoaded on_loaded)
     : device_(device),
       step_threads_(step_threads),
       load_threads_(ThreadPoolOptions{.threads = load_threads, .cpus = {}, .pin = false}),
+      cache_(std::move(cache)),
+      give_way_(std::move(give_way)),
       on_loaded_(std::move(on_loaded)),
       control_(std::make_shared<LoadControl>()),
+      ahead_(std::make_shared<LoadControl>()),
       thread_([this] { work(); }) {}
 
 ModelLoader::~ModelLoader() {
   cancel();
+  ahead_->cancelled = true;
   jobs_.close();
   thread_.join();
 }
@@ -30,11 +36,19 @@ ModelLoader::~ModelLoader() {
 void ModelLoader::start(Job job) {
   control_ = std::make_shared<LoadControl>();
   control_->clock = steady_now;
+  control_->give_way = give_way_;
+  ahead_->cancelled = true;
   bytes_total_ = std::max<uint64_t>(job.weight_bytes, 1);
   jobs_.push({std::move(job), control_});
 }
 
-void ModelLoader::read_ahead(ServedModel model) { jobs_.push({{std::move(model), 0, {}}, nullptr}); }
+void ModelLoader::read_ahead(ServedModel model) {
+  ahead_->cancelled = true;
+  ahead_ = std::make_shared<LoadControl>();
+  ahead_->clock = steady_now;
+  ahead_->give_way = give_way_;
+  jobs_.push({{std::move(model), 0, {}}, ahead_, true});
+}
 
 void ModelLoader::cancel() { control_->cancelled = true; }
 
@@ -47,8 +61,9 @@ void ModelLoader::work() {
     std::optional<Work> work = jobs_.pop(std::chrono::seconds(1));
     if (!work && jobs_.closed()) return;
     if (!work) continue;
-    if (work->control == nullptr) {
-      read_files(work->job.model);
+    if (work->ahead) {
+      const Status read = read_files(work->job.model, *work->control);
+      if (!read.ok() && read.code() != StatusCode::kCancelled) log_debug("read ahead: ", read.message());  // its load will say it
       continue;
     }
     std::unique_ptr<ModelPlan> plan;  // holds the mapped files: nobody waits for their unmapping
@@ -56,15 +71,21 @@ void ModelLoader::work() {
   }
 }
 
-void ModelLoader::read_files(const ServedModel& model) {
-  const auto checkpoint = open_checkpoint(model.path);
-  if (!checkpoint.ok() || model.load.io != ModelIo::kMapped) return;  // its load will say why
-  for (const auto& file : (*checkpoint)->files) {
+Status ModelLoader::read_files(const ServedModel& model, LoadControl& control) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(model.path));
+  if (model.load.io == ModelIo::kDirect) {
+    control.kept = cache_->use(model.id);
+    if (control.kept == nullptr) return OkStatus();
+    ASSIGN_OR_RETURN(const std::unique_ptr<ModelPlan> plan, plan_model(std::move(checkpoint), model.load));
+    return plan->read_ahead(load_threads_, control);
+  }
+  for (const auto& file : checkpoint->files) {
     const std::span<const std::byte> bytes = file->bytes();
-    for (size_t at = 0; at < bytes.size() && jobs_.size() == 0 && !jobs_.closed(); at += kAheadBytes) {
+    for (size_t at = 0; at < bytes.size() && !control.cancelled; at += kAheadBytes) {
       file->will_need(bytes.subspan(at, std::min(kAheadBytes, bytes.size() - at)));
     }
   }
+  return OkStatus();
 }
 
 LoadedModel ModelLoader::load(const Work& work, std::unique_ptr<ModelPlan>& plan) {
@@ -86,6 +107,7 @@ LoadedModel ModelLoader::load(const Work& work, std::unique_ptr<ModelPlan>& plan
       return data_loss(job.model.path, ": its weights take ", plan->weight_bytes(), " bytes, not the ", job.weight_bytes,
                        " of when the server started; the file was replaced, restart the server to serve the new one");
     }
+    if (job.model.load.io == ModelIo::kDirect) control.kept = cache_->use(job.model.id);
     const auto memory = result.memory.first(plan->weight_bytes());
     ASSIGN_OR_RETURN(result.model, plan->load(memory, load_threads_, step_threads_, control));
     return OkStatus();
@@ -99,6 +121,7 @@ LoadedModel ModelLoader::load(const Work& work, std::unique_ptr<ModelPlan>& plan
   result.stages.repack_seconds = fill_seconds * (1 - read_share);
   result.stages.bytes_read = control.bytes_read;
   result.stages.bytes_written = control.bytes_done;
+  if (read_share > 0.5) cache_->measured(job.model.id, control.bytes_read, fill_seconds);  // else they were there
   return result;
 }
 

@@ -16,6 +16,7 @@
 #include "device/device.h"
 #include "device/thread_pool.h"
 #include "host/node_plan.h"
+#include "host/weight_cache.h"
 #include "models/model.h"
 
 namespace shoal {
@@ -32,9 +33,11 @@ class ModelLoader {
  public:
   using OnLoaded = std::function<void(LoadedModel)>;
 
-  // `on_loaded` runs on the loader's thread. `device` and `step_threads`, which the models compute on, outlive the
+  // `on_loaded` runs on the loader's thread; `give_way` is called before each piece of a load and may wait a moment.
+  // `device` and `step_threads`, which the models compute on, outlive the
   // loader and every model it loaded.
-  ModelLoader(Device& device, ThreadPool& step_threads, int load_threads, OnLoaded on_loaded);
+  ModelLoader(Device& device, ThreadPool& step_threads, int load_threads, std::unique_ptr<WeightCache> cache, std::function<void()> give_way,
+              OnLoaded on_loaded);
   ~ModelLoader();  // cancels a load under way
 
   struct Job {
@@ -44,7 +47,8 @@ class ModelLoader {
   };
   // One load at a time: not before on_loaded was called for the one before. Called by one thread, as are those below.
   void start(Job job);
-  // Reads the files of a model that comes next into the memory of this machine, until the next start(). A hint.
+  // Reads the files of a model that comes next into the memory of this machine (the system's cache, or ours), until the
+  // next start(). A hint.
   void read_ahead(ServedModel model);
   // The load under way ends within milliseconds, with Cancelled unless it is done by then. Nothing happens without one.
   void cancel();
@@ -57,17 +61,21 @@ class ModelLoader {
   void work();
   struct Work {
     Job job;
-    std::shared_ptr<LoadControl> control;  // null: only to be read ahead
+    std::shared_ptr<LoadControl> control;
+    bool ahead = false;  // only to be read
   };
   LoadedModel load(const Work& work, std::unique_ptr<ModelPlan>& plan);
-  void read_files(const ServedModel& model);
+  Status read_files(const ServedModel& model, LoadControl& control);
 
   Device& device_;
   ThreadPool& step_threads_;
   ThreadPool load_threads_;
+  const std::unique_ptr<WeightCache> cache_;  // used by the loader's thread
+  const std::function<void()> give_way_;
   const OnLoaded on_loaded_;
   BoundedQueue<Work> jobs_{16};
   std::shared_ptr<LoadControl> control_;  // of the load under way, or the last one
+  std::shared_ptr<LoadControl> ahead_;    // of what was asked to be read last
   uint64_t bytes_total_ = 1;
   std::thread thread_;
 };

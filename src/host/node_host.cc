@@ -50,7 +50,8 @@ std::map<ModelId, std::unique_ptr<TokenConstraints>> make_constraints(const std:
 class NodeHostImpl : public NodeHost {
  public:
   NodeHostImpl(const NodeConfig& node, std::map<ModelId, ServedModel> models, std::unique_ptr<Device> device,
-               std::unique_ptr<Device> host_tier, Buffer workspace, int threads, LoopbackNetwork& network)
+               std::unique_ptr<Device> host_tier, Buffer workspace, std::unique_ptr<WeightCache> cache, int threads,
+               LoopbackNetwork& network)
       : config_(node),
         models_(std::move(models)),
         constraints_(make_constraints(models_)),
@@ -63,8 +64,9 @@ class NodeHostImpl : public NodeHost {
         runner_(workspace_.span()),
         node_(node),
         transport_(network.connect(node.self, [this](NodeId from, std::string bytes) { receive(from, bytes); })),
-        loader_(*device_, step_threads_, threads, [this](LoadedModel loaded) { events_.push(std::move(loaded)); }),
         copier_([this](const KvCopier::Job& job) { events_.push(Event(KvCopied{job.model, job.move})); }),
+        loader_(*device_, step_threads_, threads, std::move(cache), [this] { copier_.give_way(); },
+                [this](LoadedModel loaded) { events_.push(std::move(loaded)); }),
         step_thread_([this] { step_loop(); }),
         loop_thread_([this] { event_loop(); }) {}
 
@@ -206,7 +208,7 @@ class NodeHostImpl : public NodeHost {
     const KvMove& move = effect.move;
     const KvStore& source = move.to == Tier::kHost ? kv_ : host_kv_;
     const KvStore& target = move.to == Tier::kHost ? host_kv_ : kv_;
-    KvCopier::Job job{effect.model, move.id, move.block_bytes, {}};
+    KvCopier::Job job{effect.model, move.id, move.block_bytes, {}, move.to == Tier::kDevice};
     for (const KvCopy& copy : move.copies) {
       job.copies.push_back({target.block(move.block_bytes, copy.to), source.block(move.block_bytes, copy.from)});
     }
@@ -262,8 +264,8 @@ class NodeHostImpl : public NodeHost {
   double unmap_seconds_ = 0;  // of weights dropped since the last load ended
   std::atomic<int64_t> busy_since_ns_{0};
   std::unique_ptr<Transport> transport_;
-  ModelLoader loader_;
   KvCopier copier_;
+  ModelLoader loader_;  // gives way to the copier
   std::thread step_thread_;
   std::thread loop_thread_;
 };
@@ -274,11 +276,12 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwo
   ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_cpu_device(plan.node.pages));
   ASSIGN_OR_RETURN(std::unique_ptr<Device> host_tier, make_cpu_device(std::max(plan.node.host_pages, 1u)));
   ASSIGN_OR_RETURN(Buffer workspace, Buffer::allocate(plan.workspace_bytes));
+  ASSIGN_OR_RETURN(std::unique_ptr<WeightCache> cache, WeightCache::make(plan.weight_cache_bytes));
   log_info("memory: up to ", format_bytes(plan.node.pages * kDevicePageBytes), " for weights and KV, taken when they need it, and ",
            format_bytes(plan.workspace_bytes), " of workspace; ", format_bytes(plan.node.host_pages * kDevicePageBytes),
            " for KV of models whose turn is not now; ", plan.threads, " threads");
   return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(host_tier),
-                                        std::move(workspace), plan.threads, network);
+                                        std::move(workspace), std::move(cache), plan.threads, network);
 }
 
 }  // namespace shoal

@@ -346,6 +346,60 @@ TEST(NodeHost, AnAnswerGoesOnWithTheSameTokensAfterTheTurnsOfOthers) {
   EXPECT_EQ(answers[0], answers[2]);
 }
 
+TEST(NodeHost, WeightsInTheCacheServeTheSameAnswersAndOutliveTheirFiles) {
+  const std::string copy = ::testing::TempDir() + "/shoal-cached";
+  std::filesystem::remove_all(copy);
+  std::filesystem::copy(model_path("tiny-llama"), copy);
+  LoopbackNetwork network;
+  Client client(network);
+  NodeHostConfig config = small_config();
+  config.weight_cache_bytes = 32 * kMiB;
+  const auto host = start(config, {{ModelId(0), "cached", copy, {.io = ModelIo::kDirect}, 0}}, network);
+  ASSERT_TRUE(host.ok()) << host.status();
+  const auto unloaded = [](const NodeStatus& s) { return s.models[0].state == ModelState::kUnloaded && s.models[0].loads > 0; };
+  std::vector<std::vector<TokenId>> answers;
+  for (int round = 0; round < 3; ++round) {
+    const Client::Answer answer = client.wait(client.submit(greedy(ModelId(0), long_prompt(1, 20))));
+    ASSERT_EQ(answer.finish, FinishReason::kLength) << answer.error;
+    answers.push_back(answer.tokens);
+    client.send(SetResident{ModelId(0), false});
+    client.wait_status(unloaded);
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_EQ(answers[0], answers[2]);
+  const std::string weights = copy + "/model.safetensors";
+  std::filesystem::resize_file(weights, std::filesystem::file_size(weights) - 64);
+  const Client::Answer damaged = client.wait(client.submit(greedy(ModelId(0), long_prompt(1, 20))));
+  EXPECT_EQ(damaged.finish, FinishReason::kError) << "what is in the cache is of another file now";
+  std::filesystem::remove_all(copy);
+}
+
+TEST(NodeHost, ALoadIsCalledOffAtAnyMomentAndTheNextOneIsWhole) {
+  LoopbackNetwork network;
+  Client client(network);
+  NodeHostConfig config = small_config(12 * kMiB);
+  config.tokens_per_step = 64;
+  std::vector<ServedModel> models;
+  for (uint32_t i = 0; i < 4; ++i) models.push_back({ModelId(i), "m" + std::to_string(i), model_path(i % 2 ? "tiny-qwen3" : "tiny-llama"), {}, 256});
+  const auto host = start(config, models, network);
+  ASSERT_TRUE(host.ok()) << host.status();
+  std::vector<std::vector<TokenId>> alone;
+  for (uint32_t i = 0; i < 2; ++i) alone.push_back(client.wait(client.submit(greedy(ModelId(i), long_prompt(1, 30), 8))).tokens);
+  for (uint32_t round = 0; round < 60; ++round) {
+    const uint32_t a = round % 4, b = (round + 1) % 4;
+    const RequestId gone = client.submit(greedy(ModelId(a), long_prompt(1, 30), 8));
+    const RequestId stays = client.submit(greedy(ModelId(b), long_prompt(1, 30), 8));
+    std::this_thread::sleep_for(std::chrono::microseconds(round * 100));  // somewhere in the load, or in what comes after
+    client.send(Cancel{gone, 0});
+    const Client::Answer answer = client.wait(stays);
+    ASSERT_EQ(answer.finish, FinishReason::kLength) << answer.error;
+    EXPECT_EQ(answer.tokens, alone[b % 2]);
+  }
+  client.wait_status([](const NodeStatus& s) {
+    return std::all_of(s.models.begin(), s.models.end(), [](const ModelStatus& m) { return m.running + m.waiting == 0 && m.kv_bytes_active == 0; });
+  });
+}
+
 TEST(NodeHost, AModelThatVanishedFailsItsOwnRequestsWithTheReason) {
   const std::string copy = ::testing::TempDir() + "/shoal-vanishing";
   std::filesystem::remove_all(copy);

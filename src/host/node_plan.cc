@@ -28,7 +28,8 @@ Status split_budget(const NodeHostConfig& config, const ModelPlans& plans, NodeP
     const uint64_t logits = uint64_t{config.sequences_max} * plan->vocab_size() * sizeof(float);
     result.workspace_bytes = std::max(result.workspace_bytes, plan->workspace_bytes(config.tokens_per_step, config.sequences_max) + logits);
   }
-  const uint64_t left = available_memory_bytes() > budget ? available_memory_bytes() - budget : 0;
+  const uint64_t others = budget + config.weight_cache_bytes;
+  const uint64_t left = available_memory_bytes() > others ? available_memory_bytes() - others : 0;
   const uint64_t host_bytes = config.host_memory_bytes.value_or(std::min(budget / 4, left / 2));
   result.node.host_pages = static_cast<uint32_t>(std::min<uint64_t>(host_bytes / kPageBytes, UINT32_MAX / 2));
   if (budget < result.workspace_bytes + kPageBytes) {
@@ -87,6 +88,7 @@ StatusOr<NodePlan> plan_node(const NodeHostConfig& config, const std::vector<Ser
   result.node.waiting_max = config.waiting_max;
   result.node.prefix_cache = config.prefix_cache;
   result.node.scheduling = config.scheduling;
+  result.weight_cache_bytes = config.weight_cache_bytes;
   RETURN_IF_ERROR(split_budget(config, plans, result));
   for (const ServedModel& served : models) {
     if (!plans.contains(served.id)) continue;

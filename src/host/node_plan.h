@@ -40,6 +40,7 @@ struct NodeHostConfig {
   uint64_t device_memory_bytes = 0;    // weights, KV and workspace together; 0: most of what is free
   // Beside it, for KV of requests whose turn is not now; default: a quarter of it, and not more than half of what is left.
   std::optional<uint64_t> host_memory_bytes;
+  uint64_t weight_cache_bytes = 0;     // for raw weights of models that are read directly
   Scheduling scheduling = Scheduling::kToken;
   uint32_t threads = 0;                // 0: all cores
   uint32_t sequences_max = 256;        // running at once, per model
@@ -52,6 +53,7 @@ struct NodePlan {
   NodeConfig node;                        // its models' max_model_len is what fits the device, not what was wished for
   std::map<ModelId, ServedModel> served;
   std::map<ModelId, Status> refused;      // and why
+  uint64_t weight_cache_bytes = 0;
   uint64_t workspace_bytes = 0;           // of the largest step; the rest of the budget is pages
   int threads = 1;
 };

@@ -76,6 +76,8 @@ class DecoderPlan : public ModelPlan {
     return by_length ? rope.original_context : UINT32_MAX;
   }
 
+  Status read_ahead(ThreadPool& threads, LoadControl& control) const override { return layout_.load({}, threads, control); }
+
   StatusOr<std::unique_ptr<Model>> load(std::span<std::byte> memory, ThreadPool& load_threads, ThreadPool& step_threads,
                                         LoadControl& control) const override {
     RETURN_IF_ERROR(layout_.load(memory, load_threads, control));

@@ -86,6 +86,68 @@ TEST_P(LoadFileTest, AFileThatIsCutAtAnyMomentOfTheLoadNeverEndsTheProcess) {
 
 TEST_P(LoadFileTest, ACancelledLoadEnds) { EXPECT_EQ(load(true).code(), StatusCode::kCancelled); }
 
+// A place for the bytes of one model, as a cache of weights is.
+struct Keeper {
+  Keeper() {
+    kept.room = [this](uint64_t bytes) -> std::span<std::byte> {
+      ++asked;
+      buffer = *Buffer::allocate(bytes + 4096);
+      const auto begin = reinterpret_cast<uintptr_t>(buffer.data());
+      return {buffer.data() + (4096 - begin % 4096) % 4096, bytes};
+    };
+  }
+  Buffer buffer;
+  KeptWeights kept;
+  int asked = 0;
+};
+
+TEST_P(LoadFileTest, WhatIsKeptIsNotReadAgainAndOfAnotherFileNotUsed) {
+  if (GetParam() != ModelIo::kDirect) GTEST_SKIP() << "the system's cache does it";
+  Keeper keeper;
+  const auto load_again = [&](bool cancelled = false) {
+    LoadControl control;
+    control.cancelled = cancelled;
+    control.kept = &keeper.kept;
+    std::memset(memory_.data(), 0, memory_.size());
+    const auto plan = *plan_model(*open_checkpoint(model_.folder()), {.io = GetParam()});
+    return plan->load(memory_.span(), threads_, threads_, control).status();
+  };
+  const auto bytes = [&] { return std::string(reinterpret_cast<const char*>(memory_.data()), memory_.size()); };
+  ASSERT_TRUE(load(false).ok());
+  const std::string expected = bytes();
+  EXPECT_EQ(load_again(true).code(), StatusCode::kCancelled);
+  LoadControl ahead;
+  ahead.kept = &keeper.kept;
+  ASSERT_TRUE(plan_->read_ahead(threads_, ahead).ok());
+  EXPECT_EQ(ahead.bytes_done, 0u);
+  EXPECT_EQ(std::count(keeper.kept.have.begin(), keeper.kept.have.end(), 1), static_cast<ptrdiff_t>(keeper.kept.have.size()));
+  ASSERT_TRUE(load_again().ok());
+  EXPECT_EQ(bytes(), expected);
+  EXPECT_EQ(keeper.asked, 1);
+  std::fill(keeper.kept.memory.begin(), keeper.kept.memory.end(), std::byte{0});  // so the next load shows where from it reads
+  ASSERT_TRUE(load_again().ok());
+  EXPECT_NE(bytes(), expected);
+  fs::last_write_time(model_.weights(), fs::last_write_time(model_.weights()) + std::chrono::seconds(1));
+  ASSERT_TRUE(load_again().ok());
+  EXPECT_EQ(bytes(), expected);
+  EXPECT_EQ(keeper.asked, 2);
+  fs::resize_file(model_.weights(), fs::file_size(model_.weights()) / 2);
+  EXPECT_EQ(plan_->read_ahead(threads_, ahead).code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(keeper.kept.have.empty());
+}
+
+TEST_P(LoadFileTest, WithoutRoomToKeepThemTheWeightsAreReadAsEver) {
+  LoadControl control;
+  KeptWeights none;
+  none.room = [](uint64_t) { return std::span<std::byte>(); };
+  control.kept = &none;
+  ASSERT_TRUE(load(false).ok());
+  const std::string expected(reinterpret_cast<const char*>(memory_.data()), memory_.size());
+  std::memset(memory_.data(), 0, memory_.size());
+  ASSERT_TRUE(plan_->load(memory_.span(), threads_, threads_, control).ok());
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(memory_.data()), memory_.size()), expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Io, LoadFileTest, testing::Values(ModelIo::kMapped, ModelIo::kDirect),
                          [](const auto& info) { return info.param == ModelIo::kMapped ? "Mapped" : "Direct"; });
 

@@ -63,7 +63,9 @@ class Model {
 struct LoadControl {
   std::atomic<bool> cancelled{false};     // set it: the load ends within a piece of 1 MiB per thread
   std::atomic<uint64_t> bytes_done{0};    // rises to weight_bytes()
-  std::function<TimePoint()> clock;       // empty: nothing below is measured
+  KeptWeights* kept = nullptr;            // of this model, for direct reads
+  std::function<void()> give_way;         // called before each piece; may wait a moment
+  std::function<TimePoint()> clock;       // empty: no time below is measured
   std::atomic<int64_t> read_ns{0};        // of all threads together: waiting for bytes of the files
   std::atomic<int64_t> repack_ns{0};      // and laying them out
   std::atomic<uint64_t> bytes_read{0};
@@ -90,6 +92,8 @@ class ModelPlan {
   // step_threads, which outlive it; the plan and the checkpoint need not.
   virtual StatusOr<std::unique_ptr<Model>> load(std::span<std::byte> memory, ThreadPool& load_threads,
                                                 ThreadPool& step_threads, LoadControl& control) const = 0;
+  // Reads the files into control.kept and nothing else, so that a load finds them there. Errors as of load().
+  virtual Status read_ahead(ThreadPool& threads, LoadControl& control) const = 0;
 };
 
 // InvalidArgument or Unimplemented naming the architecture, tensor or type that cannot be served, and why. The plan

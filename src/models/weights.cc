@@ -213,12 +213,12 @@ uint64_t WeightLayout::fill(const Piece& piece, std::span<const std::byte> sourc
 }
 
 Status WeightLayout::load(std::span<std::byte> memory, ThreadPool& threads, LoadControl& control) const {
-  CHECK_GE(memory.size(), bytes_);
+  CHECK(memory.empty() || memory.size() >= bytes_);
   CHECK_EQ(reinterpret_cast<uintptr_t>(memory.data()) % kTensorAlignment, 0u);
   const std::vector<Piece> work = pieces();
   std::vector<std::span<const std::byte>> extents;
   for (const Piece& piece : work) extents.push_back(piece.source);
-  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weight_source(*checkpoint_, options_.io, std::move(extents)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weight_source(*checkpoint_, options_.io, std::move(extents), control.kept));
   std::mutex mutex;
   Status first_error;
   std::atomic<bool> failed{false};
@@ -228,24 +228,26 @@ Status WeightLayout::load(std::span<std::byte> memory, ThreadPool& threads, Load
     failed = true;
     source->stop();
   };
-  load_vectors(memory.data());
+  if (!memory.empty()) load_vectors(memory.data());
   threads.parallel_for(work.size(), [&](size_t i, int) {
     if (failed.load(std::memory_order_relaxed)) return;
     if (control.cancelled.load(std::memory_order_relaxed)) return fail(absl::CancelledError("the load was cancelled"));
+    if (control.give_way) control.give_way();
     const TimePoint begin = control.clock ? control.clock() : TimePoint{};
     const auto bytes = source->take(i);
     if (!bytes.ok()) return fail(bytes.status());
     const TimePoint taken = control.clock ? control.clock() : TimePoint{};
-    control.bytes_done.fetch_add(fill(work[i], *bytes, memory.data()), std::memory_order_relaxed);
+    if (!memory.empty()) control.bytes_done.fetch_add(fill(work[i], *bytes, memory.data()), std::memory_order_relaxed);
     control.bytes_read.fetch_add(bytes->size(), std::memory_order_relaxed);
     source->give_back(i);
     if (!control.clock) return;
     control.read_ns.fetch_add((taken - begin).count(), std::memory_order_relaxed);
     control.repack_ns.fetch_add((control.clock() - taken).count(), std::memory_order_relaxed);
   });
+  if (first_error.ok()) first_error = checkpoint_->check();
+  if (!first_error.ok() && first_error.code() != StatusCode::kCancelled && control.kept != nullptr) control.kept->have.clear();
   RETURN_IF_ERROR(first_error);
-  RETURN_IF_ERROR(checkpoint_->check());
-  control.bytes_done.store(bytes_);
+  if (!memory.empty()) control.bytes_done.store(bytes_);
   return OkStatus();
 }
 

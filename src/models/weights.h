@@ -71,7 +71,7 @@ class WeightLayout {
   uint64_t parameters() const { return parameters_; }
   bool quantized() const { return quantized_; }  // any matrix is in a quantised format
 
-  // Fills `memory`. See ModelPlan::load.
+  // Fills `memory`; an empty one: only reads. See ModelPlan::load.
   Status load(std::span<std::byte> memory, ThreadPool& threads, LoadControl& control) const;
 
  private:

@@ -27,7 +27,7 @@ def loads(server):
     return server.metric('shoal_model_loads_total')
 
 
-@pytest.mark.parametrize('flags', [[], ['--host-memory', '64MiB'], ['--host-memory', '0'], ['--scheduling', 'request']])
+@pytest.mark.parametrize('flags', [[], ['--host-memory', '64MiB'], ['--model-io', 'direct', '--weight-cache', '8MiB'], ['--host-memory', '0'], ['--scheduling', 'request']])
 def test_models_that_do_not_fit_together_all_answer_as_they_do_alone(own_server, six_models, flags):
     server = own_server(*SMALL, *flags, models=six_models)
     asked = [(f'm{i}', variant) for i in range(6) for variant in range(2)]
