@@ -26,7 +26,8 @@ using ModelId = StrongId<struct ModelTag, uint32_t>;      // index of a register
 using NodeId = StrongId<struct NodeTag, uint32_t>;
 using PageId = StrongId<struct PageTag, uint32_t>;        // a 2 MiB page of a device's pool
 using TokenId = int32_t;                                  // index into a model's vocabulary
-using BlockId = StrongId<struct BlockTag, uint32_t>;      // a KV block of 16 tokens, unique within its shape class
+using BlockId = StrongId<struct BlockTag, uint32_t>;      // a KV block, unique within its shape class
+constexpr uint32_t kTokensPerBlock = 16;
 
 }  // namespace shoal
 

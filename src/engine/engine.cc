@@ -57,7 +57,7 @@ Status Engine::validate(const Request& request) const {
   return OkStatus();
 }
 
-Status Engine::submit(Request request) {
+Status Engine::submit(Request request, const std::optional<HostKv>& kv) {
   RETURN_IF_ERROR(validate(request));
   if (waiting_.size() >= config_.waiting_max) {
     return resource_exhausted("the queue of this model is full (", config_.waiting_max, " requests)");
@@ -70,7 +70,17 @@ Status Engine::submit(Request request) {
   sequence->request = std::make_shared<const Request>(std::move(request));
   sequence->scores_sent = !sequence->request->prompt_logprobs || sequence->delivered > 0;
   if (sequence->scores_sent && sequence->request->prompt_logprobs) sequence->scored.resize(sequence->prompt_length());
-  waiting_[wait_key(*sequence)] = sequence.get();
+  if (kv) {
+    CHECK(kv->tokens > 0 && kv->tokens < sequence->known());
+    CHECK_EQ(kv->blocks.size(), size_t{blocks_for(kv->tokens)});
+    sequence->computed = kv->tokens;
+    sequence->parked = kv->blocks;
+    sequence->remote = kv->remote;
+    sequence->admitted_before = true;
+    parked_[sequence->order] = sequence.get();
+  } else {
+    waiting_[wait_key(*sequence)] = sequence.get();
+  }
   const RequestId id = sequence->request->id;
   sequences_[id] = std::move(sequence);
   return OkStatus();
@@ -339,9 +349,8 @@ void Engine::erase(Sequence& s) {
 Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
   Demand demand;
   const auto consider = [&](const Sequence& s) {
-    const uint64_t next = s.delivered - s.request->output.size() + 1;  // tokens from elsewhere were before its arrival here
     const SloTarget own = tightened(target, s.request->ttft_max, s.request->tbt_max);
-    demand.slack = std::min(demand.slack, slack(own, s.request->arrival, next, now));
+    demand.slack = std::min(demand.slack, slack(own, s.request->arrival, s.delivered + 1, now));
   };
   for (const Sequence* s : running_) {
     consider(*s);

@@ -5,7 +5,7 @@
 //                 ^-------------- preempted: blocks released, recomputed later ----'|
 //                                    parked: blocks are copied to the host tier, and back <-'
 //
-// engine.cc: requests and steps. parking.cc: sequences between the tiers.
+// engine.cc: requests and steps. parking.cc: sequences between the tiers, and between engines.
 //
 // The caller runs the StepInput between begin_step() and finish_step(), however long that takes; cancels and new
 // requests may come meanwhile.
@@ -52,6 +52,13 @@ struct TokenDelta {
   Duration queued{0};                // from Request::arrival until its first step began
 };
 
+// K and V of the first tokens of a sequence, on a host tier.
+struct HostKv {
+  uint32_t tokens = 0;          // covered by the blocks
+  std::vector<BlockId> blocks;  // whoever has this value owns one count of each
+  bool remote = false;          // of another node's tier
+};
+
 struct EngineCounters {
   uint64_t steps = 0;
   std::array<uint64_t, kStepTokenBuckets.size() + 1> steps_by_tokens{};
@@ -73,7 +80,8 @@ class Engine {
 
   // InvalidArgument if the request can never run (empty, too long, ids outside the vocabulary, duplicate id);
   // ResourceExhausted if the queue is full.
-  Status submit(Request request);
+  // `kv`: what is computed of it already; with an error it is still the caller's.
+  Status submit(Request request, const std::optional<HostKv>& kv = std::nullopt);
 
   // False for unknown and ended requests. Blocks are free at once, or when the step in flight ends.
   bool cancel(RequestId id);
@@ -90,11 +98,23 @@ class Engine {
   // Takes the youngest running sequence off the device: its blocks are to be copied to the host tier, and come free when
   // they are there. nullopt if none runs or the tier has no room. REQUIRES: no step in flight.
   std::optional<KvMove> park_youngest();
+  // The same for this one. REQUIRES: stage(id) is kRunning; no step in flight.
+  std::optional<KvMove> park(RequestId id);
   // Brings the parked sequence that came first back; it runs when its blocks are there. nullopt if there is none, or no
   // room for it and its next token. While one is parked, nothing new is admitted.
   std::optional<KvMove> unpark_oldest();
-  // The copies of a move are done. REQUIRES: it was handed out and not finished.
-  void finish_move(uint64_t move);
+  // The copies of a move are done; a remote one may have failed, and its sequence is computed anew. REQUIRES: it was
+  // handed out and not finished. Returns whose it was.
+  RequestId finish_move(uint64_t move, bool ok = true);
+
+  enum class Stage : uint8_t { kWaiting, kRunning, kMoving, kParked };
+  Stage stage(RequestId id) const;  // REQUIRES: has(id)
+  // Its KV is, or is being copied from, another node's tier. False for unknown ids.
+  bool kv_is_remote(RequestId id) const;
+  // That KV is lost: to be computed anew. REQUIRES: kv_is_remote(id) and stage(id) is kParked.
+  void lose_remote_kv(RequestId id);
+  // It goes on elsewhere: forgotten here, and its KV is the caller's. REQUIRES: stage(id) is kWaiting or kParked.
+  HostKv hand_over(RequestId id);
   // Gives up indexed blocks that no sequence uses.
   void drop_cached() { index_.evict_all(); }
   // false: what runs goes on, nothing new is admitted. Else at most so many a step.
@@ -173,6 +193,7 @@ class Engine {
   void commit(Sequence& s, const InFlight& slice, const SliceResult& result, std::vector<TokenDelta>& deltas);
   std::optional<FinishReason> finished(const Sequence& s) const;
   void erase(Sequence& s);
+  std::optional<KvMove> park(Sequence& s);
   void release_parked(Sequence& s);
   void check_parked() const;
 

@@ -9,12 +9,20 @@
 namespace shoal {
 
 std::optional<KvMove> Engine::park_youngest() {
+  return running_.empty() ? std::nullopt : park(*running_.back());
+}
+
+std::optional<KvMove> Engine::park(RequestId id) {
+  CHECK(stage(id) == Stage::kRunning);
+  return park(*sequences_.at(id));
+}
+
+std::optional<KvMove> Engine::park(Sequence& s) {
   CHECK(!step_in_flight());
-  if (host_blocks_ == nullptr || running_.empty()) return std::nullopt;
-  Sequence& s = *running_.back();
+  if (host_blocks_ == nullptr) return std::nullopt;
   const uint32_t count = (s.computed + kTokensPerBlock - 1) / kTokensPerBlock;
   if (count == 0 || host_blocks_->obtainable() < count) return std::nullopt;
-  KvMove move{next_move_++, Tier::kHost, blocks_.block_bytes(), {}};
+  KvMove move{next_move_++, s.request->id, false, Tier::kHost, blocks_.block_bytes(), {}};
   for (uint32_t i = 0; i < count; ++i) {
     s.parked.push_back(host_blocks_->allocate().value());
     move.copies.push_back({s.blocks[i], s.parked.back()});
@@ -23,7 +31,7 @@ std::optional<KvMove> Engine::park_youngest() {
   s.published = 0;
   s.entry = 0;
   s.moving = true;
-  running_.pop_back();
+  running_.erase(std::find(running_.begin(), running_.end(), &s));
   ++counters_.parkings;
   return move;
 }
@@ -37,7 +45,7 @@ std::optional<KvMove> Engine::unpark_oldest() {
   const uint32_t computed = s.computed;
   grow(s, count * kTokensPerBlock);
   s.computed = computed;
-  KvMove move{next_move_++, Tier::kDevice, blocks_.block_bytes(), {}};
+  KvMove move{next_move_++, s.request->id, s.remote, Tier::kDevice, blocks_.block_bytes(), {}};
   for (uint32_t i = 0; i < count; ++i) move.copies.push_back({s.parked[i], s.blocks[i]});
   moves_[move.id] = {&s, false, std::exchange(s.blocks, {})};
   s.moving = true;
@@ -45,12 +53,13 @@ std::optional<KvMove> Engine::unpark_oldest() {
   return move;
 }
 
-void Engine::finish_move(uint64_t id) {
+RequestId Engine::finish_move(uint64_t id, bool ok) {
   const auto found = moves_.find(id);
   CHECK(found != moves_.end());
   Move move = std::move(found->second);
   moves_.erase(found);
   Sequence& s = *move.sequence;
+  const RequestId request = s.request->id;
   s.moving = false;
   if (move.to_host) {
     while (!move.device.empty()) {  // the tail first: the beginning of a prefix is worth most
@@ -58,6 +67,12 @@ void Engine::finish_move(uint64_t id) {
       move.device.pop_back();
     }
     parked_[s.order] = &s;
+  } else if (!ok) {
+    CHECK(s.remote);
+    s.blocks = std::move(move.device);
+    release_parked(s);
+    release_blocks(s);
+    waiting_[wait_key(s)] = &s;
   } else {
     s.blocks = std::move(move.device);
     release_parked(s);
@@ -65,11 +80,44 @@ void Engine::finish_move(uint64_t id) {
     running_.insert(younger, &s);
   }
   if (s.cancelled) erase(s);
+  return request;
 }
 
 void Engine::release_parked(Sequence& s) {
-  for (const BlockId block : s.parked) host_blocks_->release(block);
+  if (!s.remote) {
+    for (const BlockId block : s.parked) host_blocks_->release(block);
+  }
   s.parked.clear();
+  s.remote = false;
+}
+
+Engine::Stage Engine::stage(RequestId id) const {
+  const Sequence& s = *sequences_.at(id);
+  if (s.moving) return Stage::kMoving;
+  if (!s.parked.empty()) return Stage::kParked;
+  return waiting_.contains(wait_key(s)) ? Stage::kWaiting : Stage::kRunning;
+}
+
+bool Engine::kv_is_remote(RequestId id) const {
+  const auto found = sequences_.find(id);
+  return found != sequences_.end() && found->second->remote;
+}
+
+void Engine::lose_remote_kv(RequestId id) {
+  Sequence& s = *sequences_.at(id);
+  CHECK(s.remote && !s.moving);
+  release_parked(s);
+  release_blocks(s);
+  parked_.erase(s.order);
+  waiting_[wait_key(s)] = &s;
+}
+
+HostKv Engine::hand_over(RequestId id) {
+  Sequence& s = *sequences_.at(id);
+  CHECK(stage(id) == Stage::kWaiting || stage(id) == Stage::kParked);
+  HostKv kv{s.computed, std::exchange(s.parked, {}), std::exchange(s.remote, false)};
+  erase(s);
+  return kv;
 }
 
 uint32_t Engine::blocks_leaving() const {
@@ -80,7 +128,7 @@ uint32_t Engine::blocks_leaving() const {
 
 uint32_t Engine::host_blocks_held() const {
   size_t blocks = 0;
-  for (const auto& [id, s] : sequences_) blocks += s->parked.size();
+  for (const auto& [id, s] : sequences_) blocks += s->remote ? 0 : s->parked.size();
   return static_cast<uint32_t>(blocks);
 }
 

@@ -30,6 +30,7 @@ struct Sequence {
   std::vector<SampledToken> scored;  // prompt tokens 1.. scored so far
   bool scores_sent = false;
   std::vector<BlockId> parked;       // on the host tier: they cover [0, computed) instead of `blocks`
+  bool remote = false;               // ... on that of another node, and not this engine's
   bool moving = false;               // blocks are copied between the tiers
   bool in_flight = false;
   bool cancelled = false;            // while in flight or moving; reaped when that ends

@@ -25,6 +25,8 @@ struct KvCopy {
 // on the move list of their engine.
 struct KvMove {
   uint64_t id = 0;  // rises by one per move of an engine
+  RequestId request;
+  bool remote = false;  // `from` are blocks of another node's host tier
   Tier to = Tier::kHost;
   uint64_t block_bytes = 0;
   std::vector<KvCopy> copies;

@@ -14,8 +14,6 @@
 
 namespace shoal {
 
-constexpr uint32_t kTokensPerBlock = 16;
-
 // A place in the chain. Entry ids are never reused, so a chain whose predecessor was evicted just stops matching.
 using PrefixEntry = uint64_t;
 

@@ -12,21 +12,19 @@ bool make_room(const ModelView& wanted, std::span<const ModelView> models, const
                SwitchPlan& plan) {
   const uint64_t need = uint64_t{wanted.weight_pages} + wanted.kv_pages_min;
   uint64_t free = pool.pages_free;
-  std::vector<const ModelView*> others;
-  for (const ModelView& m : models) {
-    if (m.resident && m.model != wanted.model) others.push_back(&m);
-  }
-  std::stable_sort(others.begin(), others.end(),
+  std::vector<const ModelView*> least_recent;
+  for (const ModelView& m : models) least_recent.push_back(&m);
+  std::stable_sort(least_recent.begin(), least_recent.end(),
                    [](const ModelView* a, const ModelView* b) { return a->last_used < b->last_used; });
-  for (const ModelView* m : others) {
+  for (const ModelView* m : least_recent) {
     if (free >= need) return true;
     if (m->kv_pages_idle == 0) continue;
     plan.trim.push_back(m->model);
     free += m->kv_pages_idle;
   }
-  for (const ModelView* m : others) {
+  for (const ModelView* m : least_recent) {
     if (free >= need) return true;
-    if (m->busy || m->pinned || (m->queued && !overdue)) continue;
+    if (!m->resident || m->model == wanted.model || m->busy || m->pinned || (m->queued && !overdue)) continue;
     plan.drop.push_back(m->model);
     free += m->weight_pages;
   }

@@ -7,17 +7,28 @@
 #include <variant>
 #include <vector>
 
+#include "base/duty.h"
 #include "base/ids.h"
 #include "base/time.h"
 
 namespace shoal {
 
+// What a request wants next.
+enum class Phase : uint8_t {
+  kPrompt,  // all of it, or its prompt
+  kDecode,  // to go on after its first token
+};
+
 // One node as a router sees it.
 struct NodeView {
   NodeId node;
+  Duty duty = Duty::kBoth;
   bool serves_model = false;    // registered there
-  bool resident = false;        // its weights are on the device
   bool draining = false;
+  bool decodes_model = false;   // has requests of this model under way
+  double wait_seconds = 0;      // predicted, until the first step of a request that comes now
+  double switch_seconds = 0;    // predicted, of the switch that it would cause; 0: the model is there, or waited for already
+  double alpha = 0;             // policy/decode_turns.h; > 1: over-committed
   uint32_t requests_live = 0;   // placed by this router and not ended
   uint32_t requests_queued = 0; // reported by the node, over all models
 };
@@ -39,8 +50,12 @@ struct Reject {
 };
 using Placement = std::variant<PlaceOn, Reject>;
 
-// A node that has the model resident before one that has not, then the fewest live requests, then the lowest id.
-// Rejected when the router is full, or when no node that is not draining serves the model.
-Placement place(const ClusterView& view);
+// Nodes with the phase's duty, or with both, before the others. Among them
+//   a prompt  goes where it is begun first, seconds of a switch counted for those that would wait for it as well: so it
+//             joins its model's group, or goes where the load is least (Aegaeon, SOSP'25, algorithm 1);
+//   a decode  joins its model's on a node that is not over-committed, else goes where the least is wanted;
+// then the fewest live requests, then the lowest id. Rejected when the router is full, or when no node that is not
+// draining serves the model.
+Placement place(const ClusterView& view, Phase phase);
 
 }  // namespace shoal

@@ -3,7 +3,6 @@
 #include "base/rng.h"
 #include "policy/batch.h"
 #include "policy/model_switch.h"
-#include "policy/placement.h"
 #include "policy/turns.h"
 
 namespace shoal {
@@ -291,24 +290,6 @@ TEST(NextTurn, WhoWouldBeLateComesFirstAndWhoIsLateTakesTurns) {
   EXPECT_EQ(next_turn(models), ModelId(1));
   models[1].slack = milliseconds(50);  // there is time for one step of the other
   EXPECT_EQ(next_turn(models), ModelId(1));
-}
-
-TEST(Place, PrefersAResidentModelThenTheLeastLoad) {
-  const std::vector<NodeView> nodes = {{NodeId(1), true, false, false, 0, 0}, {NodeId(2), true, true, false, 5, 0},
-                                       {NodeId(3), true, true, false, 2, 1}, {NodeId(4), false, true, false, 0, 0}};
-  EXPECT_EQ(place({nodes, 0, 10}), Placement(PlaceOn{NodeId(3)}));
-}
-
-TEST(Place, ADrainingNodeTakesNothing) {
-  const std::vector<NodeView> nodes = {{NodeId(1), true, true, true, 0, 0}};
-  EXPECT_EQ(std::get<Reject>(place({nodes, 0, 10})).why, Reject::Why::kNoNode);
-}
-
-TEST(Place, AFullRouterRejectsWithAHintWhenToComeBack) {
-  const std::vector<NodeView> nodes = {{NodeId(1), true, true, false, 0, 0}};
-  const auto reject = std::get<Reject>(place({nodes, 10, 10}));
-  EXPECT_EQ(reject.why, Reject::Why::kFull);
-  EXPECT_GT(reject.retry_after, Duration(0));
 }
 
 }  // namespace

@@ -101,20 +101,4 @@ void PrefillQueue::check() const {
   }
 }
 
-size_t choose_prefill_device(const PrefillJob& job, std::span<const PrefillDevice> devices, TimePoint now) {
-  CHECK(!devices.empty());
-  size_t best = 0;
-  double best_seconds = 0;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    const PrefillDevice& d = devices[i];
-    if (d.queue->joins(job, d.switch_seconds, now)) return i;
-    const double seconds = d.queue->load_seconds(d.active, d.running_seconds_left, d.switch_seconds);
-    if (i == 0 || seconds < best_seconds) {
-      best = i;
-      best_seconds = seconds;
-    }
-  }
-  return best;
-}
-
 }  // namespace shoal

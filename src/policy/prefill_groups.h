@@ -70,15 +70,4 @@ class PrefillQueue {
   std::deque<Group> groups_;
 };
 
-// One device of several that compute prompts.
-struct PrefillDevice {
-  const PrefillQueue* queue = nullptr;
-  std::optional<ModelId> active;
-  double running_seconds_left = 0;
-  SwitchSeconds switch_seconds;
-};
-// Where a job goes: the first device with a group that takes it, else the one that is drained first.
-// REQUIRES: at least one device.
-size_t choose_prefill_device(const PrefillJob& job, std::span<const PrefillDevice> devices, TimePoint now);
-
 }  // namespace shoal

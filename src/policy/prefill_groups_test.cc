@@ -123,13 +123,5 @@ TEST(PrefillQueue, EveryJobIsServedOnceAndNoModelStarves) {
   }
 }
 
-TEST(ChoosePrefillDevice, JoinsAGroupBeforeItOpensOneWhereTheLoadIsLeast) {
-  PrefillQueue busy({}), idle({});
-  busy.add(job(1, 1), one_second, kStart);
-  const std::vector<PrefillDevice> devices{{&busy, ModelId(1), 0.5, one_second}, {&idle, std::nullopt, 0, one_second}};
-  EXPECT_EQ(choose_prefill_device(job(2, 1), devices, kStart), 0u);
-  EXPECT_EQ(choose_prefill_device(job(2, 2), devices, kStart), 1u);
-}
-
 }  // namespace
 }  // namespace shoal

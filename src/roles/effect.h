@@ -56,10 +56,12 @@ struct RemapSlabs {
 };
 
 // Node: copy KV blocks between the tiers. Copies may be done in any order: to the device before from it. Ends in KvCopied;
-// until then the blocks on both sides belong to the copy.
+// until then the blocks on both sides belong to the copy. A remote move reads the host tier of node `from`; it fails if
+// that node's life ends before the last byte is read.
 struct CopyKv {
   ModelId model;
   KvMove move;
+  NodeId from;  // of a remote move
 };
 
 // Router: tokens for a client, each index exactly once and in order.

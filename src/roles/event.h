@@ -39,7 +39,7 @@ struct SettingsWanted {
   Configure settings;
 };
 
-// Router: a new picture of the cluster.
+// Any role: a new picture of the cluster.
 struct ClusterChanged {
   ClusterState state;
 };
@@ -60,10 +60,11 @@ struct WeightsReady {
   LoadStages stages;
 };
 
-// Node: the copies of CopyKv are done.
+// Node: the copies of CopyKv are done. Only a copy from another node can fail: that node was lost before it was done.
 struct KvCopied {
   ModelId model;
   uint64_t move = 0;
+  bool ok = true;
 };
 
 // Node: the load under way has come so far, 0..1.

@@ -35,7 +35,7 @@ uint32_t fitting_model_len(const NodeModel& model, uint32_t pages, uint32_t want
 }
 
 Node::Node(const NodeConfig& config)
-    : config_(config), pages_(config.pages), host_(config.host_pages), residency_(pages_), round_(config.turns), prompts_(config.prompts) {
+    : config_(config), pages_(config.pages), host_(config.host_pages), residency_(pages_), duty_(config.duty), round_(config.turns), prompts_(config.prompts) {
   for (const NodeModel& facts : config_.models) {
     CHECK_LE(uint64_t{weight_pages(facts)} + kv_pages_min(facts), uint64_t{config_.pages});
     std::unique_ptr<BlockPool>& blocks = shape_classes_[facts.kv_block_bytes];
@@ -100,26 +100,30 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   switches_.advance(now, !stepping_, [this](ModelId m) { return models_.at(m).engine->has_work(); });
   if (const auto* e = std::get_if<MessageFrom>(&event)) {
     if (const auto* submit = std::get_if<Submit>(&e->message)) on_submit(e->from, *submit, now, effects);
-    if (const auto* cancel = std::get_if<Cancel>(&e->message)) on_cancel(*cancel);
+    if (const auto* cancel = std::get_if<Cancel>(&e->message)) on_cancel(*cancel, effects);
     if (const auto* resident = std::get_if<SetResident>(&e->message)) on_set_resident(*resident, now);
     if (const auto* settings = std::get_if<Configure>(&e->message)) on_configure(*settings);
+    if (const auto* wanted = std::get_if<KvWanted>(&e->message)) on_kv_wanted(e->from, *wanted, effects);
+    if (const auto* granted = std::get_if<KvGranted>(&e->message)) on_kv_granted(e->from, *granted, now, effects);
+    if (const auto* taken = std::get_if<KvTaken>(&e->message)) on_kv_taken(e->from, *taken);
+    if (const auto* shed = std::get_if<Shed>(&e->message)) on_shed(*shed);
+    if (const auto* duty = std::get_if<SetDuty>(&e->message)) duty_ = duty->duty;
   } else if (const auto* e = std::get_if<StepDone>(&event)) {
     on_step_done(*e, now, effects);
   } else if (const auto* e = std::get_if<WeightsReady>(&event)) {
     on_weights_ready(*e, now, effects);
   } else if (const auto* e = std::get_if<KvCopied>(&event)) {
-    models_.at(e->model).engine->finish_move(e->move);
-    switches_.swap_in_ended(e->model, e->move, now);
-    log_.copy_ended(e->model, e->move);
-    --moves_;
-    changed_ = true;
+    on_kv_copied(*e, now, effects);
   } else if (const auto* e = std::get_if<LoadProgress>(&event)) {
     if (const auto found = models_.find(e->model); found != models_.end()) found->second.progress = e->progress;
     changed_ = true;
   } else if (std::holds_alternative<DrainRequested>(event)) {
     draining_ = true;
+  } else if (const auto* e = std::get_if<ClusterChanged>(&event)) {
+    on_cluster(e->state, now, effects);
   }
   end_waits(now, effects);
+  hand_over_leaving(now, effects);
   switch_models(now, effects);
   start_step(now, effects);
   flush_slab_changes(effects);
@@ -142,38 +146,40 @@ void Node::refuse(NodeId to, const Request& request, const Status& why, std::vec
 
 void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects) {
   const Request& request = message.request;
-  const auto owned = owners_.find(request.id);
-  if (owned != owners_.end()) {
+  if (const auto owned = owners_.find(request.id); owned != owners_.end()) {
     if (owned->second.epoch >= request.epoch) return;  // a repetition, or an owner of before
     models_.at(owned->second.model).engine->cancel(request.id);
     erase(owned);
+    settle_fetch(request.id, effects);
   }
+  if (!await_kv(from, message, now, effects)) accept(from, message, std::nullopt, now, effects);
+}
+
+// `kv` is the caller's if the request is refused: false.
+bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv>& kv, TimePoint now, std::vector<Effect>& effects) {
+  const Request& request = message.request;
+  const auto no = [&](const Status& why, Duration retry_after = Duration(0)) {
+    refuse(from, request, why, effects, retry_after);
+    return false;
+  };
   const auto found = models_.find(request.model);
-  if (found == models_.end()) {
-    refuse(from, request, not_found("this node does not serve model ", request.model.value), effects);
-    return;
-  }
+  if (found == models_.end()) return no(not_found("this node does not serve model ", request.model.value));
   Hosted& hosted = found->second;
-  if (hosted.engine->has(request.id)) {  // the step in flight still writes for the owner of before
-    refuse(from, request, unavailable("the request is still being withdrawn here"), effects);
-    return;
-  }
-  const Duration wait = predicted_wait(hosted);
-  if (const Status status = may_take(hosted, wait); !status.ok()) {
-    refuse(from, request, status, effects, std::max(Duration(0), wait - hosted.facts.max_wait));
-    return;
-  }
+  // The step in flight, or a copy, still writes for the owner of before.
+  if (hosted.engine->has(request.id)) return no(unavailable("the request is still being withdrawn here"));
+  // What was begun elsewhere has been admitted.
+  const Duration wait = request.output.empty() ? predicted_wait(hosted, turns_ahead()) : Duration(0);
+  if (const Status status = may_take(hosted, wait); !status.ok()) return no(status, std::max(Duration(0), wait - hosted.facts.max_wait));
   Request accepted = request;
-  accepted.arrival = now;  // on this node's clock
-  if (const Status status = hosted.engine->submit(std::move(accepted)); !status.ok()) {
-    refuse(from, request, status, effects);
-    return;
-  }
+  accepted.arrival = now - message.waited;  // on this node's clock
+  if (const Status status = hosted.engine->submit(accepted, kv); !status.ok()) return no(status);
   wake(hosted);
   if (hosted.wanted_since == kForever) hosted.wanted_since = now;
   Owner& owner = owners_[request.id] = {from, request.epoch, request.model, next_order_++};
-  queue_prompt(request, owner, hosted, now);
+  owner.stays = message.kv && message.kv->node == config_.self;
+  if (!kv) queue_prompt(accepted, owner, hosted, now);
   changed_ = true;
+  return true;
 }
 
 // `wait`: as predicted for a request that comes now.
@@ -188,12 +194,13 @@ Status Node::may_take(const Hosted& hosted, Duration wait) const {
 }
 
 void Node::queue_prompt(const Request& request, Owner& owner, Hosted& hosted, TimePoint now) {
-  if (hosted.facts.max_wait < kForever - now) {
+  if (hosted.facts.max_wait < kForever - now && request.output.empty()) {
     owner.begin_by = now + hosted.facts.max_wait;
     bounds_.emplace(owner.begin_by, request.id);
   }
   if (!token_level()) return;
-  PrefillJob job{request.id, request.model, 0, deadline(tightened(hosted.facts.slo, request.ttft_max, request.tbt_max), now, 1)};
+  const SloTarget slo = tightened(hosted.facts.slo, request.ttft_max, request.tbt_max);
+  PrefillJob job{request.id, request.model, 0, deadline(slo, request.arrival, request.output.size() + 1)};
   job.seconds = hosted.costs.prefill_seconds(0, request.prompt.size() + request.output.size(), config_.limits.tokens_per_step);
   prompts_.add(job, [this](ModelId m) { return resident(models_.at(m)) ? 0 : switch_seconds(models_.at(m)); }, now);
   owner.prompt_queued = true;
@@ -210,6 +217,7 @@ void Node::begun(RequestId request, Owner& owner) {
 
 void Node::erase(Owners::iterator owner) {
   begun(owner->first, owner->second);
+  leaving_.erase(owner->first);
   owners_.erase(owner);
 }
 
@@ -218,16 +226,22 @@ void Node::end_waits(TimePoint now, std::vector<Effect>& effects) {
   while (!bounds_.empty() && bounds_.begin()->first <= now) {
     const auto owner = owners_.find(bounds_.begin()->second);
     const Hosted& hosted = models_.at(owner->second.model);
-    fail(owner, too_long(hosted.facts, hosted.facts.max_wait), effects, predicted_wait(hosted));
+    fail(owner, too_long(hosted.facts, hosted.facts.max_wait), effects, predicted_wait(hosted, turns_ahead()));
   }
   if (!bounds_.empty()) effects.push_back(WakeAt{bounds_.begin()->first});
 }
 
-void Node::on_cancel(const Cancel& message) {
+void Node::on_cancel(const Cancel& message, std::vector<Effect>& effects) {
+  const auto awaiting = awaiting_.find(message.id);
+  if (awaiting != awaiting_.end() && awaiting->second.submit.request.epoch == message.epoch) {
+    release(message.id, *awaiting->second.submit.kv, effects);
+    awaiting_.erase(awaiting);
+  }
   const auto found = owners_.find(message.id);
   if (found == owners_.end() || found->second.epoch != message.epoch) return;
   models_.at(found->second.model).engine->cancel(message.id);
   erase(found);
+  settle_fetch(message.id, effects);
   changed_ = true;
 }
 
@@ -284,7 +298,11 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
     tokens.queued = delta.queued;
     hosted.fresh = false;
     const NodeId gateway = owner->second.gateway;
-    if (delta.finish) erase(owner);
+    if (delta.finish) {
+      erase(owner);
+    } else if (duty_ == Duty::kPrefill && !owner->second.stays) {
+      leaving_.insert(delta.request);
+    }
     effects.push_back(Send{gateway, std::move(tokens)});
   }
   changed_ = true;
@@ -349,6 +367,7 @@ void Node::fail(Owners::iterator owner, const Status& why, std::vector<Effect>& 
   CHECK(engine.cancel(owner->first));
   refuse(owner->second.gateway, state, why, effects, retry_after);
   erase(owner);
+  settle_fetch(state.id, effects);
 }
 
 void Node::flush_slab_changes(std::vector<Effect>& effects) {
@@ -363,81 +382,7 @@ void Node::flush_slab_changes(std::vector<Effect>& effects) {
   effects.push_back(std::move(remap));
 }
 
-NodeStatus Node::status() const {
-  NodeStatus status;
-  status.version = status_version_;
-  status.device_bytes = pages_.capacity() * kPageBytes;
-  status.device_bytes_free = pages_.free() * kPageBytes;
-  status.workspace_bytes = config_.workspace_bytes;
-  for (const auto& [bytes, blocks] : shape_classes_) {
-    status.kv_bytes_bound += blocks->pages_bound() * kPageBytes;
-    status.kv_bytes_free += blocks->free_in_slabs() * bytes;
-  }
-  status.host_bytes = host_.pages() * kPageBytes;
-  status.kv_bytes_out = log_.bytes_out();
-  status.kv_bytes_in = log_.bytes_in();
-  for (const auto& [id, hosted] : models_) {
-    const Engine& engine = *hosted.engine;
-    const EngineCounters& counters = engine.counters();
-    ModelStatus m;
-    m.model = id;
-    switch (residency_.state(id)) {
-      case WeightsState::kOnDisk: m.state = hosted.load_error.empty() ? ModelState::kUnloaded : ModelState::kFailed; break;
-      case WeightsState::kLoading: m.state = ModelState::kLoading; break;
-      case WeightsState::kOnDevice: m.state = ModelState::kLoaded; break;
-    }
-    m.progress = hosted.progress;
-    m.error = hosted.load_error;
-    m.waiting = static_cast<uint32_t>(engine.waiting());
-    m.running = static_cast<uint32_t>(engine.running());
-    m.weight_bytes = m.state == ModelState::kLoaded ? hosted.facts.weight_bytes : 0;
-    m.kv_bytes_active = engine.blocks_active() * hosted.facts.kv_block_bytes;
-    m.kv_bytes_used = m.kv_bytes_active + engine.blocks_cached() * hosted.facts.kv_block_bytes;
-    m.max_model_len = hosted.facts.max_model_len;
-    m.prompt_tokens = counters.prompt_tokens;
-    m.generated_tokens = counters.generated_tokens;
-    m.prefix_queries = counters.prefix_queries;
-    m.prefix_hits = counters.prefix_hits;
-    m.preemptions = counters.preemptions;
-    m.steps = counters.steps;
-    m.steps_by_tokens.assign(counters.steps_by_tokens.begin(), counters.steps_by_tokens.end());
-    m.step_tokens = counters.step_tokens;
-    m.loads = hosted.loads;
-    m.parkings = counters.parkings;
-    m.kv_bytes_host = engine.host_blocks_held() * hosted.facts.kv_block_bytes;
-    status.models.push_back(std::move(m));
-  }
-  return status;
-}
-
-// Those that wait for the device, the next one first.
-std::vector<ModelId> Node::next_models(TimePoint now) const {
-  std::vector<ModelView> views;
-  for (const auto& [id, hosted] : awake_) {
-    if (hosted.wanted_since != kForever) views.push_back(view_of(hosted, now));
-  }
-  return waiting_order(views, token_level() ? config_.turns : TurnOptions{.least_slack_first = false});
-}
-
-void Node::report(TimePoint now, std::vector<Effect>& effects) {
-  if (!changed_) return;
-  const bool now_due = residency_changed_ || now >= next_report_;
-  if (!now_due) {
-    effects.push_back(WakeAt{next_report_});
-    return;
-  }
-  ++status_version_;
-  NodeStatus snapshot = status();
-  snapshot.at = now;
-  snapshot.switches = switches_.take();
-  snapshot.events = log_.take();
-  snapshot.next = next_models(now);
-  for (const NodeId gateway : config_.gateways) effects.push_back(Send{gateway, snapshot});
-  changed_ = residency_changed_ = false;
-  next_report_ = now + config_.status_interval;
-}
-
-bool Node::idle() const { return owners_.empty() && !stepping_ && !loading_ && moves_ == 0; }
+bool Node::idle() const { return owners_.empty() && !stepping_ && !loading_ && moves_ == 0 && offers_.empty() && awaiting_.empty(); }
 
 void Node::check() const {
   pages_.check();
@@ -460,7 +405,11 @@ void Node::check() const {
   }
   CHECK_EQ(moves, moves_);
   for (const auto& [id, hosted] : models_) CHECK(awake_.contains(id) || (!hosted.engine->has_work() && hosted.engine->blocks_held() == 0));
+  for (const auto& [key, offer] : offers_) parked[models_.at(offer.model).facts.kv_block_bytes] += offer.blocks.size();
   for (const auto& [bytes, blocks] : parked) CHECK_EQ(blocks, uint64_t{host_.blocks_used(bytes)});
+  for (const RequestId id : leaving_) CHECK(owners_.contains(id));
+  for (const auto& [id, waiting] : awaiting_) CHECK(waiting.submit.kv.has_value());
+  for (const auto& [id, fetch] : fetches_) CHECK(models_.at(fetch.model).engine->kv_is_remote(id));
   for (const auto& [bytes, blocks] : shape_classes_) CHECK_EQ(held[bytes], uint64_t{blocks->used()});
   size_t queued = 0, bounded = 0;
   for (const auto& [id, owner] : owners_) {

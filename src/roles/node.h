@@ -5,8 +5,9 @@
 //   not resident: plan_switch or plan_token_switch -> trim, drop, LoadWeights .. WeightsReady
 //   resident:     next_turn -> begin_step -> StartStep .. StepDone -> finish_step -> Send{Tokens}
 //
-// node.cc: events in, reports out. node_turns.cc: who is on the device, and whose step is next. node_memory.cc: KV between
-// the tiers, and who gives up what when memory runs out.
+// node.cc: events in. node_report.cc: what it says of itself. node_turns.cc: who is on the device, and whose step is next.
+// node_memory.cc: KV between the tiers, and who gives up what when memory runs out. node_handover.cc: requests that go on at
+// another node, or come from one.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +52,7 @@ struct NodeModel {
 
 struct NodeConfig {
   NodeId self;
+  Duty duty = Duty::kBoth;              // at first; SetDuty changes it
   uint32_t pages = 0;                   // of the device's pool, for weights and KV
   uint64_t workspace_bytes = 0;         // beside them; only reported
   uint32_t host_pages = 0;              // of the tier below it, for KV of requests whose turn is not now
@@ -82,8 +84,8 @@ class Node {
   explicit Node(const NodeConfig& config);
   ~Node();
 
-  // Handles MessageFrom{Submit, Cancel, SetResident, Configure}, StepDone, WeightsReady, KvCopied, LoadProgress, DrainRequested and
-  // Tick.
+  // Handles MessageFrom{Submit, Cancel, SetResident, Configure, KvWanted, KvGranted, KvTaken, SetDuty, Shed}, StepDone,
+  // WeightsReady, KvCopied, LoadProgress, ClusterChanged, DrainRequested and Tick.
   std::vector<Effect> handle(const Event& event, TimePoint now);
 
   bool idle() const;            // no request, no step, no load, no copy
@@ -114,6 +116,7 @@ class Node {
     uint32_t prompts_queued = 0;     // in prompts_
     ModelEstimator costs;
     double quota_seconds = Turn::kUnlimited;  // of its turn on the device
+    double planned_quota = 0;        // by the last plan of a round that it was in
     double spent_seconds = 0;        // of it, by steps after the first
     uint64_t turn_steps = 0;
   };
@@ -122,6 +125,7 @@ class Node {
     uint32_t epoch = 0;
     ModelId model;
     uint64_t order = 0;  // of submission to this node
+    bool stays = false;  // came back: nobody else would take it
     bool prompt_queued = false;  // in prompts_: no step yet
     TimePoint begin_by = kForever;  // in bounds_: no step yet
   };
@@ -131,22 +135,40 @@ class Node {
     ModelId model;
     RequestId request;
   };
+  // KV on the host tier of this node that somebody has a ticket for. Once a node was granted it, only that node, or its end,
+  // gives the blocks back: it may be reading them.
+  struct Offer {
+    ModelId model;
+    std::vector<BlockId> blocks;
+    std::optional<NodeId> taker;
+  };
+  // A request that came with a ticket, until the ticket's node has answered.
+  struct Awaiting {
+    NodeId gateway;
+    Submit submit;
+  };
+  // KV of a request here that is still on another node, granted.
+  struct Fetch {
+    ModelId model;
+    KvTicket ticket;
+  };
 
   void choose_static();
   void wake(Hosted& hosted);
   void let_sleep();
   void on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
-  void on_cancel(const Cancel& message);
+  bool accept(NodeId from, const Submit& message, const std::optional<HostKv>& kv, TimePoint now, std::vector<Effect>& effects);
+  void on_cancel(const Cancel& message, std::vector<Effect>& effects);
   void on_set_resident(const SetResident& message, TimePoint now);
   void on_configure(const Configure& message);
   void on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects);
   void on_load_cancelled(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
   void on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
+  void on_kv_copied(const KvCopied& event, TimePoint now, std::vector<Effect>& effects);
   void fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects);
   void refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
   void fail(Owners::iterator owner, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
   void end_waits(TimePoint now, std::vector<Effect>& effects);
-  Duration predicted_wait(const Hosted& hosted) const;
   Status may_take(const Hosted& hosted, Duration wait) const;
   void queue_prompt(const Request& request, Owner& owner, Hosted& hosted, TimePoint now);
   void begun(RequestId request, Owner& owner);  // its first step, or its end
@@ -154,6 +176,24 @@ class Node {
   void flush_slab_changes(std::vector<Effect>& effects);
   std::vector<ModelId> next_models(TimePoint now) const;
   void report(TimePoint now, std::vector<Effect>& effects);
+
+  // node_report.cc
+  double prompt_pressure() const;
+  double decode_alpha() const;
+
+  // node_handover.cc
+  void hand_over_leaving(TimePoint now, std::vector<Effect>& effects);
+  void hand_over(RequestId request, const Owner& owner, std::vector<Effect>& effects);
+  void on_shed(const Shed& message);
+  void on_kv_wanted(NodeId from, const KvWanted& message, std::vector<Effect>& effects);
+  void on_kv_taken(NodeId from, const KvTaken& message);
+  void withdraw(const Offer& offer);
+  bool await_kv(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
+  void on_kv_granted(NodeId from, const KvGranted& message, TimePoint now, std::vector<Effect>& effects);
+  bool take_back(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
+  void release(RequestId request, const KvTicket& ticket, std::vector<Effect>& effects);
+  void settle_fetch(RequestId request, std::vector<Effect>& effects);
+  void on_cluster(const ClusterState& state, TimePoint now, std::vector<Effect>& effects);
 
   // node_turns.cc
   void switch_models(TimePoint now, std::vector<Effect>& effects);
@@ -173,6 +213,15 @@ class Node {
   ModelView view_of(const Hosted& hosted, TimePoint now) const;
   uint32_t idle_kv_pages(const Hosted& hosted) const;
   double switch_seconds(const Hosted& hosted) const;
+  // What a model that is away waits for before its own switch.
+  struct TurnsAhead {
+    uint32_t places = 0;         // models with work on the device
+    double soonest_end = Turn::kUnlimited;  // of one of their turns, in seconds of it
+    double waiting_seconds = 0;  // switches and turns of the models with work that are away
+  };
+  TurnsAhead turns_ahead() const;
+  double planned_quota(const Hosted& hosted) const;
+  Duration predicted_wait(const Hosted& hosted, const TurnsAhead& turns) const;
   bool resident(const Hosted& hosted) const { return residency_.state(hosted.facts.model) == WeightsState::kOnDevice; }
   bool fits_beside_pinned(const Hosted& hosted) const;
   bool token_level() const { return config_.scheduling == Scheduling::kToken; }
@@ -208,6 +257,13 @@ class Node {
   SwitchLog switches_;
   DeviceLog log_;
   uint64_t moves_ = 0;         // of KV, under way
+  Duty duty_;
+  std::map<std::pair<RequestId, uint32_t>, Offer> offers_;  // by request and epoch
+  std::map<RequestId, Awaiting> awaiting_;
+  std::map<RequestId, Fetch> fetches_;
+  std::set<RequestId> leaving_;      // to be handed over as soon as their KV is where it can be fetched
+  std::map<NodeId, uint32_t> lives_; // epochs of the members, as last heard
+  bool heard_cluster_ = false;
   std::optional<Pressure> pressure_;
   RoundMembers round_;
   PrefillQueue prompts_;

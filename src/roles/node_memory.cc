@@ -66,7 +66,8 @@ void Node::move_kv(const Hosted& hosted, KvMove move, TimePoint now, std::vector
   flush_slab_changes(effects);
   log_.copy_begun(hosted.facts.model, move.id, move.to == Tier::kHost, move.copies.size() * move.block_bytes);
   if (move.to == Tier::kDevice) switches_.swap_in_begun(hosted.facts.model, move.id, now);
-  effects.push_back(CopyKv{hosted.facts.model, std::move(move)});
+  const NodeId from = move.remote ? fetches_.at(move.request).ticket.node : config_.self;
+  effects.push_back(CopyKv{hosted.facts.model, std::move(move), from});
   ++moves_;
 }
 

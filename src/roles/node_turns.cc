@@ -64,27 +64,31 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
 // Until a request of this model that comes now has its first step: the prompts before it, and for a model that is away
 // the shortest turn under way, the turns of others that wait too, and its own switch. Those of the resident models share
 // the work.
-Duration Node::predicted_wait(const Hosted& hosted) const {
+Duration Node::predicted_wait(const Hosted& hosted, const TurnsAhead& turns) const {
   const double prompts = prompts_.seconds_of(hosted.facts.model);
   if (resident(hosted)) return from_seconds(prompts);
-  double ahead = 0, soonest = Turn::kUnlimited;
-  uint32_t places = 0;
-  for (const auto& [id, other] : awake_) {
-    if (&other == &hosted || !other.engine->has_work()) continue;
-    double quota = 2 * switch_seconds(other);  // while there is no plan
-    for (const Turn& turn : round_plan_.turns) {
-      if (contended_ && turn.model == id) quota = turn.quota_seconds;
-    }
-    if (resident(other)) {
-      ++places;
-      soonest = std::min(soonest, std::max(0.0, quota - other.spent_seconds));
+  const double own = hosted.engine->has_work() ? switch_seconds(hosted) + planned_quota(hosted) : 0;
+  const bool room = pages_.free() >= residency_.weight_pages(hosted.facts.model) + kv_pages_min(hosted.facts);
+  const double soonest = room || turns.places == 0 ? 0 : turns.soonest_end;
+  return from_seconds(prompts + switch_seconds(hosted) + soonest + (turns.waiting_seconds - own) / std::max(turns.places, 1u));
+}
+
+Node::TurnsAhead Node::turns_ahead() const {
+  TurnsAhead turns;
+  for (const auto& [id, hosted] : awake_) {
+    if (!hosted.engine->has_work()) continue;
+    if (resident(hosted)) {
+      ++turns.places;
+      turns.soonest_end = std::min(turns.soonest_end, std::max(0.0, planned_quota(hosted) - hosted.spent_seconds));
     } else {
-      ahead += switch_seconds(other) + quota;
+      turns.waiting_seconds += switch_seconds(hosted) + planned_quota(hosted);
     }
   }
-  const bool room = pages_.free() >= residency_.weight_pages(hosted.facts.model) + kv_pages_min(hosted.facts);
-  if (room || places == 0) soonest = 0;
-  return from_seconds(prompts + switch_seconds(hosted) + soonest + ahead / std::max(places, 1u));
+  return turns;
+}
+
+double Node::planned_quota(const Hosted& hosted) const {
+  return contended_ && hosted.planned_quota > 0 ? hosted.planned_quota : 2 * switch_seconds(hosted);
 }
 
 bool Node::fits_beside_pinned(const Hosted& hosted) const {
@@ -192,6 +196,7 @@ void Node::update_quotas(TimePoint now) {
   round_plan_ = plan_round(batches, config_.turns);
   for (const Turn& turn : round_plan_.turns) {
     Hosted& hosted = models_.at(turn.model);
+    hosted.planned_quota = turn.quota_seconds;
     const bool has_quota = hosted.quota_seconds != Turn::kUnlimited;
     if (resident(hosted) && (config_.turns.recompute || !has_quota)) hosted.quota_seconds = turn.quota_seconds;
   }

@@ -31,23 +31,36 @@ std::vector<Effect> Router::handle(const Event& event, TimePoint now) {
   return effects;
 }
 
-Placement Router::choose(ModelId model) const {
+NodeView Router::view_of(const Member& member, const Entry& entry) const {
+  const ModelId model = entry.request.model;
+  NodeView view;
+  view.node = member.id;
+  view.serves_model = std::find(member.models.begin(), member.models.end(), model) != member.models.end();
+  view.draining = member.draining;
+  if (const auto placed = placed_.find(member.id); placed != placed_.end()) {
+    view.requests_live = placed->second.live;
+    view.wait_seconds = placed->second.seconds;
+  }
+  const auto status = status_.find(member.id);
+  if (status == status_.end()) return view;
+  view.duty = status->second.duty;
+  view.alpha = status->second.alpha;
+  for (const ModelStatus& m : status->second.models) {
+    view.requests_queued += m.waiting;
+    if (m.model != model) continue;
+    view.wait_seconds += m.wait_seconds;
+    view.switch_seconds = m.switch_seconds;
+    view.decodes_model = m.running > 0;
+  }
+  return view;
+}
+
+Placement Router::choose(const Entry& entry, Phase phase) const {
   std::vector<NodeView> nodes;
   for (const auto& [id, member] : cluster_.members) {
-    if (member.role != Role::kNode) continue;
-    NodeView view{id};
-    view.serves_model = std::find(member.models.begin(), member.models.end(), model) != member.models.end();
-    view.draining = member.draining;
-    if (const auto live = live_on_node_.find(id); live != live_on_node_.end()) view.requests_live = live->second;
-    if (const auto status = status_.find(id); status != status_.end()) {
-      for (const ModelStatus& m : status->second.models) {
-        view.requests_queued += m.waiting;
-        view.resident |= m.model == model && m.state == ModelState::kLoaded;
-      }
-    }
-    nodes.push_back(view);
+    if (member.role == Role::kNode) nodes.push_back(view_of(member, entry));
   }
-  return place({nodes, static_cast<uint32_t>(journal_.size()), config_.requests_max});
+  return place({nodes, static_cast<uint32_t>(journal_.size()), config_.requests_max}, phase);
 }
 
 void Router::on_new(const NewRequest& event, TimePoint now, std::vector<Effect>& effects) {
@@ -59,14 +72,15 @@ void Router::on_new(const NewRequest& event, TimePoint now, std::vector<Effect>&
   }
   Entry entry{event.request, NodeId(), event.deadline};
   entry.request.arrival = now;
-  submit(std::move(entry), effects);
+  submit(std::move(entry), now, effects);
 }
 
 // Places and sends a request that is in no journal at this moment, or refuses it.
-void Router::submit(Entry entry, std::vector<Effect>& effects) {
+void Router::submit(Entry entry, TimePoint now, std::vector<Effect>& effects, Phase phase) {
   const RequestId id = entry.request.id;
-  const Placement placement = choose(entry.request.model);
+  const Placement placement = choose(entry, phase);
   if (const auto* reject = std::get_if<Reject>(&placement)) {
+    give_up_ticket(entry, effects);
     const bool full = reject->why == Reject::Why::kFull;
     effects.push_back(Refuse{id, full ? resource_exhausted("the server is at its limit of ", config_.requests_max, " requests")
                                       : unavailable("no running node serves this model"),
@@ -74,10 +88,21 @@ void Router::submit(Entry entry, std::vector<Effect>& effects) {
     return;
   }
   entry.node = std::get<PlaceOn>(placement).node;
-  ++live_on_node_[entry.node];
+  Placed& placed = placed_[entry.node];
+  ++placed.live;
+  if (phase == Phase::kPrompt) placed.seconds += prompt_seconds(entry);
   deadlines_.emplace(entry.deadline, id);
-  effects.push_back(Send{entry.node, Submit{entry.request}});
+  effects.push_back(Send{entry.node, Submit{entry.request, now - entry.request.arrival, entry.kv}});
   journal_.emplace(id, std::move(entry));
+}
+
+double Router::prompt_seconds(const Entry& entry) const {
+  const auto status = status_.find(entry.node);
+  if (status == status_.end()) return 0;
+  for (const ModelStatus& m : status->second.models) {
+    if (m.model == entry.request.model) return m.prompt_token_seconds * static_cast<double>(entry.request.prompt.size() + entry.request.output.size());
+  }
+  return 0;
 }
 
 Router::Entry Router::take(RequestId id) {
@@ -85,7 +110,7 @@ Router::Entry Router::take(RequestId id) {
   CHECK(found != journal_.end());
   Entry entry = std::move(found->second);
   journal_.erase(found);
-  if (--live_on_node_[entry.node] == 0) live_on_node_.erase(entry.node);
+  --placed_[entry.node].live;
   deadlines_.erase({entry.deadline, id});
   return entry;
 }
@@ -94,14 +119,81 @@ void Router::on_gone(RequestId id, std::vector<Effect>& effects) {
   if (!journal_.contains(id)) return;
   const Entry entry = take(id);
   effects.push_back(Send{entry.node, Cancel{id, entry.request.epoch}});
+  give_up_ticket(entry, effects);
+}
+
+// If no node was granted the KV yet, nobody will be; else this is not listened to.
+void Router::give_up_ticket(const Entry& entry, std::vector<Effect>& effects) const {
+  if (entry.kv) effects.push_back(Send{entry.kv->node, KvTaken{entry.request.id, entry.kv->epoch}});
 }
 
 void Router::on_message(const MessageFrom& event, TimePoint now, std::vector<Effect>& effects) {
   if (const auto* tokens = std::get_if<Tokens>(&event.message)) {
     on_tokens(event.from, *tokens, now, effects);
   } else if (const auto* status = std::get_if<NodeStatus>(&event.message)) {
-    NodeStatus& known = status_[event.from];
-    if (status->version >= known.version) known = *status;
+    on_status(event.from, *status, now, effects);
+  } else if (const auto* handover = std::get_if<Handover>(&event.message)) {
+    on_handover(event.from, *handover, now, effects);
+  }
+}
+
+void Router::on_status(NodeId from, const NodeStatus& status, TimePoint now, std::vector<Effect>& effects) {
+  NodeStatus& known = status_[from];
+  if (status.version < known.version) return;
+  known = status;
+  Placed& placed = placed_[from];
+  placed.seconds = 0;
+  if (!placed.home) placed.home = status.duty;
+  balance(now, effects);
+}
+
+// The next node continues where this one stopped, with its KV if it can be fetched.
+void Router::on_handover(NodeId from, const Handover& message, TimePoint now, std::vector<Effect>& effects) {
+  const auto found = journal_.find(message.id);
+  if (found == journal_.end() || found->second.node != from || found->second.request.epoch != message.epoch) {
+    if (message.kv) effects.push_back(Send{message.kv->node, KvTaken{message.id, message.kv->epoch}});
+    return;  // cancelled or expired meanwhile
+  }
+  Entry entry = take(message.id);
+  ++entry.request.epoch;
+  entry.kv = message.kv;
+  const Phase phase = entry.request.output.empty() ? Phase::kPrompt : Phase::kDecode;
+  submit(std::move(entry), now, effects, phase);
+}
+
+// ---- sharing the work ---------------------------------------------------------------------------------------------------------
+
+std::optional<DutyChange> Router::duty_change() const {
+  std::vector<DutyView> views;
+  for (const auto& [id, status] : status_) {
+    views.push_back({id, status.duty, placed_.at(id).home.value_or(status.duty), status.prompt_pressure, status.alpha});
+  }
+  return plan_duties(views, config_.duties);
+}
+
+std::optional<Steal> Router::steal() const {
+  std::vector<std::vector<BatchView>> batches;
+  std::vector<StealView> views;
+  for (const auto& [id, status] : status_) {
+    std::vector<BatchView> working;
+    for (const ModelStatus& m : status.models) {
+      if (m.waiting + m.running > 0) working.push_back({m.model, m.state == ModelState::kLoaded, m.waiting + m.running});
+    }
+    batches.push_back(std::move(working));
+    views.push_back({id, status.duty, status.alpha, batches.back()});
+  }
+  return plan_steal(views);
+}
+
+void Router::balance(TimePoint now, std::vector<Effect>& effects) {
+  if (status_.size() < 2 || draining_ || now < next_balance_) return;
+  if (const auto change = duty_change()) {
+    effects.push_back(Send{change->node, SetDuty{change->duty}});
+    next_balance_ = now + config_.balance_interval;
+  }
+  if (const auto batch = steal()) {
+    effects.push_back(Send{batch->from, Shed{batch->model}});
+    next_balance_ = now + config_.balance_interval;
   }
 }
 
@@ -114,14 +206,15 @@ void Router::on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::ve
   if (tokens.first_index != expected) {  // a gap or a repetition: never shown; start over where the client is (I1)
     const Entry lost = take(tokens.id);
     effects.push_back(Send{from, Cancel{tokens.id, tokens.epoch}});
-    place_again(lost, unavailable("node ", from.value, " lost the place in this answer"), effects);
+    place_again(lost, unavailable("node ", from.value, " lost the place in this answer"), now, effects);
     return;
   }
   for (const SampledToken& token : tokens.tokens) entry.request.output.push_back(token.token);
+  entry.kv.reset();  // that node has it, or has said so
   const bool node_gave_up = tokens.finish == FinishReason::kError && tokens.error_code == StatusCode::kUnavailable;
   if (node_gave_up) {
     const Entry lost = take(tokens.id);
-    place_again(lost, Status(tokens.error_code, tokens.error), effects, std::max<Duration>(tokens.retry_after, std::chrono::seconds(1)));
+    place_again(lost, Status(tokens.error_code, tokens.error), now, effects, std::max<Duration>(tokens.retry_after, std::chrono::seconds(1)));
     return;
   }
   Tokens delivered = tokens;
@@ -132,14 +225,16 @@ void Router::on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::ve
 }
 
 // The node is gone or gave up: the next one continues after the tokens delivered so far.
-void Router::place_again(Entry entry, const Status& why, std::vector<Effect>& effects, Duration retry_after) {
+void Router::place_again(Entry entry, const Status& why, TimePoint now, std::vector<Effect>& effects, Duration retry_after) {
+  give_up_ticket(entry, effects);
+  entry.kv.reset();
   if (entry.replays >= config_.replays_max) {
     effects.push_back(Refuse{entry.request.id, why, retry_after});
     return;
   }
   ++entry.replays;
   ++entry.request.epoch;
-  submit(std::move(entry), effects);
+  submit(std::move(entry), now, effects);
 }
 
 void Router::on_cluster(const ClusterState& state, TimePoint now, std::vector<Effect>& effects) {
@@ -155,12 +250,14 @@ void Router::on_cluster(const ClusterState& state, TimePoint now, std::vector<Ef
   std::sort(orphans.begin(), orphans.end());
   for (const auto& [id, member] : cluster_.members) {
     const auto after = state.members.find(id);
-    if (after == state.members.end() || after->second.epoch != member.epoch) status_.erase(id);
+    if (after != state.members.end() && after->second.epoch == member.epoch) continue;
+    status_.erase(id);
+    placed_[id].home.reset();
   }
   cluster_ = state;
   for (const RequestId id : orphans) {
     const Entry entry = take(id);
-    place_again(entry, unavailable("node ", entry.node.value, " was lost"), effects);
+    place_again(entry, unavailable("node ", entry.node.value, " was lost"), now, effects);
   }
 }
 
@@ -177,6 +274,7 @@ void Router::expire(TimePoint now, std::vector<Effect>& effects) {
     const RequestId id = deadlines_.begin()->second;
     const Entry entry = take(id);
     effects.push_back(Send{entry.node, Cancel{id, entry.request.epoch}});
+    give_up_ticket(entry, effects);
     effects.push_back(Refuse{id, absl::DeadlineExceededError("the request was not finished before its deadline")});
   }
 }
@@ -188,7 +286,7 @@ void Router::check() const {
     CHECK_EQ(entry.request.id, id);
     ++live[entry.node];
   }
-  CHECK(live == live_on_node_);
+  for (const auto& [id, placed] : placed_) CHECK_EQ(placed.live, live[id]);
 }
 
 }  // namespace shoal

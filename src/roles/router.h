@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "membership/cluster_state.h"
+#include "policy/balance.h"
 #include "policy/placement.h"
 #include "roles/effect.h"
 #include "roles/event.h"
@@ -18,14 +19,16 @@ struct RouterConfig {
   NodeId self;
   uint32_t requests_max = 10'000;  // accepted and not ended
   uint32_t replays_max = 3;        // re-placements of one request after losing its node
+  DutyOptions duties;
+  Duration balance_interval = std::chrono::seconds(2);  // between two changes of duty, or two batches taken from a node
 };
 
 class Router {
  public:
   explicit Router(const RouterConfig& config);
 
-  // Handles NewRequest, ClientGone, ResidencyWanted, SettingsWanted, MessageFrom{Tokens, NodeStatus}, ClusterChanged, DrainRequested
-  // and Tick. Every request ends in exactly one of: Deliver with finish, Refuse, ClientGone.
+  // Handles NewRequest, ClientGone, ResidencyWanted, SettingsWanted, MessageFrom{Tokens, Handover, NodeStatus},
+  // ClusterChanged, DrainRequested and Tick. Every request ends in exactly one of: Deliver with finish, Refuse, ClientGone.
   std::vector<Effect> handle(const Event& event, TimePoint now);
 
   size_t live_requests() const { return journal_.size(); }
@@ -40,6 +43,13 @@ class Router {
     TimePoint deadline;
     uint32_t replays = 0;
     bool prompt_scores_delivered = false;
+    std::optional<KvTicket> kv;  // went with the last Submit: if that node is lost, so is who would say KvTaken
+  };
+  // What this router knows of a node beside its report.
+  struct Placed {
+    uint32_t live = 0;            // requests there
+    double seconds = 0;           // predicted, of prompts placed since the last report
+    std::optional<Duty> home;     // its duty when it was first heard of
   };
 
   void on_new(const NewRequest& event, TimePoint now, std::vector<Effect>& effects);
@@ -49,17 +59,26 @@ class Router {
   void on_cluster(const ClusterState& state, TimePoint now, std::vector<Effect>& effects);
   void send_to_hosts(ModelId model, const Message& message, std::vector<Effect>& effects);
   void expire(TimePoint now, std::vector<Effect>& effects);
-  Placement choose(ModelId model) const;
-  void submit(Entry entry, std::vector<Effect>& effects);
-  void place_again(Entry entry, const Status& why, std::vector<Effect>& effects, Duration retry_after = std::chrono::seconds(1));
+  NodeView view_of(const Member& member, const Entry& entry) const;
+  Placement choose(const Entry& entry, Phase phase) const;
+  void submit(Entry entry, TimePoint now, std::vector<Effect>& effects, Phase phase = Phase::kPrompt);
+  void on_status(NodeId from, const NodeStatus& status, TimePoint now, std::vector<Effect>& effects);
+  void on_handover(NodeId from, const Handover& message, TimePoint now, std::vector<Effect>& effects);
+  void balance(TimePoint now, std::vector<Effect>& effects);
+  std::optional<DutyChange> duty_change() const;
+  std::optional<Steal> steal() const;
+  void place_again(Entry entry, const Status& why, TimePoint now, std::vector<Effect>& effects, Duration retry_after = std::chrono::seconds(1));
   Entry take(RequestId id);
+  void give_up_ticket(const Entry& entry, std::vector<Effect>& effects) const;
+  double prompt_seconds(const Entry& entry) const;  // predicted, on the node it is placed on
 
   const RouterConfig config_;
   ClusterState cluster_;
   std::map<NodeId, NodeStatus> status_;
-  std::map<NodeId, uint32_t> live_on_node_;
+  std::map<NodeId, Placed> placed_;
   std::unordered_map<RequestId, Entry> journal_;
   std::set<std::pair<TimePoint, RequestId>> deadlines_;
+  TimePoint next_balance_{};
   bool draining_ = false;
 };
 

@@ -21,6 +21,9 @@ void Checkers::event(NodeId role, const Event& event) {
   Watched& node = nodes_[role];
   if (const auto* submit = std::get_if<Submit>(&message->message)) submitted(node, submit->request);
   if (const auto* cancel = std::get_if<Cancel>(&message->message)) {
+    const auto submitted = node.submitted.find(cancel->id);
+    if (submitted != node.submitted.end() && submitted->second > cancel->epoch) return;  // of a placement before
+    node.submitted.erase(cancel->id);
     node.withdrawn[cancel->id] = cancel->epoch;
     left(node, cancel->id);
   }
@@ -33,6 +36,7 @@ void Checkers::submitted(Watched& node, const Request& request) {
     node.withdrawn.erase(withdrawn);
   }
   left(node, request.id);
+  node.submitted[request.id] = std::max(node.submitted[request.id], request.epoch);
   node.waiting[{request.model, request.priority}].push_back({world_.now, request.id});
 }
 
@@ -66,6 +70,7 @@ void Checkers::node_effect(NodeId id, const Effect& effect) {
     }
   }
   if (const auto* send = std::get_if<Send>(&effect)) {
+    if (const auto* handover = std::get_if<Handover>(&send->message)) left(node, handover->id);
     const auto* tokens = std::get_if<Tokens>(&send->message);
     if (tokens == nullptr) return;
     node.tokens_sent += tokens->tokens.size();
@@ -102,7 +107,7 @@ bool Checkers::explained(const Known& known, const Status& why) const {
   };
   switch (why.code()) {
     case StatusCode::kDeadlineExceeded: return world_.now >= known.deadline;
-    case StatusCode::kInternal: return is(Fault::Kind::kLoadFailure);
+    case StatusCode::kFailedPrecondition: return is(Fault::Kind::kLoadFailure);
     case StatusCode::kUnavailable: return node_faults_ || model.max_wait != Duration::max();
     case StatusCode::kResourceExhausted: return world_.setup.nodes.front().config.scheduling == Scheduling::kStatic;
     default: return false;

@@ -45,6 +45,7 @@ class Checkers {
   using Class = std::pair<ModelId, int32_t>;  // model, priority
   struct Watched {                            // a node's life
     std::map<RequestId, uint32_t> withdrawn;  // by a Cancel with this epoch
+    std::map<RequestId, uint32_t> submitted;  // under this epoch, and not withdrawn
     std::map<Class, std::vector<Waiting>> waiting;  // in order of submission
     uint64_t tokens_sent = 0;
   };

@@ -73,7 +73,7 @@ void StrictDevice::drop(const DropWeights& effect) {
   weights_.erase(effect.model);
 }
 
-std::vector<TokenId>& StrictDevice::block(Tier tier, uint64_t block_bytes, BlockId id) {
+const std::vector<TokenId>& StrictDevice::block(Tier tier, uint64_t block_bytes, BlockId id) const {
   const auto per_slab = static_cast<uint32_t>(slab_pages_for(block_bytes) * kPageBytes / block_bytes);
   const auto slab = slabs_.find({tier, block_bytes, id.value / per_slab});
   CHECK(slab != slabs_.end());
@@ -84,12 +84,12 @@ void StrictDevice::begin_copy(const CopyKv& effect) {
   for (const KvCopy& copy : effect.move.copies) block(effect.move.to, effect.move.block_bytes, copy.to).clear();
 }
 
-void StrictDevice::end_copy(const CopyKv& effect) {
+void StrictDevice::end_copy(const CopyKv& effect, const SimDevice* source) {
   const Tier from = effect.move.to == Tier::kHost ? Tier::kDevice : Tier::kHost;
   for (const KvCopy& copy : effect.move.copies) {
     std::vector<TokenId>& target = block(effect.move.to, effect.move.block_bytes, copy.to);
     CHECK(target.empty());  // nobody wrote there meanwhile
-    target = block(from, effect.move.block_bytes, copy.from);
+    target = source != nullptr ? source->host_block(effect.move.block_bytes, copy.from) : block(from, effect.move.block_bytes, copy.from);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/step.h"
@@ -31,7 +32,10 @@ class SimDevice {
   virtual void end_load(ModelId model) = 0;
   virtual void drop(const DropWeights& effect) = 0;
   virtual void begin_copy(const CopyKv& effect) = 0;
-  virtual void end_copy(const CopyKv& effect) = 0;
+  // `source`: of a remote copy, the device it reads.
+  virtual void end_copy(const CopyKv& effect, const SimDevice* source) = 0;
+  // The tokens of a block of the host tier.
+  virtual std::vector<TokenId> host_block(uint64_t block_bytes, BlockId id) const = 0;
 };
 
 // Answers at once and remembers nothing: for clusters.
@@ -43,7 +47,8 @@ class LightDevice final : public SimDevice {
   void end_load(ModelId) override {}
   void drop(const DropWeights&) override {}
   void begin_copy(const CopyKv&) override {}
-  void end_copy(const CopyKv&) override {}
+  void end_copy(const CopyKv&, const SimDevice*) override {}
+  std::vector<TokenId> host_block(uint64_t, BlockId) const override { return {}; }
 };
 
 // Checks memory as a real device would suffer from mistakes. KV blocks remember which tokens were written to them, and the
@@ -62,7 +67,8 @@ class StrictDevice final : public SimDevice {
   // A copy reads its sources when it ends and spoils its targets when it begins: whoever gives a source away too early,
   // or looks at a target too early, sees something else than it believes.
   void begin_copy(const CopyKv& effect) override;
-  void end_copy(const CopyKv& effect) override;
+  void end_copy(const CopyKv& effect, const SimDevice* source) override;
+  std::vector<TokenId> host_block(uint64_t block_bytes, BlockId id) const override { return block(Tier::kHost, block_bytes, id); }
 
  private:
   struct PageOwner {  // of a page of the pool: nobody, a model's weights or a slab
@@ -78,7 +84,10 @@ class StrictDevice final : public SimDevice {
 
   const NodeModel& facts(ModelId model) const;
   void own(Tier tier, std::span<const PageRun> pages, PageOwner from, PageOwner to);
-  std::vector<TokenId>& block(Tier tier, uint64_t block_bytes, BlockId id);
+  const std::vector<TokenId>& block(Tier tier, uint64_t block_bytes, BlockId id) const;
+  std::vector<TokenId>& block(Tier tier, uint64_t block_bytes, BlockId id) {
+    return const_cast<std::vector<TokenId>&>(std::as_const(*this).block(tier, block_bytes, id));
+  }
 
   struct Weights {
     std::vector<PageRun> pages;

@@ -73,6 +73,9 @@ struct Outcome {
   uint64_t steps = 0;
   uint64_t preemptions = 0;
   uint64_t copies = 0;
+  uint64_t fetches = 0;       // of these, from another node
+  uint64_t handovers = 0;     // requests that went on at another node
+  uint64_t balanced = 0;      // changes of duty, and batches taken from a node
   uint64_t loads = 0;
   uint64_t loads_cancelled = 0;
   uint64_t prefix_hits = 0;

@@ -34,6 +34,7 @@ NodeModel make_model(const Scenario& s, uint32_t index, Rng& rng) {
 NodeSpec make_node(const Scenario& s, uint32_t index, const std::vector<NodeModel>& models) {
   NodeSpec node;
   node.config.self = NodeId(index);
+  if (s.prefill_nodes > 0) node.config.duty = index < s.prefill_nodes ? Duty::kPrefill : Duty::kDecode;
   node.config.pages = s.pages;
   node.config.host_pages = s.host_pages;
   node.config.models = models;
@@ -131,6 +132,8 @@ Setup make_setup(const Scenario& s) {
   setup.strict = true;
   setup.through_codec = s.through_codec;
   setup.lease = std::chrono::seconds(1);
+  setup.duties = s.duties;
+  setup.balance_interval = s.balance_interval;
   std::vector<NodeModel> models;
   for (uint32_t i = 0; i < s.models; ++i) models.push_back(make_model(s, i, rng));
   for (uint32_t i = 0; i < s.nodes; ++i) setup.nodes.push_back(make_node(s, i, models));
@@ -173,6 +176,13 @@ Scenario Scenario::random(uint64_t seed) {
   if (rng.chance(0.6)) s.host_pages = static_cast<uint32_t>(rng.below(30));
   s.cost.copy_bytes_per_second = 1e8 + 1e10 * rng.uniform();
   s.cost.load_bytes_per_second = 1e7 + 1e9 * rng.uniform();
+  if (s.nodes > 1 && rng.chance(0.5)) s.prefill_nodes = 1 + static_cast<uint32_t>(rng.below(s.nodes - 1));
+  if (rng.chance(0.5)) {
+    s.balance_interval = from_seconds(0.2 * rng.uniform());
+    s.duties.high = 0.5 * rng.uniform();
+    s.duties.low = s.duties.high * (0.5 + rng.uniform());
+    s.slo.tbt = from_seconds(0.1 * rng.uniform());
+  }
   if (rng.chance(0.4)) {
     using Kind = Fault::Kind;
     s.faults_per_second = 0.5 + 4.0 * rng.uniform();

@@ -21,6 +21,7 @@ struct FlatCost {
 struct Scenario {
   uint64_t seed = 1;
   uint32_t nodes = 1;
+  uint32_t prefill_nodes = 0;          // of these, the first ones; then the others decode. 0: every node does both
   uint32_t models = 2;
   uint32_t pages = 24;                 // of each node's device
   uint32_t host_pages = 0;             // of the tier below it
@@ -38,6 +39,8 @@ struct Scenario {
   bool prefix_cache = true;
   Scheduling scheduling = Scheduling::kToken;
   TurnOptions turns;
+  DutyOptions duties;
+  Duration balance_interval = std::chrono::seconds(2);
   SloTarget slo;
   Duration max_wait = Duration::max();
   bool through_codec = false;          // messages are encoded and decoded on the way

@@ -83,6 +83,8 @@ struct Setup {
   LinkSpec link;
   uint32_t requests_max = 10'000;  // RouterConfig
   uint32_t replays_max = 8;
+  DutyOptions duties;
+  Duration balance_interval = std::chrono::seconds(2);
   std::unique_ptr<Workload> workload;
   std::vector<Fault> faults;
   Duration lease = std::chrono::seconds(2);

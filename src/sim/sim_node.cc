@@ -10,8 +10,8 @@ constexpr Duration kCancel = std::chrono::milliseconds(1);  // until a load that
 
 }  // namespace
 
-SimNode::SimNode(WorldState& world, uint32_t index, Checkers& checkers, SendMessage send)
-    : world_(world), index_(index), spec_(world.setup.nodes[index]), checkers_(checkers), send_(std::move(send)),
+SimNode::SimNode(WorldState& world, uint32_t index, Checkers& checkers, SendMessage send, Connect connect)
+    : world_(world), index_(index), spec_(world.setup.nodes[index]), checkers_(checkers), send_(std::move(send)), connect_(std::move(connect)),
       bus_(world, spec_.load_bytes_per_second) {}
 
 void SimNode::start() {
@@ -179,9 +179,12 @@ void SimNode::copy(const CopyKv& effect) {
   ++seen().copies;
   device_->begin_copy(effect);
   const auto bytes = static_cast<double>(effect.move.copies.size() * effect.move.block_bytes) * disk_factor_;
-  auto done = [this, effect] {
-    device_->end_copy(effect);
-    handle(KvCopied{effect.model, effect.move.id});
+  world_.outcome.fetches += effect.move.remote;
+  const Connection source = effect.move.remote ? connect_(NodeId(index_), effect.from) : Connection{};
+  auto done = [this, effect, source] {
+    const bool ok = !effect.move.remote || (source.first != nullptr && source == connect_(NodeId(index_), effect.from));
+    if (ok) device_->end_copy(effect, source.first);
+    handle(KvCopied{effect.model, effect.move.id, ok});
   };
   if (spec_.shared_link) {
     bus_.transfer(bytes, std::move(done));

@@ -17,12 +17,16 @@ namespace shoal {
 class SimNode {
  public:
   using SendMessage = std::function<void(NodeId from, NodeId to, const Message&)>;
-  SimNode(WorldState& world, uint32_t index, Checkers& checkers, SendMessage send);
+  // The device that a node reads from, and a number that changes when the connection to it does; null if there is none.
+  using Connection = std::pair<const SimDevice*, uint64_t>;
+  using Connect = std::function<Connection(NodeId from, NodeId to)>;
+  SimNode(WorldState& world, uint32_t index, Checkers& checkers, SendMessage send, Connect connect);
 
   void start();  // a new, empty life
   void stop();   // everything in it is lost
   bool alive() const { return node_ != nullptr; }
   uint32_t life() const { return life_; }
+  const SimDevice* device() const { return device_.get(); }
 
   void handle(const Event& event);  // at once, or when it runs again
   void pause(TimePoint until);
@@ -54,6 +58,7 @@ class SimNode {
   const NodeSpec& spec_;
   Checkers& checkers_;
   const SendMessage send_;
+  const Connect connect_;
   SharedLink bus_;
   std::unique_ptr<Node> node_;  // null while there is none
   std::unique_ptr<SimDevice> device_;

@@ -88,7 +88,7 @@ class Run {
     const Event event = pending_[choice];
     pending_.erase(pending_.begin() + choice);
     if (const auto* ready = std::get_if<WeightsReady>(&event)) device_.end_load(ready->model);
-    if (const auto* copied = std::get_if<KvCopied>(&event)) device_.end_copy(copies_.at({copied->model, copied->move}));
+    if (const auto* copied = std::get_if<KvCopied>(&event)) device_.end_copy(copies_.at({copied->model, copied->move}), nullptr);
     give(event);
     return true;
   }

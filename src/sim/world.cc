@@ -12,13 +12,14 @@ namespace shoal {
 World::World(Setup setup)
     : setup_(std::move(setup)), state_(setup_), network_(setup_.link, setup_.seed), checkers_(state_),
       clients_(setup_.nodes.at(0).config.models, setup_.strict, state_.outcome, [this](std::string what) { state_.violate(std::move(what)); }) {
-  router_ = std::make_unique<Router>(RouterConfig{kRouterId, setup_.requests_max, setup_.replays_max});
+  router_ = std::make_unique<Router>(RouterConfig{kRouterId, setup_.requests_max, setup_.replays_max, setup_.duties, setup_.balance_interval});
   links_.resize(setup_.nodes.size());
   for (uint32_t i = 0; i < setup_.nodes.size(); ++i) {
     state_.outcome.nodes.push_back({setup_.nodes[i].kind});
     state_.outcome.nodes.back().price_per_hour = setup_.nodes[i].price_per_hour;
     nodes_.push_back(std::make_unique<SimNode>(state_, i, checkers_,
-                                               [this](NodeId from, NodeId to, const Message& m) { send(from, to, m); }));
+                                               [this](NodeId from, NodeId to, const Message& m) { send(from, to, m); },
+                                               [this](NodeId from, NodeId to) { return connection(from.value, to.value); }));
     start_node(i);
   }
   clients_.on_end([this](const RequestOutcome& request, const Status& why) {
@@ -113,6 +114,8 @@ void World::send(NodeId from, NodeId to, const Message& message) {
   const uint32_t node = to == kRouterId ? from.value : to.value;
   if (node >= nodes_.size()) return state_.violate(absl::StrCat("a message to node ", to.value, ", which is none"));
   if (!nodes_[node]->alive() || links_[node].breaking) return;
+  state_.outcome.handovers += std::holds_alternative<Handover>(message);
+  state_.outcome.balanced += std::holds_alternative<SetDuty>(message) || std::holds_alternative<Shed>(message);
   Message carried = message;
   if (setup_.through_codec && !survives_codec(carried)) return;
   const Network::Fate fate = network_.send(from, to, Network::size_of(message), state_.now);
@@ -146,7 +149,18 @@ void World::lose_connection(uint32_t node) {
 
 void World::publish(const MemberEvent& event) {
   cluster_ = reduce(std::move(cluster_), event);
-  state_.heap.at(state_.now, [this, cluster = cluster_] { to_router(ClusterChanged{cluster}); });
+  state_.heap.at(state_.now, [this, cluster = cluster_] {
+    to_router(ClusterChanged{cluster});
+    for (const auto& node : nodes_) {
+      if (node->alive()) node->handle(ClusterChanged{cluster});
+    }
+  });
+}
+
+// A copy between two nodes ends with the connection of either.
+SimNode::Connection World::connection(uint32_t from, uint32_t to) const {
+  if (to >= nodes_.size() || !nodes_[to]->alive() || links_[from].breaking || links_[to].breaking) return {};
+  return {nodes_[to]->device(), uint64_t{links_[from].connection} << 32 | links_[to].connection};
 }
 
 void World::join(uint32_t node) {

@@ -53,6 +53,7 @@ class World {
   void join(uint32_t node);
   void leave(uint32_t node);
   void publish(const MemberEvent& event);
+  SimNode::Connection connection(uint32_t from, uint32_t to) const;
 
   void begin_fault(const Fault& fault);
   void end_fault(const Fault& fault);

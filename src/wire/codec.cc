@@ -95,6 +95,16 @@ void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
   to->set_step_tokens(from.step_tokens);
   to->set_parkings(from.parkings);
   to->set_kv_bytes_host(from.kv_bytes_host);
+  to->set_wait_seconds(from.wait_seconds);
+  to->set_switch_seconds(from.switch_seconds);
+  to->set_prompt_token_seconds(from.prompt_token_seconds);
+}
+
+void to_pb(const KvTicket& from, pb::KvTicket* to) {
+  to->set_node(from.node.value);
+  to->set_epoch(from.epoch);
+  to->set_tokens(from.tokens);
+  to->set_block_bytes(from.block_bytes);
 }
 
 int64_t to_ns(TimePoint at) { return at.time_since_epoch().count(); }
@@ -131,7 +141,33 @@ void to_pb(const DeviceEvent& from, pb::DeviceEvent* to) {
 struct EnvelopeWriter {
   pb::Envelope& envelope;
 
-  void operator()(const Submit& m) { to_pb(m.request, envelope.mutable_submit()->mutable_request()); }
+  void operator()(const Submit& m) {
+    pb::Submit* to = envelope.mutable_submit();
+    to_pb(m.request, to->mutable_request());
+    to->set_waited_ns(static_cast<uint64_t>(m.waited.count()));
+    if (m.kv) to_pb(*m.kv, to->mutable_kv());
+  }
+  void operator()(const Handover& m) {
+    pb::Handover* to = envelope.mutable_handover();
+    to->set_id(m.id.value);
+    to->set_epoch(m.epoch);
+    if (m.kv) to_pb(*m.kv, to->mutable_kv());
+  }
+  void operator()(const KvWanted& m) {
+    envelope.mutable_kv_wanted()->set_id(m.id.value);
+    envelope.mutable_kv_wanted()->set_epoch(m.epoch);
+  }
+  void operator()(const KvGranted& m) {
+    envelope.mutable_kv_granted()->set_id(m.id.value);
+    envelope.mutable_kv_granted()->set_epoch(m.epoch);
+    for (const BlockId block : m.blocks) envelope.mutable_kv_granted()->add_blocks(block.value);
+  }
+  void operator()(const KvTaken& m) {
+    envelope.mutable_kv_taken()->set_id(m.id.value);
+    envelope.mutable_kv_taken()->set_epoch(m.epoch);
+  }
+  void operator()(const SetDuty& m) { envelope.mutable_set_duty()->set_duty(static_cast<uint32_t>(m.duty)); }
+  void operator()(const Shed& m) { envelope.mutable_shed()->set_model(m.model.value); }
   void operator()(const Cancel& m) {
     envelope.mutable_cancel()->set_id(m.id.value);
     envelope.mutable_cancel()->set_epoch(m.epoch);
@@ -157,6 +193,9 @@ struct EnvelopeWriter {
     to->set_device_bytes(m.device_bytes);
     to->set_device_bytes_free(m.device_bytes_free);
     to->set_workspace_bytes(m.workspace_bytes);
+    to->set_duty(static_cast<uint32_t>(m.duty));
+    to->set_prompt_pressure(m.prompt_pressure);
+    to->set_alpha(m.alpha);
     for (const ModelStatus& model : m.models) to_pb(model, to->add_models());
     for (const DeviceEvent& event : m.events) to_pb(event, to->add_events());
     for (const ModelId model : m.next) to->add_next(model.value);
@@ -174,7 +213,7 @@ struct EnvelopeWriter {
 
 Duration duration_of(uint64_t ns) { return Duration(static_cast<int64_t>(std::min<uint64_t>(ns, INT64_MAX))); }
 
-Status finite(float value, const char* field) {
+Status finite(double value, const char* field) {
   return std::isfinite(value) ? OkStatus() : invalid_argument("message: ", field, " is not a finite number");
 }
 
@@ -267,8 +306,8 @@ StatusOr<Tokens> from_pb(const pb::Tokens& from) {
   }
   to.error_code = static_cast<StatusCode>(from.error_code());
   to.cached_prompt_tokens = from.cached_prompt_tokens();
-  to.queued = Duration(static_cast<int64_t>(std::min<uint64_t>(from.queued_ns(), INT64_MAX)));
-  to.retry_after = Duration(static_cast<int64_t>(std::min<uint64_t>(from.retry_after_ns(), INT64_MAX)));
+  to.queued = duration_of(from.queued_ns());
+  to.retry_after = duration_of(from.retry_after_ns());
   return to;
 }
 
@@ -298,6 +337,40 @@ StatusOr<ModelStatus> from_pb(const pb::ModelStatus& from) {
   to.step_tokens = from.step_tokens();
   to.parkings = from.parkings();
   to.kv_bytes_host = from.kv_bytes_host();
+  RETURN_IF_ERROR(finite(from.wait_seconds(), "wait_seconds"));
+  to.wait_seconds = from.wait_seconds();
+  RETURN_IF_ERROR(finite(from.switch_seconds(), "switch_seconds"));
+  RETURN_IF_ERROR(finite(from.prompt_token_seconds(), "prompt_token_seconds"));
+  to.switch_seconds = from.switch_seconds();
+  to.prompt_token_seconds = from.prompt_token_seconds();
+  return to;
+}
+
+StatusOr<Duty> duty_from(uint32_t duty) {
+  if (duty > static_cast<uint32_t>(Duty::kDecode)) return invalid_argument("message: unknown duty");
+  return static_cast<Duty>(duty);
+}
+
+StatusOr<KvTicket> from_pb(const pb::KvTicket& from) {
+  if (from.tokens() == 0 || from.block_bytes() == 0) return invalid_argument("message: a ticket for nothing");
+  return KvTicket{NodeId(from.node()), from.epoch(), from.tokens(), from.block_bytes()};
+}
+
+StatusOr<Message> from_pb(const pb::Submit& from) {
+  Submit to;
+  ASSIGN_OR_RETURN(to.request, from_pb(from.request()));
+  to.waited = duration_of(from.waited_ns());
+  if (from.has_kv()) {
+    ASSIGN_OR_RETURN(to.kv, from_pb(from.kv()));
+  }
+  return to;
+}
+
+StatusOr<Message> from_pb(const pb::Handover& from) {
+  Handover to{RequestId(from.id()), from.epoch(), {}};
+  if (from.has_kv()) {
+    ASSIGN_OR_RETURN(to.kv, from_pb(from.kv()));
+  }
   return to;
 }
 
@@ -325,7 +398,12 @@ StatusOr<SwitchRecord> from_pb(const pb::SwitchRecord& from) {
 }
 
 StatusOr<NodeStatus> from_pb(const pb::NodeStatus& from) {
-  NodeStatus to{from.version(), from.device_bytes(), from.device_bytes_free(), from.workspace_bytes(), {}};
+  NodeStatus to{from.version(), from.device_bytes(), from.device_bytes_free(), from.workspace_bytes()};
+  ASSIGN_OR_RETURN(to.duty, duty_from(from.duty()));
+  RETURN_IF_ERROR(finite(from.prompt_pressure(), "prompt_pressure"));
+  RETURN_IF_ERROR(finite(from.alpha(), "alpha"));
+  to.prompt_pressure = from.prompt_pressure();
+  to.alpha = from.alpha();
   for (const pb::ModelStatus& model : from.models()) {
     ASSIGN_OR_RETURN(ModelStatus status, from_pb(model));
     to.models.push_back(std::move(status));
@@ -364,9 +442,19 @@ StatusOr<Message> decode(std::string_view bytes) {
     return invalid_argument("message of ", bytes.size(), " bytes cannot be parsed: truncated, damaged or too long");
   }
   switch (envelope.kind_case()) {
-    case pb::Envelope::kSubmit: {
-      ASSIGN_OR_RETURN(Request request, from_pb(envelope.submit().request()));
-      return Submit{std::move(request)};
+    case pb::Envelope::kSubmit: return from_pb(envelope.submit());
+    case pb::Envelope::kHandover: return from_pb(envelope.handover());
+    case pb::Envelope::kKvWanted: return KvWanted{RequestId(envelope.kv_wanted().id()), envelope.kv_wanted().epoch()};
+    case pb::Envelope::kKvGranted: {
+      KvGranted granted{RequestId(envelope.kv_granted().id()), envelope.kv_granted().epoch(), {}};
+      for (const uint32_t block : envelope.kv_granted().blocks()) granted.blocks.push_back(BlockId(block));
+      return granted;
+    }
+    case pb::Envelope::kKvTaken: return KvTaken{RequestId(envelope.kv_taken().id()), envelope.kv_taken().epoch()};
+    case pb::Envelope::kShed: return Shed{ModelId(envelope.shed().model())};
+    case pb::Envelope::kSetDuty: {
+      ASSIGN_OR_RETURN(const Duty duty, duty_from(envelope.set_duty().duty()));
+      return SetDuty{duty};
     }
     case pb::Envelope::kCancel: return Cancel{RequestId(envelope.cancel().id()), envelope.cancel().epoch()};
     case pb::Envelope::kSetResident:

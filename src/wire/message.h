@@ -9,16 +9,76 @@
 #include <vector>
 
 #include "base/device_event.h"
+#include "base/duty.h"
 #include "base/request.h"
 #include "base/status.h"
 #include "base/switch_record.h"
 
 namespace shoal {
 
+// K and V of a request's first tokens lie on a node's host tier, for the node that comes with this ticket:
+//
+//   node A -> gateway  Handover{ticket}       gateway -> node B  Submit{ticket}
+//   node B -> node A   KvWanted               node A -> node B   KvGranted{blocks}, or none: B computes anew
+//   node B -> node A   KvTaken, when it has copied them or does not need them
+//
+// A gateway that cannot pass a ticket on, or lost the node it passed it to, says KvTaken; that counts until somebody was
+// granted the blocks. When A or B joins the cluster anew, all grants between them end.
+struct KvTicket {
+  NodeId node;               // where the blocks are
+  uint32_t epoch = 0;        // of the request when it was there
+  uint32_t tokens = 0;       // covered by the blocks
+  uint64_t block_bytes = 0;  // the shape class
+  friend bool operator==(const KvTicket&, const KvTicket&) = default;
+};
+
 // gateway -> node. Serve this request; tokens come back to the sender.
 struct Submit {
   Request request;
+  Duration waited{0};          // since it came to the gateway: what its deadlines count from
+  std::optional<KvTicket> kv;  // what is computed of it already
   friend bool operator==(const Submit&, const Submit&) = default;
+};
+
+// node -> gateway. This node goes no further with the request: to be submitted elsewhere, under a higher epoch. Nothing
+// is lost, only moved: all its tokens were sent before.
+struct Handover {
+  RequestId id;
+  uint32_t epoch = 0;
+  std::optional<KvTicket> kv;
+  friend bool operator==(const Handover&, const Handover&) = default;
+};
+
+// node -> the node of a ticket.
+struct KvWanted {
+  RequestId id;
+  uint32_t epoch = 0;  // of the ticket
+  friend bool operator==(const KvWanted&, const KvWanted&) = default;
+};
+struct KvGranted {
+  RequestId id;
+  uint32_t epoch = 0;
+  std::vector<BlockId> blocks;  // of the granting node's host tier; empty: gone
+  friend bool operator==(const KvGranted&, const KvGranted&) = default;
+};
+
+// To the node of a ticket: its blocks are not needed any more. Unknown ones are no error.
+struct KvTaken {
+  RequestId id;
+  uint32_t epoch = 0;  // of the ticket
+  friend bool operator==(const KvTaken&, const KvTaken&) = default;
+};
+
+// gateway -> node.
+struct SetDuty {
+  Duty duty = Duty::kBoth;
+  friend bool operator==(const SetDuty&, const SetDuty&) = default;
+};
+
+// gateway -> node. Hand over all requests of this model: another node has time for them.
+struct Shed {
+  ModelId model;
+  friend bool operator==(const Shed&, const Shed&) = default;
 };
 
 // gateway -> node. The client went away, a stop string matched or the deadline passed. Unknown ids are no error.
@@ -89,6 +149,9 @@ struct ModelStatus {
   uint64_t step_tokens = 0;
   uint64_t parkings = 0;         // sequences whose KV went to the host tier
   uint64_t kv_bytes_host = 0;    // there now
+  double wait_seconds = 0;       // predicted, until the first step of a request that comes now
+  double switch_seconds = 0;     // predicted, of the switch that such a request would cause; 0: none
+  double prompt_token_seconds = 0;  // predicted, of computing one
   friend bool operator==(const ModelStatus&, const ModelStatus&) = default;
 };
 
@@ -98,6 +161,9 @@ struct NodeStatus {
   uint64_t device_bytes = 0;
   uint64_t device_bytes_free = 0;
   uint64_t workspace_bytes = 0;  // of the largest step, beside the device's pages
+  Duty duty = Duty::kBoth;
+  double prompt_pressure = 0;    // predicted seconds to compute all prompts that wait over those until they are due; > 1: some will be late
+  double alpha = 0;              // share of the device that its decodes need to keep their time (policy/decode_turns.h); > 1: too much
   std::vector<ModelStatus> models;
   TimePoint at{};                        // on the node's clock, as the instants of `switches` are
   std::vector<SwitchRecord> switches;    // ended since the report before; told once
@@ -111,7 +177,8 @@ struct NodeStatus {
   friend bool operator==(const NodeStatus&, const NodeStatus&) = default;
 };
 
-using Message = std::variant<Submit, Cancel, SetResident, Tokens, NodeStatus, Configure>;
+using Message = std::variant<Submit, Cancel, SetResident, Tokens, NodeStatus, Configure, Handover, KvWanted, KvGranted, KvTaken,
+                             SetDuty, Shed>;
 
 constexpr size_t kMessageBytesMax = 256u << 20;
 

@@ -39,7 +39,8 @@ Request full_request() {
 std::vector<Message> samples() {
   Tokens tokens{RequestId(7), 1, 5, {{3, -0.5f, {{3, -0.5f}, {4, -1.0f}}}}, {{8, -2.0f, {}}}, FinishReason::kStop, "", StatusCode::kOk, 32, std::chrono::milliseconds(5)};
   Tokens failed{RequestId(8), 0, 0, {}, {}, FinishReason::kError, "no", StatusCode::kInternal, 0, {}, std::chrono::seconds(3)};
-  NodeStatus status{5, 1 << 30, 1 << 20, 1 << 21, {ModelStatus{}}};
+  NodeStatus status{5, 1 << 30, 1 << 20, 1 << 21};
+  status.models.resize(1);
   status.models[0].state = ModelState::kLoading;
   status.models[0].progress = 0.25f;
   status.models[0].generated_tokens = 1ull << 40;
@@ -59,9 +60,19 @@ std::vector<Message> samples() {
   status.kv_bytes_in = 3;
   status.models[0].parkings = 2;
   status.models[0].kv_bytes_host = 1;
+  status.models[0].wait_seconds = 0.5;
+  status.models[0].switch_seconds = 1.5;
+  status.models[0].prompt_token_seconds = 2e-3;
+  status.duty = Duty::kDecode;
+  status.prompt_pressure = 0.5;
+  status.alpha = 1.25;
+  const KvTicket ticket{NodeId(4), 2, 33, 4096};
   return {Configure{ModelId(4), std::chrono::seconds(2), std::chrono::milliseconds(50), -7, true, std::chrono::minutes(5), std::chrono::seconds(30)},
           Configure{ModelId(0), Duration(1), Duration(1)}, Submit{full_request()}, Submit{}, Cancel{RequestId(1), 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
-          tokens, failed, status, NodeStatus{}};
+          tokens, failed, status, NodeStatus{}, Submit{full_request(), std::chrono::seconds(2), ticket},
+          Handover{RequestId(3), 1, ticket}, Handover{RequestId(3), 1, {}}, KvTaken{RequestId(3), 1}, KvWanted{RequestId(3), 1},
+          KvGranted{RequestId(3), 1, {BlockId(7), BlockId(0)}}, KvGranted{RequestId(3), 1, {}}, SetDuty{Duty::kPrefill},
+          Shed{ModelId(6)}};
 }
 
 TEST(Wire, EveryMessageSurvivesTheTrip) {
@@ -109,6 +120,12 @@ TEST(Wire, NumbersThatNoRoleCouldUseAreRefused) {
   EXPECT_FALSE(decode(encode(Submit{r})).ok());
   EXPECT_FALSE(decode(encode(Configure{ModelId(1), Duration(0), Duration(5)})).ok());
   EXPECT_FALSE(decode("").ok());
+}
+
+TEST(Wire, ATicketForNothingIsRefused) {
+  EXPECT_TRUE(decode(encode(Handover{RequestId(1), 1, KvTicket{NodeId(4), 2, 33, 4096}})).ok());
+  EXPECT_FALSE(decode(encode(Handover{RequestId(1), 1, KvTicket{NodeId(4), 2, 0, 4096}})).ok());
+  EXPECT_FALSE(decode(encode(Handover{RequestId(1), 1, KvTicket{NodeId(4), 2, 33, 0}})).ok());
 }
 
 }  // namespace

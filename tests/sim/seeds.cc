@@ -31,16 +31,21 @@ int main(int argc, char** argv) {
     sum.preemptions += outcome.preemptions;
     sum.loads += outcome.loads;
     sum.copies += outcome.copies;
+    sum.fetches += outcome.fetches;
+    sum.handovers += outcome.handovers;
+    sum.balanced += outcome.balanced;
     sum.crashes += outcome.crashes;
     sum.steps += outcome.steps;
     sum.prefix_hits += outcome.prefix_hits;
     sum.virtual_seconds += outcome.virtual_seconds;
   }
-  std::printf("%lu seeds: %lu finished, %lu cancelled, %lu refused or failed, %lu preemptions, %lu KV moves, %lu loads, %lu crashes, "
+  std::printf("%lu seeds: %lu finished, %lu cancelled, %lu refused or failed, %lu preemptions, %lu KV moves (%lu from another node), %lu requests handed over, %lu nodes balanced, %lu loads, %lu crashes, "
               "%lu cached tokens, %lu steps in %.0f simulated seconds; no violation\n",
               static_cast<unsigned long>(count), static_cast<unsigned long>(sum.finished),
               static_cast<unsigned long>(sum.cancelled), static_cast<unsigned long>(sum.refused),
-              static_cast<unsigned long>(sum.preemptions), static_cast<unsigned long>(sum.copies), static_cast<unsigned long>(sum.loads),
+              static_cast<unsigned long>(sum.preemptions), static_cast<unsigned long>(sum.copies),
+              static_cast<unsigned long>(sum.fetches), static_cast<unsigned long>(sum.handovers), static_cast<unsigned long>(sum.balanced),
+              static_cast<unsigned long>(sum.loads),
               static_cast<unsigned long>(sum.crashes), static_cast<unsigned long>(sum.prefix_hits),
               static_cast<unsigned long>(sum.steps), sum.virtual_seconds);
   return 0;

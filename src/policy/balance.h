@@ -1,0 +1,67 @@
+// How several nodes share the work while it runs: which of them computes prompts and which decodes, and who takes a whole
+// model's requests off a node that has too many. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/duty.h"
+#include "base/ids.h"
+
+namespace shoal {
+
+// ---- duties -----------------------------------------------------------------------------------------------------------------
+
+struct DutyView {
+  NodeId node;
+  Duty duty = Duty::kBoth;
+  Duty home = Duty::kBoth;      // what it was started as; kBoth never changes
+  double prompt_pressure = 0;   // NodeStatus; > 1: prompts will be late
+  double decode_pressure = 0;   // alpha
+};
+
+struct DutyOptions {
+  double high = 1.0;  // pressure of a side that calls for help
+  double low = 0.5;   // of a side that can spare a node, and below which everybody goes home
+};
+
+struct DutyChange {
+  NodeId node;
+  Duty duty = Duty::kBoth;
+  friend bool operator==(const DutyChange&, const DutyChange&) = default;
+};
+
+// One change at most. A side whose mean pressure is over `high` gets the node with the least pressure of the other side, if
+// what that side has left of nodes carries its load with less pressure than the calling one has; the last node of a side
+// does both. When the pressure of the side that helps is over `high` itself, or that of the other side under `low`, a node
+// that helps goes home.
+std::optional<DutyChange> plan_duties(std::span<const DutyView> nodes, const DutyOptions& options);
+
+// ---- stealing ---------------------------------------------------------------------------------------------------------------
+
+struct BatchView {
+  ModelId model;
+  bool running = false;   // on the device now
+  uint32_t requests = 0;
+};
+
+struct StealView {
+  NodeId node;
+  Duty duty = Duty::kBoth;
+  double alpha = 0;
+  std::span<const BatchView> batches;  // models with requests
+};
+
+struct Steal {
+  NodeId from;
+  ModelId model;
+  friend bool operator==(const Steal&, const Steal&) = default;
+};
+
+// While a node that decodes has nothing to do: the batch with the fewest requests that is not on the device, of the node
+// that is over-committed most. A node with one batch keeps it.
+std::optional<Steal> plan_steal(std::span<const StealView> nodes);
+
+}  // namespace shoal
