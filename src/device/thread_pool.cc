@@ -21,6 +21,15 @@ inline void cpu_relax() {
 #endif
 }
 
+void bind_thread(pthread_t thread, std::span<const int> cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  pthread_setaffinity_np(thread, sizeof(set), &set);
+}
+
+}  // namespace
+
 std::vector<int> allowed_cpus() {
   std::vector<int> cpus;
   cpu_set_t set;
@@ -32,15 +41,9 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-// Best effort: a container may forbid it, and an unpinned thread only costs time.
-void pin_thread(std::thread& thread, int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set);
+void bind_this_thread(const std::vector<int>& cpus) {
+  if (!cpus.empty()) bind_thread(pthread_self(), cpus);
 }
-
-}  // namespace
 
 ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
   CHECK_GE(options.threads, 1);
@@ -48,13 +51,14 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
   const size_t threads = static_cast<size_t>(options.threads);
   scratch_.reset(static_cast<std::byte*>(std::aligned_alloc(size_t{2} << 20, round_up(threads * kScratchBytes, size_t{2} << 20))));
   CHECK(scratch_ != nullptr);
-  if (threads <= allowed.size()) spins_ = kSpins;
   const std::vector<int>& cpus = options.cpus.empty() ? allowed : options.cpus;
+  if (threads <= cpus.size()) spins_ = kSpins;
   const bool pin = options.pin && threads <= cpus.size();
   workers_.reserve(threads - 1);
   for (size_t worker = 1; worker < threads; ++worker) {
     workers_.emplace_back([this, worker] { work(static_cast<int>(worker)); });
-    if (pin) pin_thread(workers_.back(), cpus[worker]);
+    if (pin) bind_thread(workers_.back().native_handle(), {&cpus[worker], 1});
+    if (!pin && !options.cpus.empty()) bind_thread(workers_.back().native_handle(), cpus);
   }
 }
 

@@ -17,8 +17,15 @@ struct ThreadPoolOptions {
   int threads = 1;        // the caller of parallel_for is one of them
   std::vector<int> cpus;  // threads[i] is pinned to cpus[i]; empty: to the i-th CPU this process may use, if there is
                           // one for each thread. The caller's thread is never pinned.
-  bool pin = true;
+  bool pin = true;        // false: all threads run on any of `cpus`
 };
+
+// The CPUs that this process may use; empty if that is not known.
+std::vector<int> allowed_cpus();
+
+// The calling thread, and those it starts, run on these CPUs only; empty: as before. Best effort: a container may forbid it,
+// and then it only costs time.
+void bind_this_thread(const std::vector<int>& cpus);
 
 // Persistent threads. After a task list they spin for a bounded while, so that the next operation of the same step finds
 // them awake, then sleep. They never spin if the pool has more threads than the process has CPUs.

@@ -5,7 +5,7 @@
 
 namespace shoal {
 
-KvCopier::KvCopier(OnCopied on_copied) : on_copied_(std::move(on_copied)), thread_([this] { work(); }) {}
+KvCopier::KvCopier(const KvPeers& peers, OnCopied on_copied) : peers_(peers), on_copied_(std::move(on_copied)), thread_([this] { work(); }) {}
 
 KvCopier::~KvCopier() {
   {
@@ -40,16 +40,20 @@ std::optional<KvCopier::Job> KvCopier::next(bool urgent_only) {
 }
 
 void KvCopier::run(const Job& job) {
-  for (const Job::Copy& copy : job.copies) {
+  KvPeers::Reading source;
+  if (job.source) source = peers_.read(*job.source);
+  const bool ok = !job.source || source;
+  for (size_t i = 0; ok && i < job.copies.size(); ++i) {
     while (!job.urgent && urgent_left_.load() > 0) {
       const std::optional<Job> first = next(/*urgent_only=*/true);
       if (!first) break;
       run(*first);
     }
-    std::memcpy(copy.to, copy.from, job.block_bytes);
+    const std::byte* from = job.source ? source.block(job.block_bytes, job.blocks[i]) : job.copies[i].from;
+    std::memcpy(job.copies[i].to, from, job.block_bytes);
   }
   if (job.urgent && urgent_left_.fetch_sub(1) == 1) urgent_left_.notify_all();
-  on_copied_(job);
+  on_copied_(job, ok);
 }
 
 void KvCopier::work() {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "host/kv_peers.h"
 
 namespace shoal {
 
@@ -28,12 +29,16 @@ class KvCopier {
       const std::byte* from;
     };
     std::vector<Copy> copies;
+    // Instead of Copy::from: blocks of another node's host tier, in the order of the copies.
+    std::optional<NodeId> source;
+    std::vector<BlockId> blocks;
     bool urgent = false;  // back to the device: somebody waits to compute with it
   };
-  // Runs on the copier's thread, after the job's last byte.
-  using OnCopied = std::function<void(const Job& job)>;
+  // Runs on the copier's thread, after the job's last byte; not ok if the source node has ended.
+  using OnCopied = std::function<void(const Job& job, bool ok)>;
 
-  explicit KvCopier(OnCopied on_copied);
+  // `peers` outlives the copier.
+  KvCopier(const KvPeers& peers, OnCopied on_copied);
   ~KvCopier();  // jobs not begun are not done
 
   // The memory on both sides stays mapped until OnCopied.
@@ -47,6 +52,7 @@ class KvCopier {
   std::optional<Job> next(bool urgent_only);
   void run(const Job& job);
 
+  const KvPeers& peers_;
   const OnCopied on_copied_;
   std::mutex mutex_;
   std::condition_variable changed_;

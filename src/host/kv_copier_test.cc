@@ -12,7 +12,7 @@ constexpr uint64_t kBlock = 4096;
 struct Bytes {
   std::vector<std::byte> from = std::vector<std::byte>(8 * kBlock, std::byte{7}), to = std::vector<std::byte>(8 * kBlock);
   KvCopier::Job job(uint64_t move, bool urgent) {
-    KvCopier::Job job{ModelId(0), move, kBlock, {}, urgent};
+    KvCopier::Job job{.model = ModelId(0), .move = move, .block_bytes = kBlock, .urgent = urgent};
     for (size_t i = 0; i < 8; ++i) job.copies.push_back({&to[i * kBlock], &from[i * kBlock]});
     return job;
   }
@@ -22,7 +22,8 @@ TEST(KvCopier, WhatComesBackIsCopiedBeforeWhatLeaves) {
   Bytes bytes;
   std::promise<void> asked, done;
   std::vector<uint64_t> order;
-  KvCopier copier([&](const KvCopier::Job& job) {
+  KvPeers peers;
+  KvCopier copier(peers, [&](const KvCopier::Job& job, bool) {
     order.push_back(job.move);
     if (job.move == 1) asked.get_future().wait();
     if (order.size() == 5) done.set_value();
@@ -42,7 +43,8 @@ TEST(KvCopier, WhatComesBackIsCopiedBeforeWhatLeaves) {
 
 TEST(KvCopier, WhoGivesWayGoesOnWhenNothingUrgentIsLeft) {
   Bytes bytes;
-  KvCopier copier([](const KvCopier::Job&) {});
+  KvPeers peers;
+  KvCopier copier(peers, [](const KvCopier::Job&, bool) {});
   copier.give_way();  // nothing is under way
   copier.start(bytes.job(1, false));
   copier.start(bytes.job(2, true));
@@ -52,9 +54,22 @@ TEST(KvCopier, WhoGivesWayGoesOnWhenNothingUrgentIsLeft) {
 
 TEST(KvCopier, EndsWithJobsLeft) {
   Bytes bytes;
-  auto copier = std::make_unique<KvCopier>([](const KvCopier::Job&) {});
+  KvPeers peers;
+  auto copier = std::make_unique<KvCopier>(peers, [](const KvCopier::Job&, bool) {});
   for (uint64_t i = 0; i < 1000; ++i) copier->start(bytes.job(i, i % 2 == 0));
   copier.reset();
+}
+
+TEST(KvCopier, ACopyFromANodeThatHasEndedFails) {
+  Bytes bytes;
+  KvPeers peers;
+  std::promise<bool> copied;
+  KvCopier copier(peers, [&](const KvCopier::Job&, bool ok) { copied.set_value(ok); });
+  KvCopier::Job job = bytes.job(1, true);
+  job.source = NodeId(7);
+  job.blocks.resize(8);
+  copier.start(std::move(job));
+  EXPECT_FALSE(copied.get_future().get());
 }
 
 }  // namespace

@@ -14,11 +14,12 @@ constexpr size_t kAheadBytes = 1 * kMiB;  // asked for at a time
 
 }  // namespace
 
-ModelLoader::ModelLoader(Device& device, ThreadPool& step_threads, int load_threads, std::unique_ptr<WeightCache> cache,
+ModelLoader::ModelLoader(Device& device, ThreadPool& step_threads, const CpuShare& cpus, std::unique_ptr<WeightCache> cache,
                          std::function<void()> give_way, OnLoaded on_loaded)
     : device_(device),
       step_threads_(step_threads),
-      load_threads_(ThreadPoolOptions{.threads = load_threads, .cpus = {}, .pin = false}),
+      cpus_(cpus.cpus),
+      load_threads_(ThreadPoolOptions{.threads = cpus.threads, .cpus = cpus.cpus, .pin = false}),
       cache_(std::move(cache)),
       give_way_(std::move(give_way)),
       on_loaded_(std::move(on_loaded)),
@@ -57,6 +58,7 @@ float ModelLoader::progress() const {
 }
 
 void ModelLoader::work() {
+  bind_this_thread(cpus_);
   while (true) {
     std::optional<Work> work = jobs_.pop(std::chrono::seconds(1));
     if (!work && jobs_.closed()) return;

@@ -36,7 +36,7 @@ class ModelLoader {
   // `on_loaded` runs on the loader's thread; `give_way` is called before each piece of a load and may wait a moment.
   // `device` and `step_threads`, which the models compute on, outlive the
   // loader and every model it loaded.
-  ModelLoader(Device& device, ThreadPool& step_threads, int load_threads, std::unique_ptr<WeightCache> cache, std::function<void()> give_way,
+  ModelLoader(Device& device, ThreadPool& step_threads, const CpuShare& cpus, std::unique_ptr<WeightCache> cache, std::function<void()> give_way,
               OnLoaded on_loaded);
   ~ModelLoader();  // cancels a load under way
 
@@ -69,6 +69,7 @@ class ModelLoader {
 
   Device& device_;
   ThreadPool& step_threads_;
+  const std::vector<int> cpus_;
   ThreadPool load_threads_;
   const std::unique_ptr<WeightCache> cache_;  // used by the loader's thread
   const std::function<void()> give_way_;

@@ -50,8 +50,8 @@ std::map<ModelId, std::unique_ptr<TokenConstraints>> make_constraints(const std:
 class NodeHostImpl : public NodeHost {
  public:
   NodeHostImpl(const NodeConfig& node, std::map<ModelId, ServedModel> models, std::unique_ptr<Device> device,
-               std::unique_ptr<Device> host_tier, Buffer workspace, std::unique_ptr<WeightCache> cache, int threads,
-               LoopbackNetwork& network)
+               std::unique_ptr<Device> host_tier, Buffer workspace, std::unique_ptr<WeightCache> cache, const CpuShare& cpus,
+               LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
       : config_(node),
         models_(std::move(models)),
         constraints_(make_constraints(models_)),
@@ -59,13 +59,16 @@ class NodeHostImpl : public NodeHost {
         kv_(*device_),
         host_tier_(std::move(host_tier)),
         host_kv_(*host_tier_),
+        peers_(std::move(peers)),
+        attachment_(*peers_, node.self, host_kv_),
         workspace_(std::move(workspace)),
-        step_threads_(threads),
+        cpus_(cpus.cpus),
+        step_threads_(ThreadPoolOptions{.threads = cpus.threads, .cpus = cpus.cpus}),
         runner_(workspace_.span()),
         node_(node),
         transport_(network.connect(node.self, [this](NodeId from, std::string bytes) { receive(from, bytes); })),
-        copier_([this](const KvCopier::Job& job) { events_.push(Event(KvCopied{job.model, job.move})); }),
-        loader_(*device_, step_threads_, threads, std::move(cache), [this] { copier_.give_way(); },
+        copier_(*peers_, [this](const KvCopier::Job& job, bool ok) { events_.push(Event(KvCopied{job.model, job.move, ok})); }),
+        loader_(*device_, step_threads_, cpus, std::move(cache), [this] { copier_.give_way(); },
                 [this](LoadedModel loaded) { events_.push(std::move(loaded)); }),
         step_thread_([this] { step_loop(); }),
         loop_thread_([this] { event_loop(); }) {}
@@ -77,6 +80,8 @@ class NodeHostImpl : public NodeHost {
     steps_.close();
     step_thread_.join();
   }
+
+  void set_cluster(ClusterState state) override { events_.push(Event(ClusterChanged{std::move(state)})); }
 
   double stalled_seconds() const override {
     const int64_t since = busy_since_ns_.load();
@@ -186,7 +191,7 @@ class NodeHostImpl : public NodeHost {
     } else if (const auto* copy = std::get_if<CopyKv>(&effect)) {
       copy_kv(*copy);
     } else if (auto* remap = std::get_if<RemapSlabs>(&effect)) {
-      const Status mapped = (remap->tier == Tier::kHost ? host_kv_ : kv_).apply(remap->changes);
+      const Status mapped = remap->tier == Tier::kHost ? attachment_.apply(remap->changes) : kv_.apply(remap->changes);
       if (!mapped.ok()) log_error("KV memory: ", mapped.message());
       CHECK(mapped.ok());  // out of mappings: nothing this process does next would be right
     } else if (auto* wake = std::get_if<WakeAt>(&effect)) {
@@ -208,9 +213,11 @@ class NodeHostImpl : public NodeHost {
     const KvMove& move = effect.move;
     const KvStore& source = move.to == Tier::kHost ? kv_ : host_kv_;
     const KvStore& target = move.to == Tier::kHost ? host_kv_ : kv_;
-    KvCopier::Job job{effect.model, move.id, move.block_bytes, {}, move.to == Tier::kDevice};
+    KvCopier::Job job{.model = effect.model, .move = move.id, .block_bytes = move.block_bytes, .urgent = move.to == Tier::kDevice};
+    if (move.remote) job.source = effect.from;
     for (const KvCopy& copy : move.copies) {
-      job.copies.push_back({target.block(move.block_bytes, copy.to), source.block(move.block_bytes, copy.from)});
+      if (move.remote) job.blocks.push_back(copy.from);
+      job.copies.push_back({target.block(move.block_bytes, copy.to), move.remote ? nullptr : source.block(move.block_bytes, copy.from)});
     }
     copier_.start(std::move(job));
   }
@@ -235,6 +242,7 @@ class NodeHostImpl : public NodeHost {
   // ---- the step thread -------------------------------------------------------------------------------------------------
 
   void step_loop() {
+    bind_this_thread(cpus_);
     while (true) {
       std::optional<StepJob> job = steps_.pop(std::chrono::seconds(1));
       if (!job && steps_.closed()) return;
@@ -251,7 +259,10 @@ class NodeHostImpl : public NodeHost {
   KvStore kv_;
   const std::unique_ptr<Device> host_tier_;
   KvStore host_kv_;
+  const std::shared_ptr<KvPeers> peers_;
+  KvPeers::Attachment attachment_;
   Buffer workspace_;
+  const std::vector<int> cpus_;
   ThreadPool step_threads_;
   StepRunner runner_;
   std::map<ModelId, Resident> residents_;
@@ -272,16 +283,16 @@ class NodeHostImpl : public NodeHost {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwork& network) {
+StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers) {
   ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_cpu_device(plan.node.pages));
   ASSIGN_OR_RETURN(std::unique_ptr<Device> host_tier, make_cpu_device(std::max(plan.node.host_pages, 1u)));
   ASSIGN_OR_RETURN(Buffer workspace, Buffer::allocate(plan.workspace_bytes));
   ASSIGN_OR_RETURN(std::unique_ptr<WeightCache> cache, WeightCache::make(plan.weight_cache_bytes));
   log_info("memory: up to ", format_bytes(plan.node.pages * kDevicePageBytes), " for weights and KV, taken when they need it, and ",
            format_bytes(plan.workspace_bytes), " of workspace; ", format_bytes(plan.node.host_pages * kDevicePageBytes),
-           " for KV of models whose turn is not now; ", plan.threads, " threads");
+           " for KV of models whose turn is not now; ", plan.cpus.threads, " threads");
   return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(host_tier),
-                                        std::move(workspace), std::move(cache), plan.threads, network);
+                                        std::move(workspace), std::move(cache), plan.cpus, network, std::move(peers));
 }
 
 }  // namespace shoal

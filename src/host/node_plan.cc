@@ -82,6 +82,7 @@ StatusOr<NodePlan> plan_node(const NodeHostConfig& config, const std::vector<Ser
   }
   result.node.self = config.self;
   result.node.gateways = config.gateways;
+  result.node.duty = config.duty;
   result.node.limits.tokens_per_step = config.tokens_per_step;
   result.node.limits.sequences_max = config.sequences_max;
   result.node.limits.logit_rows_max = config.sequences_max;
@@ -100,8 +101,8 @@ StatusOr<NodePlan> plan_node(const NodeHostConfig& config, const std::vector<Ser
       result.refused[served.id] = facts.status();
     }
   }
-  result.threads = config.threads == 0 ? static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))
-                                       : static_cast<int>(config.threads);
+  const size_t cores = config.cpus.empty() ? std::max(1u, std::thread::hardware_concurrency()) : config.cpus.size();
+  result.cpus = {static_cast<int>(config.threads == 0 ? cores : config.threads), config.cpus};
   return result;
 }
 

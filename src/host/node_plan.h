@@ -34,15 +34,23 @@ struct ServedModel {
   PoolingSettings pooling;
 };
 
+// The part of this machine's processor that a node computes on.
+struct CpuShare {
+  int threads = 1;
+  std::vector<int> cpus;  // to run on; empty: wherever the system likes
+};
+
 struct NodeHostConfig {
   NodeId self;
+  Duty duty = Duty::kBoth;
+  std::vector<int> cpus;               // of its device; empty: all
   std::vector<NodeId> gateways;        // get NodeStatus reports
   uint64_t device_memory_bytes = 0;    // weights, KV and workspace together; 0: most of what is free
   // Beside it, for KV of requests whose turn is not now; default: a quarter of it, and not more than half of what is left.
   std::optional<uint64_t> host_memory_bytes;
   uint64_t weight_cache_bytes = 0;     // for raw weights of models that are read directly
   Scheduling scheduling = Scheduling::kToken;
-  uint32_t threads = 0;                // 0: all cores
+  uint32_t threads = 0;                // 0: one for each of its cores
   uint32_t sequences_max = 256;        // running at once, per model
   uint32_t waiting_max = 1024;         // queued, per model
   uint32_t tokens_per_step = 512;      // budget of one step: prefill chunks and decodes together
@@ -55,7 +63,7 @@ struct NodePlan {
   std::map<ModelId, Status> refused;      // and why
   uint64_t weight_cache_bytes = 0;
   uint64_t workspace_bytes = 0;           // of the largest step; the rest of the budget is pages
-  int threads = 1;
+  CpuShare cpus;
 };
 
 // ResourceExhausted if not even the workspace fits the budget. Models that cannot be read or do not fit are refused one

@@ -1,0 +1,45 @@
+#include "host/kv_peers.h"
+
+#include "base/check.h"
+
+namespace shoal {
+
+KvPeers::Attachment::Attachment(KvPeers& peers, NodeId node, KvStore& tier) : peers_(peers), node_(node), peer_(std::make_shared<Peer>()) {
+  peer_->tier = &tier;
+  std::lock_guard lock(peers_.mutex_);
+  CHECK(peers_.peers_.emplace(node, peer_).second);
+}
+
+KvPeers::Attachment::~Attachment() {
+  {
+    std::lock_guard lock(peers_.mutex_);
+    peers_.peers_.erase(node_);
+  }
+  std::unique_lock alone(peer_->alive);
+  peer_->tier = nullptr;
+}
+
+Status KvPeers::Attachment::apply(std::span<const SlabChange> changes) {
+  std::lock_guard lock(peer_->slabs);
+  return peer_->tier->apply(changes);
+}
+
+KvPeers::Reading KvPeers::read(NodeId node) const {
+  Reading reading;
+  std::shared_ptr<Peer> peer;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = peers_.find(node); found != peers_.end()) peer = found->second;
+  }
+  if (peer == nullptr) return reading;
+  reading.alive_ = std::shared_lock(peer->alive);
+  if (peer->tier != nullptr) reading.peer_ = std::move(peer);
+  return reading;
+}
+
+const std::byte* KvPeers::Reading::block(uint64_t block_bytes, BlockId id) const {
+  std::lock_guard lock(peer_->slabs);
+  return peer_->tier->block(block_bytes, id);
+}
+
+}  // namespace shoal
