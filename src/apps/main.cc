@@ -19,6 +19,7 @@ constexpr char kExamples[] =
     "  shoal list models/\n"
     "  shoal ps                                what a running server has loaded\n"
     "  shoal bench --request-rate 10           load a server and measure it\n"
+    "  shoal simulate --devices 16xH800 --models 70 --request-rate 7\n"
     "Every flag has an environment variable: --max-model-len is SHOAL_MAX_MODEL_LEN.";
 
 }  // namespace
@@ -32,7 +33,7 @@ int main(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::simple);
 
   std::vector<RunVerb> runs;
-  for (const auto add : {add_serve, add_run, add_chat, add_list, add_show, add_ps, add_load, add_unload, add_stop, add_tokenize, add_render, add_bench,
+  for (const auto add : {add_serve, add_run, add_chat, add_list, add_show, add_ps, add_load, add_unload, add_stop, add_tokenize, add_render, add_bench, add_simulate, add_plan,
                          add_config, add_completion, add_man, add_version}) {
     runs.push_back(add(app));
   }

@@ -24,6 +24,8 @@ RunVerb add_show(CLI::App& app);
 RunVerb add_tokenize(CLI::App& app);
 RunVerb add_render(CLI::App& app);
 RunVerb add_bench(CLI::App& app);
+RunVerb add_simulate(CLI::App& app);
+RunVerb add_plan(CLI::App& app);
 RunVerb add_ps(CLI::App& app);
 RunVerb add_load(CLI::App& app);
 RunVerb add_unload(CLI::App& app);

@@ -57,7 +57,7 @@ StepWork work_of(uint64_t begin, uint64_t end) {
 }
 
 // The best solution without a negative term is the best of the non-negative ones among the eight choices of terms.
-StepFit::Terms StepFit::coefficients() const {
+StepFit::Terms StepFit::solved() const {
   Matrix a = {{{squares_[0], squares_[1], squares_[2]},
                {squares_[1], squares_[3], squares_[4]},
                {squares_[2], squares_[4], squares_[5]}}};
@@ -95,14 +95,15 @@ void StepFit::observe(const StepWork& work, double seconds) {
     for (size_t j = i; j < 3; ++j, ++k) squares_[k] = kForget * squares_[k] + x[i] * x[j];
     products_[i] = kForget * products_[i] + x[i] * seconds;
   }
-  const double fitted = dot(coefficients(), x);
+  coefficients_ = solved();
+  const double fitted = dot(coefficients_, x);
   if (fitted > 0) correction_ += kCorrectionRate * (std::clamp(seconds / fitted, 0.1, 10.0) - correction_);
   ++observations_;
 }
 
 double StepFit::predict(const StepWork& work) const {
   const Terms x = {prior_[0], prior_[1] * static_cast<double>(work.rows), prior_[2] * static_cast<double>(work.attended)};
-  return correction_ * dot(coefficients(), x);
+  return correction_ * dot(coefficients_, x);
 }
 
 void MovingMean::add(double x) {
@@ -201,6 +202,7 @@ StatusOr<ModelEstimator> ModelEstimator::from_json(std::string_view text) {
     RETURN_IF_ERROR(read_numbers(*found, "state", state));
     fit->correction_ = std::clamp(state[0], 0.1, 10.0);
     RETURN_IF_ERROR(read_count(state[1], fit->observations_));
+    fit->coefficients_ = fit->solved();
   }
   for (const auto& [key, mean] : {std::pair("switch", &out.switch_), std::pair("waited", &out.waited_)}) {
     std::array<double, 2> state{};

@@ -37,13 +37,14 @@ class StepFit {
 
  private:
   friend class ModelEstimator;
-  Terms coefficients() const;  // in units of the prior
+  Terms solved() const;  // the coefficients, in units of the prior
 
   Terms prior_;
   std::array<double, 6> squares_{};  // upper triangle of sum x x', x in units of the prior
   Terms products_{};                 // sum x * seconds
   double correction_ = 1;            // moving mean of seen over fitted
   uint64_t observations_ = 0;
+  Terms coefficients_ = solved();    // of all of the above: predictions are many, observations few
 };
 
 // A moving mean that starts at its first value.

@@ -21,22 +21,19 @@ void Checkers::event(NodeId role, const Event& event) {
   Watched& node = nodes_[role];
   if (const auto* submit = std::get_if<Submit>(&message->message)) submitted(node, submit->request);
   if (const auto* cancel = std::get_if<Cancel>(&message->message)) {
-    const auto submitted = node.submitted.find(cancel->id);
-    if (submitted != node.submitted.end() && submitted->second > cancel->epoch) return;  // of a placement before
-    node.submitted.erase(cancel->id);
-    node.withdrawn[cancel->id] = cancel->epoch;
+    const auto held = node.held.find(cancel->id);
+    if (held == node.held.end() || held->second != cancel->epoch) return;  // overtaken, or of an owner of before
+    node.withdrawn.insert(cancel->id);
     left(node, cancel->id);
   }
 }
 
 void Checkers::submitted(Watched& node, const Request& request) {
-  const auto withdrawn = node.withdrawn.find(request.id);
-  if (withdrawn != node.withdrawn.end()) {
-    if (request.epoch <= withdrawn->second) return;  // a repetition that came late
-    node.withdrawn.erase(withdrawn);
-  }
+  uint32_t& epoch = node.held[request.id];
+  if (request.epoch < epoch) return;  // came late
+  epoch = request.epoch;
+  node.withdrawn.erase(request.id);
   left(node, request.id);
-  node.submitted[request.id] = std::max(node.submitted[request.id], request.epoch);
   node.waiting[{request.model, request.priority}].push_back({world_.now, request.id});
 }
 
@@ -105,9 +102,9 @@ bool Checkers::explained(const Known& known, const Status& why) const {
   const auto is = [&](Fault::Kind kind) {
     return std::any_of(world_.setup.faults.begin(), world_.setup.faults.end(), [&](const Fault& f) { return f.kind == kind; });
   };
+  if (is(Fault::Kind::kLoadFailure) && why.message().find("could not be loaded") != absl::string_view::npos) return true;
   switch (why.code()) {
     case StatusCode::kDeadlineExceeded: return world_.now >= known.deadline;
-    case StatusCode::kFailedPrecondition: return is(Fault::Kind::kLoadFailure);
     case StatusCode::kUnavailable: return node_faults_ || model.max_wait != Duration::max();
     case StatusCode::kResourceExhausted: return world_.setup.nodes.front().config.scheduling == Scheduling::kStatic;
     default: return false;
@@ -118,6 +115,7 @@ void Checkers::ended(RequestId id, const Status& why) {
   if (!on()) return;
   const auto known = known_.find(id);
   if (known == known_.end()) return;  // the clients have said so
+  if (why.ok() && world_.now > known->second.deadline) world_.violate(absl::StrCat("I6: request ", id.value, " ended after its deadline"));
   if (!why.ok() && !explained(known->second, why)) {
     world_.violate(absl::StrCat("I7: request ", id.value, " failed without a cause of its own: ", std::string(why.message())));
   }

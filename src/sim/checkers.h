@@ -1,7 +1,8 @@
 // The invariants of the whole, watched from outside the roles: what the world gave them, and what they gave back.
 // I1, I2 and I4 are the clients' (clients.h), I5 is Node::check(); here are those that need both sides of a role.
 //   I3  one owner epoch per sequence; nothing of a lower one is shown
-//   I6  nobody is overtaken by a later request of his model and priority for longer than a bound
+//   I6  nobody is overtaken by a later request of his model and priority for longer than a bound, or answered after his
+//       deadline
 //   I7  no request fails without a cause of its own, or a fault
 //   I10 a node's counters are what it sent
 // and: a cancelled request is not computed any further.
@@ -44,8 +45,8 @@ class Checkers {
   };
   using Class = std::pair<ModelId, int32_t>;  // model, priority
   struct Watched {                            // a node's life
-    std::map<RequestId, uint32_t> withdrawn;  // by a Cancel with this epoch
-    std::map<RequestId, uint32_t> submitted;  // under this epoch, and not withdrawn
+    std::map<RequestId, uint32_t> held;       // with the epoch of its last Submit
+    std::set<RequestId> withdrawn;            // by a Cancel of that epoch
     std::map<Class, std::vector<Waiting>> waiting;  // in order of submission
     uint64_t tokens_sent = 0;
   };

@@ -97,6 +97,12 @@ void Clients::end(Entry entry, const char* how, const Status& why, TimePoint now
     outcome_.attainment.add(c.score, done, c.max_tokens);
     outcome_.models[c.model.value].attainment.add(c.score, done, c.max_tokens);
   }
+  if (!why.ok()) {
+    constexpr size_t kKindsMax = 64;
+    std::string kind(why.message());
+    std::erase_if(kind, [](char c) { return c >= '0' && c <= '9'; });
+    if (outcome_.failures.size() < kKindsMax || outcome_.failures.contains(kind)) ++outcome_.failures[kind];
+  }
   if (on_end_) {
     const auto seconds = [](TimePoint t) { return to_seconds(t.time_since_epoch()); };
     on_end_({entry->first, c.model, c.prompt_tokens, c.received, static_cast<uint32_t>(c.score.on_time()), seconds(c.arrival), c.first_token,

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,8 @@ struct Outcome {
   std::vector<ModelOutcome> models;
   std::vector<TimeSample> samples;
   std::vector<DeviceSpan> spans;
+  std::map<std::string, uint64_t> failures;  // requests by what they were told, numbers left out; some kinds at most
+  bool given_up = false;      // beyond WorldSetup::late_tokens_max
   std::vector<std::string> violations;  // empty, or what went wrong
 
   double device_hours() const { return virtual_seconds / 3600 * static_cast<double>(nodes.size()); }

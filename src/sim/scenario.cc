@@ -125,9 +125,9 @@ Fault make_fault(Fault::Kind kind, uint32_t node, TimePoint at, Rng& rng) {
 
 }  // namespace
 
-Setup make_setup(const Scenario& s) {
+WorldSetup make_setup(const Scenario& s) {
   Rng rng(s.seed);
-  Setup setup;
+  WorldSetup setup;
   setup.seed = s.seed;
   setup.strict = true;
   setup.through_codec = s.through_codec;
@@ -146,6 +146,7 @@ Setup make_setup(const Scenario& s) {
     if (to_seconds(at.time_since_epoch()) > seconds) break;
     setup.faults.push_back(make_fault(s.fault_kinds[rng.below(s.fault_kinds.size())], static_cast<uint32_t>(rng.below(s.nodes)), at, rng));
   }
+  setup.faults.insert(setup.faults.end(), s.faults.begin(), s.faults.end());
   setup.workload = std::make_unique<MixedWorkload>(s, std::move(models), rng.bits());
   return setup;
 }

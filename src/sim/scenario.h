@@ -48,12 +48,13 @@ struct Scenario {
   double faults_per_second = 0;        // of the kinds below, each on a node
   std::vector<Fault::Kind> fault_kinds = {Fault::Kind::kCrash};
   double load_failure_probability = 0;
+  std::vector<Fault> faults;           // beside those
 
   // A scenario of everything at once: sizes, rates, memory pressure and faults.
   static Scenario random(uint64_t seed);
 };
 
-Setup make_setup(const Scenario& scenario);
+WorldSetup make_setup(const Scenario& scenario);
 
 // Runs the scenario to its end: every request ended, every device idle.
 Outcome run_scenario(const Scenario& scenario);

@@ -18,7 +18,7 @@ constexpr NodeId kRouterId{1'000'000};
 
 // One node: its configuration as in production, and what its device takes.
 struct NodeSpec {
-  NodeConfig config;                 // `self` is its place in Setup::nodes, `gateways` the router
+  NodeConfig config;                 // `self` is its place in WorldSetup::nodes, `gateways` the router
   std::string kind;                  // of its device, for reports
   std::vector<StepCost> steps;       // [model id]
   double load_seconds = 0;           // of every load, beside the bytes
@@ -26,6 +26,8 @@ struct NodeSpec {
   double copy_bytes_per_second = 10e9;  // KV between the tiers
   bool shared_link = false;          // loads and copies under way share one link of load_bytes_per_second
   double price_per_hour = 0;
+  std::vector<ModelId> serves;       // what the membership says of it; empty: every model
+  std::vector<uint64_t> load_bytes;  // [model id] of a load; empty: the weights
 };
 
 // Between the router and every node, in each direction.
@@ -77,7 +79,7 @@ struct Meddling {
   std::function<void(NodeId, std::vector<Effect>&)> effects;  // of a role
 };
 
-struct Setup {
+struct WorldSetup {
   uint64_t seed = 1;
   std::vector<NodeSpec> nodes;     // every node knows the same models
   LinkSpec link;
@@ -94,6 +96,7 @@ struct Setup {
   bool through_codec = false;      // messages are encoded and decoded on the way
   Duration no_end_after = std::chrono::hours(1);  // without a new request: what is unfinished then hangs
   Duration overtaken_max = std::chrono::minutes(10);  // I6: nobody is overtaken by his own class for longer
+  uint64_t late_tokens_max = UINT64_MAX;  // of ended requests; beyond them the run is given up
   double sample_seconds = 0;       // of the time lines; 0: none
   size_t spans_max = 0;            // of the devices' time lines
   std::shared_ptr<const Meddling> meddling;

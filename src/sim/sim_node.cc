@@ -146,7 +146,8 @@ void SimNode::load(const LoadWeights& effect) {
   loading_since_ = world_.now;
   visible_from_ = world_.seconds();
   const bool fails = load_failure_ > 0 && world_.rng.chance(load_failure_);
-  const auto bytes = static_cast<double>(spec_.config.models.at(effect.model.value).weight_bytes);
+  const uint64_t weight_bytes = spec_.config.models.at(effect.model.value).weight_bytes;
+  const auto bytes = static_cast<double>(spec_.load_bytes.empty() ? weight_bytes : spec_.load_bytes.at(effect.model.value));
   const double from = world_.seconds();
   move_bytes(spec_.load_seconds * disk_factor_, bytes * disk_factor_, [this, model = effect.model, fails, from, load = ++load_] {
     if (load_ == load) end_load(model, from, fails ? data_loss("the file vanished") : OkStatus());

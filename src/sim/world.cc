@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-World::World(Setup setup)
+World::World(WorldSetup setup)
     : setup_(std::move(setup)), state_(setup_), network_(setup_.link, setup_.seed), checkers_(state_),
       clients_(setup_.nodes.at(0).config.models, setup_.strict, state_.outcome, [this](std::string what) { state_.violate(std::move(what)); }) {
   router_ = std::make_unique<Router>(RouterConfig{kRouterId, setup_.requests_max, setup_.replays_max, setup_.duties, setup_.balance_interval});
@@ -166,7 +166,10 @@ SimNode::Connection World::connection(uint32_t from, uint32_t to) const {
 void World::join(uint32_t node) {
   Link& link = links_[node];
   Member member{NodeId(node), Role::kNode, ++link.member_epoch, {}, false};
-  for (const NodeModel& model : setup_.nodes[node].config.models) member.models.push_back(model.model);
+  member.models = setup_.nodes[node].serves;
+  for (const NodeModel& model : setup_.nodes[node].config.models) {
+    if (setup_.nodes[node].serves.empty()) member.models.push_back(model.model);
+  }
   link.member = true;
   publish(MemberJoined{member});
 }
@@ -244,9 +247,11 @@ Outcome World::run() {
     if (done && !state_.heap.has_work()) break;  // only wake-ups are left
     if (workload_done_ && state_.heap.next_time() > last_arrival_ + setup_.no_end_after) break;
     step();
+    outcome.given_up = outcome.attainment.tokens - outcome.attainment.tokens_on_time > setup_.late_tokens_max;
+    if (outcome.given_up) break;
     if (on_progress_ && outcome.events % kProgressEvery == 0) on_progress_(outcome, state_.seconds());
   }
-  check_end();
+  if (!outcome.given_up) check_end();
   outcome.virtual_seconds = state_.seconds();
   return std::move(outcome);
 }

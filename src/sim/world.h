@@ -22,7 +22,7 @@ namespace shoal {
 class World {
  public:
   // REQUIRES: at least one node; every node knows the same models, with ids 0, 1, ...
-  explicit World(Setup setup);
+  explicit World(WorldSetup setup);
   ~World();
 
   // Told about each request when it ended, and now and then about how far it is.
@@ -65,7 +65,7 @@ class World {
   void check_all();
   void check_end();
 
-  const Setup setup_;
+  const WorldSetup setup_;
   WorldState state_;
   Network network_;
   Checkers checkers_;

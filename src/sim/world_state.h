@@ -13,7 +13,7 @@
 namespace shoal {
 
 struct WorldState {
-  explicit WorldState(const Setup& s) : setup(s), rng(s.seed) {}
+  explicit WorldState(const WorldSetup& s) : setup(s), rng(s.seed) {}
 
   void after(Duration delay, EventHeap::Act act) { heap.at(now + delay, std::move(act)); }
   double seconds() const { return to_seconds(now.time_since_epoch()); }
@@ -25,7 +25,7 @@ struct WorldState {
   }
   void violate(std::string what) { outcome.violations.push_back(absl::StrCat("at ", seconds(), " s: ", what)); }
 
-  const Setup& setup;
+  const WorldSetup& setup;
   TimePoint now{};
   EventHeap heap;
   Rng rng;

@@ -13,24 +13,6 @@ double normal(Rng& rng) {  // Box and Muller 1958
   return radius * std::cos(2 * std::numbers::pi * rng.uniform());
 }
 
-// Gamma with this shape and mean 1. Marsaglia and Tsang 2000, "A simple method for generating gamma variables"; shapes
-// below 1 through the boost of its section 6.
-double unit_gamma(Rng& rng, double shape) {
-  if (std::isinf(shape)) return 1;
-  const double boosted = shape < 1 ? shape + 1 : shape;
-  const double d = boosted - 1.0 / 3;
-  const double c = 1 / std::sqrt(9 * d);
-  while (true) {
-    const double x = normal(rng);
-    const double v = std::pow(1 + c * x, 3);
-    if (v <= 0) continue;
-    const double u = 1 - rng.uniform();
-    if (std::log(u) >= 0.5 * x * x + d - d * v + d * std::log(v)) continue;
-    const double gamma = d * v;
-    return shape < 1 ? gamma * std::pow(1 - rng.uniform(), 1 / shape) / shape : gamma / shape;
-  }
-}
-
 double rate_at(const ArrivalSpec& spec, double progress) {
   if (spec.ramp == "linear") return spec.ramp_start + (spec.ramp_end - spec.ramp_start) * progress;
   if (spec.ramp == "exponential") return spec.ramp_start * std::pow(spec.ramp_end / spec.ramp_start, progress);
@@ -50,6 +32,24 @@ Status check(const ArrivalSpec& spec) {
 }
 
 }  // namespace
+
+// Gamma with this shape and mean 1. Marsaglia and Tsang 2000, "A simple method for generating gamma variables"; shapes
+// below 1 through the boost of its section 6.
+double unit_gamma(Rng& rng, double shape) {
+  if (std::isinf(shape)) return 1;
+  const double boosted = shape < 1 ? shape + 1 : shape;
+  const double d = boosted - 1.0 / 3;
+  const double c = 1 / std::sqrt(9 * d);
+  while (true) {
+    const double x = normal(rng);
+    const double v = std::pow(1 + c * x, 3);
+    if (v <= 0) continue;
+    const double u = 1 - rng.uniform();
+    if (std::log(u) >= 0.5 * x * x + d - d * v + d * std::log(v)) continue;
+    const double gamma = d * v;
+    return shape < 1 ? gamma * std::pow(1 - rng.uniform(), 1 / shape) / shape : gamma / shape;
+  }
+}
 
 StatusOr<std::vector<double>> arrival_times_s(const ArrivalSpec& spec, size_t count) {
   RETURN_IF_ERROR(check(spec));

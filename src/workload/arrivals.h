@@ -28,4 +28,8 @@ struct ArrivalSpec {
 // InvalidArgument for a rate, shape or ramp that is not positive.
 StatusOr<std::vector<double>> arrival_times_s(const ArrivalSpec& spec, size_t count);
 
+class Rng;
+// Gamma with this shape and mean 1: a gap between arrivals whose coefficient of variation is 1 / sqrt(shape). Infinite: 1.
+double unit_gamma(Rng& rng, double shape);
+
 }  // namespace shoal

@@ -1,0 +1,215 @@
+// shoal plan: how many devices of which kind keep an objective, by simulation, and what they cost.
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "apps/progress.h"
+#include "apps/simulate_flags.h"
+#include "apps/simulate_report.h"
+#include "apps/terminal.h"
+#include "apps/verbs.h"
+#include "nlohmann/json.hpp"
+#include "sim/planner.h"
+#include "sim/world.h"
+
+namespace shoal {
+namespace {
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shoal plan --models 40 --request-rate 4 --kinds A100,H800,H20\n"
+    "  shoal plan --trace arrivals.csv --profiles profiles.csv --kinds H800=3.10,A100=1.90 --goal 0.95 --report plan.html\n"
+    "Every figure is simulated. A model is served by one device; prices are list prices per hour unless NAME=PRICE says otherwise.";
+
+struct Plan {
+  SimulateFlags flags;
+  PlanGoal goal;
+  std::vector<std::string> kinds = {"A100", "H20", "H100", "H800"};
+  std::string report;
+  bool as_json = false, no_mix = false;
+  std::vector<Hardware> hardware;  // with the prices asked for; rows refer to them
+};
+
+Status settle_kinds(Plan& plan) {
+  for (const std::string& item : plan.kinds) {
+    const size_t equals = item.find('=');
+    const Hardware* known = find_hardware(item.substr(0, equals));
+    if (known == nullptr) return invalid_argument("--kinds ", item, ": no known device; known are A10, A100, H20, H100, H800, cpu");
+    Hardware hardware = *known;
+    const bool priced = equals == std::string::npos || absl::SimpleAtod(item.substr(equals + 1), &hardware.price_per_hour);
+    if (!priced || !(hardware.price_per_hour >= 0)) return invalid_argument("--kinds ", item, ": write NAME or NAME=PRICE per hour");
+    plan.hardware.push_back(hardware);
+  }
+  return OkStatus();
+}
+
+class Simulator {
+ public:
+  Simulator(const Plan& plan, const SimulateInputs& inputs) : plan_(plan), inputs_(inputs), run_(runs_of(plan.flags).front()) {}
+
+  StatusOr<Outcome> operator()(const std::vector<DeviceGroup>& devices) {
+    ASSIGN_OR_RETURN(WorldSetup setup, inputs_.setup(run_, devices));
+    if (tokens_ == 0) RETURN_IF_ERROR(measure(devices));
+    setup.late_tokens_max = static_cast<uint64_t>((1 - plan_.goal.attainment) * static_cast<double>(tokens_)) + 1;
+    World world(std::move(setup));
+    world.on_progress([&](const Outcome& o, double seconds) {
+      progress_.show(0, 0, absl::StrFormat("trying %s: %.0f simulated s, %d requests", to_string(devices), seconds, o.requests));
+    });
+    Outcome outcome = world.run();
+    progress_.clear();
+    if (!outcome.violations.empty()) return Status(StatusCode::kInternal, outcome.violations.front());
+    return outcome;
+  }
+
+  uint32_t long_prompt() const { return long_prompt_; }
+  uint64_t requests() const { return requests_; }
+  // The workload's size, and the prompt that nine of ten are shorter than.
+  Status measure(const std::vector<DeviceGroup>& devices) {
+    ASSIGN_OR_RETURN(const WorldSetup setup, inputs_.setup(run_, devices));
+    std::vector<uint32_t> prompts;
+    while (const auto arrival = setup.workload->next()) {
+      tokens_ += arrival->request.max_tokens;
+      prompts.push_back(static_cast<uint32_t>(arrival->request.prompt.size()));
+    }
+    requests_ = prompts.size();
+    if (prompts.empty()) return invalid_argument("the workload holds no request; raise --request-rate or --duration");
+    std::sort(prompts.begin(), prompts.end());
+    long_prompt_ = prompts[prompts.size() * 9 / 10];
+    return OkStatus();
+  }
+
+ private:
+  const Plan& plan_;
+  const SimulateInputs& inputs_;
+  const RunSpec run_;
+  ProgressLine progress_;
+  uint64_t tokens_ = 0, requests_ = 0;
+  uint32_t long_prompt_ = 0;
+};
+
+// The reason that no number of devices changes, for a row that is infeasible.
+void explain(const Plan& plan, const SimulateInputs& inputs, const Simulator& simulate, PlanRow& row) {
+  if (row.feasible() || row.probes.empty()) return;
+  const auto setup = inputs.setup(runs_of(plan.flags).front(), {{row.hardware, 1}});
+  const auto mix = parse_model_mix(plan.flags.mix, inputs.models(runs_of(plan.flags).front()));
+  if (!setup.ok() || !mix.ok()) return;
+  const NodeSpec& node = setup->nodes.front();
+  for (size_t i = 0; i < mix->size(); ++i) {
+    const double load = node.load_seconds + static_cast<double>(node.load_bytes[i]) / node.load_bytes_per_second;
+    const std::string why = out_of_reach(*(*mix)[i], node.steps[i], *row.hardware, node.config.models[i].slo, simulate.long_prompt(), load);
+    if (why.empty()) continue;
+    row.infeasible = why;
+    return;
+  }
+}
+
+std::string probe_line(const std::vector<DeviceGroup>& devices, const Outcome& o, const std::string& mark) {
+  const Attainment& a = o.attainment;
+  double busy = 0;
+  for (const NodeOutcome& n : o.nodes) busy += n.busy_seconds;
+  busy /= std::max(o.virtual_seconds, 1e-9) * static_cast<double>(o.nodes.size());
+  const double price = price_per_hour(devices);
+  const double rate = o.virtual_seconds > 0 ? static_cast<double>(o.tokens) / o.virtual_seconds : 0;
+  return absl::StrFormat("%-20s | %6.3f %6.3f %6.3f %6.3f | %7.2f %7.2f | %4.0f%% | %8.2f %10.2f  %s\n", to_string(devices), a.of_tokens(), a.of_tokens_per_request(),
+                         a.of_requests(), a.of_artifact(), o.first_token.quantile(0.5), o.first_token.quantile(0.99), 100 * busy, price,
+                         rate > 0 ? price / 3600 / rate * 1e6 : 0.0, mark);
+}
+
+std::string bar(double value, double most) { return std::string(static_cast<size_t>(40 * value / std::max(most, 1e-9) + 0.5), '#'); }
+
+std::string plan_table(const Plan& plan, const Simulator& simulate, uint32_t models, const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes) {
+  std::string out = absl::StrFormat("SIMULATED plan: %d models, %d requests, %.1f %% of tokens within %.3g s + %.3g s per token\n"
+                                    "%-20s | %6s %6s %6s %6s | %7s %7s | %5s | %8s %10s\n", models, simulate.requests(), 100 * plan.goal.attainment,
+                                    plan.flags.ttft, plan.flags.tbt, "devices", "tokens", "/req", "reqs", "artif.", "TTFT50", "TTFT99", "busy", "$/hour", "$/M tokens");
+  double cheapest = 1e18, dearest = 0;
+  for (const PlanRow& row : rows) {
+    if (row.feasible()) cheapest = std::min(cheapest, row.price_per_hour()), dearest = std::max(dearest, row.price_per_hour());
+  }
+  for (const PlanProbe& mix : mixes) cheapest = std::min(cheapest, price_per_hour(mix.devices)), dearest = std::max(dearest, price_per_hour(mix.devices));
+  std::string plot;
+  const auto add = [&](const PlanProbe& p) {
+    const double price = price_per_hour(p.devices);
+    out += probe_line(p.devices, p.outcome, price == cheapest ? "<- cheapest" : "");
+    absl::StrAppendFormat(&plot, "%-20s %8.2f $/h %s\n", to_string(p.devices), price, bar(price, dearest));
+  };
+  for (const PlanRow& row : rows) {
+    if (row.feasible()) add(row.probes[row.best]);
+    if (!row.feasible()) absl::StrAppendFormat(&out, "%-20s | not feasible: %s\n", row.hardware->name, row.infeasible);
+  }
+  for (const PlanProbe& mix : mixes) add(mix);
+  return plot.empty() ? out : out + "\n" + plot;
+}
+
+OrderedJson plan_json(const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes) {
+  OrderedJson all = OrderedJson::array();
+  const auto probe_json = [](const PlanProbe& p) {
+    return OrderedJson{{"devices", to_string(p.devices)}, {"met", p.met}, {"given_up", p.outcome.given_up}, {"tokens_on_time", p.outcome.attainment.of_tokens()},
+                       {"requests_on_time", p.outcome.attainment.of_requests()}, {"ttft_p99_s", p.outcome.first_token.quantile(0.99)},
+                       {"price_per_hour", price_per_hour(p.devices)}};
+  };
+  for (const PlanRow& row : rows) {
+    OrderedJson one = {{"simulated", true}, {"kind", row.hardware->name}, {"feasible", row.feasible()}};
+    if (row.feasible()) one["best"] = probe_json(row.probes[row.best]);
+    if (!row.feasible()) one["why"] = row.infeasible;
+    one["probes"] = OrderedJson::array();
+    for (const PlanProbe& p : row.probes) one["probes"].push_back(probe_json(p));
+    all.push_back(std::move(one));
+  }
+  for (const PlanProbe& mix : mixes) all.push_back({{"simulated", true}, {"kind", "mix"}, {"feasible", true}, {"best", probe_json(mix)}});
+  return all;
+}
+
+StatusOr<int> make_plan(Plan& plan) {
+  RETURN_IF_ERROR(settle_kinds(plan));
+  ASSIGN_OR_RETURN(const SimulateInputs inputs, SimulateInputs::read(plan.flags));
+  const uint32_t models = inputs.models(runs_of(plan.flags).front());
+  Simulator simulate(plan, inputs);
+  const auto simulated = [&](const std::vector<DeviceGroup>& devices) { return simulate(devices); };
+  std::vector<PlanRow> rows;
+  for (const Hardware& hardware : plan.hardware) {
+    ASSIGN_OR_RETURN(PlanRow row, plan_kind(hardware, plan.goal, simulated));
+    explain(plan, inputs, simulate, row);
+    rows.push_back(std::move(row));
+  }
+  std::vector<PlanProbe> mixes;
+  const auto cheapest = std::min_element(rows.begin(), rows.end(), [](const PlanRow& a, const PlanRow& b) {
+    return (a.feasible() ? a.price_per_hour() : 1e18) < (b.feasible() ? b.price_per_hour() : 1e18);
+  });
+  for (const PlanRow& row : rows) {
+    if (plan.no_mix || cheapest == rows.end() || !cheapest->feasible() || &row == &*cheapest) continue;
+    if (auto mix = plan_mix(*cheapest, row, plan.goal, simulated); mix.ok()) mixes.push_back(*std::move(mix));
+  }
+  show_text(plan.as_json ? dump_ordered_json(plan_json(rows, mixes), 1) + "\n" : plan_table(plan, simulate, models, rows, mixes));
+  if (!plan.report.empty()) {
+    std::ofstream file(plan.report, std::ios::binary);
+    file << planned_html(rows, plan.goal.attainment);
+    if (!file) return unavailable(plan.report, ": cannot be written");
+  }
+  return cheapest != rows.end() && cheapest->feasible() ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+RunVerb add_plan(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("plan", "How many devices of which kind keep an objective, by simulation");
+  auto state = std::make_shared<Plan>();
+  verb->add_option("--kinds", state->kinds, "Kinds of devices to consider, each NAME or NAME=PRICE per hour")->delimiter(',')->capture_default_str();
+  verb->add_option("--goal", state->goal.attainment, "Share of tokens that must be on time")->capture_default_str()->check(CLI::Range(0.01, 1.0));
+  verb->add_option("--devices-max", state->goal.devices_max, "Most devices to consider")->capture_default_str()->check(CLI::Range(1u, 4096u));
+  verb->add_flag("--no-mix", state->no_mix, "Consider one kind at a time only");
+  add_workload_flags(*verb, state->flags);
+  add_cluster_flags(*verb, state->flags);
+  verb->add_flag("--json", state->as_json, "Print JSON instead of the table");
+  verb->add_option("--report", state->report, "Write a page with a plot to this file (HTML)");
+  verb->footer(kExamples);
+  return [state] {
+    const auto result = make_plan(*state);
+    return result.ok() ? *result : fail(std::string(result.status().message()));
+  };
+}
+
+}  // namespace shoal

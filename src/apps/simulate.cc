@@ -1,0 +1,128 @@
+// shoal simulate: the production roles on devices that nobody here has.
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_format.h"
+#include "apps/progress.h"
+#include "apps/simulate_flags.h"
+#include "apps/simulate_report.h"
+#include "apps/terminal.h"
+#include "apps/verbs.h"
+#include "base/clock.h"
+#include "nlohmann/json.hpp"
+#include "sim/world.h"
+
+namespace shoal {
+namespace {
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shoal simulate --devices 16xH800 --models 70 --request-rate 7 --policy token,paper,request,static\n"
+    "  shoal simulate --trace arrivals.csv --profiles profiles.csv --report run.html\n"
+    "Every figure is simulated: the roles and policies are those of `shoal serve`, the devices are cost models.";
+
+struct Simulate {
+  SimulateFlags flags;
+  std::string report, csv;
+  bool as_json = false, no_progress = false, costs = false;
+  double sample_seconds = 1;
+};
+
+Status write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  return file ? OkStatus() : unavailable(path, ": cannot be written");
+}
+
+StatusOr<SimulatedRun> simulate_one(const Simulate& s, const SimulateInputs& inputs, const RunSpec& spec, std::ofstream* csv) {
+  SimulatedRun run{spec.label, spec.policy, s.flags.devices, inputs.models(spec)};
+  ASSIGN_OR_RETURN(const auto devices, parse_devices(s.flags.devices));
+  ASSIGN_OR_RETURN(WorldSetup setup, inputs.setup(spec, devices));
+  const bool drawn = !s.report.empty();
+  setup.sample_seconds = drawn || s.as_json ? s.sample_seconds : 0;
+  setup.spans_max = drawn ? 20'000 : 0;
+  World world(std::move(setup));
+  ProgressLine progress;
+  const auto began = steady_now();
+  if (csv != nullptr) world.on_end([&](const RequestOutcome& request, const Status&) { *csv << csv_line(run, request); });
+  if (!s.no_progress) {
+    world.on_progress([&](const Outcome& o, double seconds) {
+      progress.show(0, 0, absl::StrFormat("%s, %s: %.0f simulated s, %d requests, %.0f x real time", run.workload, run.policy, seconds, o.requests,
+                                          seconds / std::max(1e-9, to_seconds(steady_now() - began))));
+    });
+  }
+  run.outcome = world.run();
+  run.wall_seconds = to_seconds(steady_now() - began);
+  progress.clear();
+  if (!run.outcome.violations.empty()) {
+    return Status(StatusCode::kInternal, absl::StrCat(run.workload, ", ", run.policy, ": ", run.outcome.violations.front()));
+  }
+  return run;
+}
+
+std::vector<std::pair<std::string, std::string>> settings_of(const CLI::App& verb) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->get_lnames().empty() || option->count() == 0) continue;
+    std::string values;
+    for (const std::string& value : option->results()) absl::StrAppend(&values, values.empty() ? "" : " ", value);
+    settings.emplace_back("--" + option->get_lnames()[0], values);
+  }
+  return settings;
+}
+
+StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
+  ASSIGN_OR_RETURN(const SimulateInputs inputs, SimulateInputs::read(s.flags));
+  if (s.costs) {
+    show_text(costs_table(inputs.costs()));
+    return kExitOk;
+  }
+  std::ofstream csv;
+  if (!s.csv.empty()) {
+    csv.open(s.csv, std::ios::binary);
+    csv << csv_header();
+    if (!csv) return unavailable(s.csv, ": cannot be written");
+  }
+  std::vector<SimulatedRun> runs;
+  for (const RunSpec& spec : runs_of(s.flags)) {
+    ASSIGN_OR_RETURN(SimulatedRun run, simulate_one(s, inputs, spec, s.csv.empty() ? nullptr : &csv));
+    if (!s.as_json) {
+      const std::string table = simulated_table({run});
+      show_text(runs.empty() ? table : table.substr(table.find('\n') + 1));
+    }
+    runs.push_back(std::move(run));
+  }
+  if (s.as_json) show_text(dump_ordered_json(simulated_json(runs), 1) + "\n");
+  if (!s.report.empty()) RETURN_IF_ERROR(write_text(s.report, simulated_html(runs, settings_of(verb))));
+  return kExitOk;
+}
+
+}  // namespace
+
+RunVerb add_simulate(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("simulate", "Run the production roles on simulated devices and a workload");
+  auto state = std::make_shared<Simulate>();
+  verb->add_option("--devices", state->flags.devices, "Devices: COUNTxKIND, ... of A10, A100, H20, H100, H800, cpu")->capture_default_str();
+  verb->add_option("--policy", state->flags.policies, "token, paper (its order, turns of 4 s), request, static; several give a row each")
+      ->delimiter(',')->capture_default_str();
+  add_workload_flags(*verb, state->flags);
+  add_cluster_flags(*verb, state->flags);
+  verb->add_flag("--costs", state->costs, "Print what steps cost by --profiles, and how well the fit explains them");
+  verb->add_flag("--json", state->as_json, "Print JSON instead of the table");
+  verb->add_option("--csv", state->csv, "Write one line per request to this file");
+  verb->add_option("--report", state->report, "Write a page with plots to this file (HTML)");
+  verb->add_option("--sample", state->sample_seconds, "Seconds between the points of time lines")->capture_default_str()->check(CLI::Range(0.01, 1e5));
+  verb->add_flag("--no-progress", state->no_progress, "Show no progress line");
+  verb->footer(kExamples);
+  return [verb, state] {
+    const auto result = simulate(*verb, *state);
+    return result.ok() ? *result : fail(std::string(result.status().message()));
+  };
+}
+
+}  // namespace shoal

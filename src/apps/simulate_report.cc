@@ -1,0 +1,113 @@
+#include "apps/simulate_report.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+double busy_share(const Outcome& o) {
+  double busy = 0;
+  for (const NodeOutcome& node : o.nodes) busy += node.busy_seconds;
+  return o.virtual_seconds > 0 ? busy / (o.virtual_seconds * static_cast<double>(o.nodes.size())) : 0;
+}
+
+OrderedJson times_json(const Histogram& h) {
+  return {{"mean", h.mean()}, {"p50", h.quantile(0.5)}, {"p90", h.quantile(0.9)}, {"p99", h.quantile(0.99)}, {"max", h.max()}};
+}
+
+OrderedJson attainment_json(const Attainment& a) {
+  return {{"tokens", a.of_tokens()}, {"tokens_per_request", a.of_tokens_per_request()}, {"requests", a.of_requests()}, {"artifact", a.of_artifact()}};
+}
+
+OrderedJson nodes_json(const Outcome& o) {
+  OrderedJson nodes = OrderedJson::array();
+  for (const NodeOutcome& n : o.nodes) {
+    nodes.push_back({{"device", n.kind}, {"busy_s", n.busy_seconds}, {"load_s", n.load_seconds}, {"visible_load_s", n.visible_load_seconds},
+                     {"steps", n.steps}, {"tokens", n.tokens}, {"loads", n.loads}, {"kv_moves", n.copies}, {"price_per_hour", n.price_per_hour}});
+  }
+  return nodes;
+}
+
+OrderedJson models_json(const Outcome& o) {
+  OrderedJson models = OrderedJson::array();
+  for (const ModelOutcome& m : o.models) {
+    models.push_back({{"requests", m.attainment.requests}, {"attainment", attainment_json(m.attainment)}, {"ttft_s", times_json(m.first_token)}});
+  }
+  return models;
+}
+
+OrderedJson samples_json(const Outcome& o) {
+  OrderedJson samples = OrderedJson::array();
+  for (const TimeSample& s : o.samples) {
+    samples.push_back({{"at_s", s.at}, {"unfinished", s.unfinished}, {"unstarted", s.unstarted}, {"computing", s.computing}, {"loading", s.loading},
+                       {"tokens", s.tokens}});
+  }
+  return samples;
+}
+
+}  // namespace
+
+std::string costs_table(const CostTable& costs) {
+  std::string out = absl::StrFormat("%-24s %-6s | %8s %9s %9s | %8s %9s %8s | %6s %6s %6s %6s | %6s %s\n", "fitted: model", "device", "p0 ms", "p1 us", "p2 ns", "d0 ms", "d1 us",
+                                    "d2 us", "R2 p", "R2 d", "err p", "err d", "points", "left out");
+  for (const auto& [key, fitted] : costs.entries()) {
+    const StepCost& c = fitted.cost;
+    const FitQuality& q = fitted.quality;
+    absl::StrAppendFormat(&out, "%-24s %-6s | %8.2f %9.2f %9.3f | %8.2f %9.3f %8.1f | %6.3f %6.3f %5.1f%% %5.1f%% | %6d %d\n", key.first, key.second,
+                          c.prefill_seconds * 1e3, c.prefill_token_seconds * 1e6, c.prefill_square_seconds * 1e9, c.decode_seconds * 1e3,
+                          c.decode_context_seconds * 1e6, c.decode_sequence_seconds * 1e6, q.r2_prefill, q.r2_decode, 100 * q.error_prefill,
+                          100 * q.error_decode, q.points, q.points_left_out);
+  }
+  return out;
+}
+
+std::string simulated_table(const std::vector<SimulatedRun>& runs) {
+  std::string out = absl::StrFormat("%-30s %-8s %6s %7s | %6s %6s %6s %6s | %7s %7s %7s %7s | %5s %6s %7s %6s %7s\n", "SIMULATED  workload", "policy", "models",
+                                    "reqs", "tokens", "/req", "reqs", "artif.", "TTFT50", "TTFT90", "TTFT99", "TBT99", "busy", "loads", "tok/s",
+                                    "cost $", "x real");
+  for (const SimulatedRun& run : runs) {
+    const Outcome& o = run.outcome;
+    const Attainment& a = o.attainment;
+    absl::StrAppendFormat(&out, "%-30s %-8s %6d %7d | %6.3f %6.3f %6.3f %6.3f | %7.2f %7.2f %7.2f %7.2f | %4.0f%% %6d %7.0f %6.2f %7.0f\n", run.workload.substr(0, 30),
+                          run.policy, run.models, o.requests, a.of_tokens(), a.of_tokens_per_request(), a.of_requests(), a.of_artifact(),
+                          o.first_token.quantile(0.5), o.first_token.quantile(0.9), o.first_token.quantile(0.99), o.gap.quantile(0.99),
+                          100 * busy_share(o), o.loads, o.virtual_seconds > 0 ? static_cast<double>(o.tokens) / o.virtual_seconds : 0.0, o.cost(),
+                          run.wall_seconds > 0 ? o.virtual_seconds / run.wall_seconds : 0.0);
+  }
+  return out;
+}
+
+OrderedJson simulated_json(const std::vector<SimulatedRun>& runs) {
+  OrderedJson all = OrderedJson::array();
+  for (const SimulatedRun& run : runs) {
+    const Outcome& o = run.outcome;
+    OrderedJson one = {{"simulated", true}, {"workload", run.workload}, {"policy", run.policy}, {"devices", run.devices}, {"models", run.models},
+                       {"requests", o.requests}, {"finished", o.finished}, {"refused", o.refused}, {"virtual_s", o.virtual_seconds},
+                       {"wall_s", run.wall_seconds}, {"trace_hash", absl::StrFormat("%016x", o.trace_hash)}, {"events", o.events}, {"steps", o.steps},
+                       {"tokens", o.tokens}, {"loads", o.loads}, {"kv_moves", o.copies}, {"preemptions", o.preemptions}, {"prefix_hits", o.prefix_hits},
+                       {"device_hours", o.device_hours()}, {"cost", o.cost()}, {"busy_share", busy_share(o)}};
+    one["attainment"] = attainment_json(o.attainment);
+    one["ttft_s"] = times_json(o.first_token);
+    one["tbt_s"] = times_json(o.gap);
+    one["nodes"] = nodes_json(o);
+    one["per_model"] = models_json(o);
+    one["samples"] = samples_json(o);
+    one["violations"] = o.violations;
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+std::string csv_header() { return "workload,policy,request,model,arrival_s,prompt_tokens,tokens,tokens_on_time,ttft_s,end_s,how\n"; }
+
+std::string csv_line(const SimulatedRun& run, const RequestOutcome& r) {
+  const std::string ttft = r.first_token < 0 ? "" : absl::StrFormat("%.6f", r.first_token - r.arrival);
+  return absl::StrFormat("%s,%s,%d,%d,%.6f,%d,%d,%d,%s,%.6f,%s\n", run.workload, run.policy, r.id.value, r.model.value, r.arrival, r.prompt_tokens,
+                         r.tokens, r.tokens_on_time, ttft, r.end, r.how);
+}
+
+}  // namespace shoal

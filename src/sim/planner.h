@@ -1,0 +1,54 @@
+// How many devices of which kind a workload needs: a search over simulations, and reasons where none can do.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "policy/slo.h"
+#include "sim/cluster.h"
+#include "sim/outcome.h"
+
+namespace shoal {
+
+struct PlanGoal {
+  double attainment = 0.9;      // share of tokens on time, pooled
+  uint32_t devices_max = 128;
+};
+
+// What simulating one choice of devices gave.
+struct PlanProbe {
+  std::vector<DeviceGroup> devices;
+  bool met = false;
+  Outcome outcome;  // of a run that was given up, up to there
+};
+
+struct PlanRow {
+  const Hardware* hardware = nullptr;
+  std::vector<PlanProbe> probes;   // by number of devices
+  size_t best = SIZE_MAX;          // of probes: the fewest that meet the goal
+  std::string infeasible;          // why none does
+  bool feasible() const { return best < probes.size(); }
+  double price_per_hour() const;   // of the best
+};
+
+using SimulateDevices = std::function<StatusOr<Outcome>(const std::vector<DeviceGroup>&)>;
+
+// The fewest devices of one kind: doubling until the goal is met, then halving the gap. Adding a device is taken never to
+// harm. The runs' own errors (a model that does not fit) become the reason.
+StatusOr<PlanRow> plan_kind(const Hardware& hardware, const PlanGoal& goal, const SimulateDevices& simulate);
+
+// Of a row that is feasible: fewer dear devices and some of `cheap` instead, if that costs less. Appends what it tried.
+// NotFound if nothing cheaper does.
+StatusOr<PlanProbe> plan_mix(const PlanRow& dear, const PlanRow& cheap, const PlanGoal& goal, const SimulateDevices& simulate);
+
+double price_per_hour(const std::vector<DeviceGroup>& devices);
+std::string to_string(const std::vector<DeviceGroup>& devices);
+
+// What no number of devices changes: "" or why a model's single step or prompt alone misses the objective on this kind.
+std::string out_of_reach(const ModelShape& model, const StepCost& cost, const Hardware& hardware, const SloTarget& slo, uint32_t prompt_tokens,
+                         double load_seconds);
+
+}  // namespace shoal

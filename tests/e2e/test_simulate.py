@@ -1,0 +1,62 @@
+"""shoal simulate and shoal plan, as a user runs them."""
+import csv
+import json
+import subprocess
+
+from conftest import BINARY, ROOT
+
+SMALL = ['--models', 6, '--request-rate', 1, '--duration', 20, '--output-len', 60]
+
+
+def shoal(*args, code=0):
+    result = subprocess.run([str(BINARY), *map(str, args)], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert result.returncode == code, result.stderr
+    return result
+
+
+def test_every_policy_gives_a_row_that_says_it_is_simulated():
+    out = shoal('simulate', '--devices', '2xH800', *SMALL, '--policy', 'token,paper,request,static').stdout.splitlines()
+    assert out[0].startswith('SIMULATED') and 'TTFT50' in out[0]
+    assert [line.split()[1] for line in out[1:]] == ['token', 'paper', 'request', 'static']
+
+
+def test_the_same_seed_gives_the_same_run_event_by_event():
+    runs = [json.loads(shoal('simulate', '--devices', '2xH800', *SMALL, '--json', '--seed', seed).stdout)[0] for seed in (5, 5, 6)]
+    assert runs[0]['simulated'] is True
+    assert runs[0]['trace_hash'] == runs[1]['trace_hash'] != runs[2]['trace_hash']
+    assert runs[0]['finished'] == runs[0]['requests'] > 0
+    assert set(runs[0]['attainment']) == {'tokens', 'tokens_per_request', 'requests', 'artifact'}
+    assert runs[0]['samples'][-1]['tokens'] <= runs[0]['tokens']
+
+
+def test_a_trace_its_report_and_its_csv(tmp_path):
+    trace = tmp_path / 'arrivals.csv'
+    trace.write_text('Request Time,Model Name,Input Length,Output Length\n' + ''.join(f'00:00:{i:02d}.000,m{i % 3},{100 + i},{20 + i}\n' for i in range(30)))
+    shoal('simulate', '--devices', '1xH800', '--trace', trace, '--report', tmp_path / 'run.html', '--csv', tmp_path / 'run.csv')
+    page = (tmp_path / 'run.html').read_text()
+    assert '<h1>Simulated</h1>' in page and 'arrivals.csv, token: 3 models on 1xH800' in page
+    assert page.count('<svg') >= 3 and '<script' not in page and 'http' not in page.replace('http://www.w3.org', '')
+    rows = list(csv.DictReader((tmp_path / 'run.csv').open()))
+    assert len(rows) == 30 and {row['how'] for row in rows} == {'length'}
+    assert sorted(int(row['tokens']) for row in rows) == list(range(20, 50))
+
+
+def test_mistakes_name_the_flag_and_what_is_known(tmp_path):
+    assert "'H900' is no known device; known are A10" in shoal('simulate', '--devices', '2xH900', code=1).stderr
+    assert '--policy lottery is none of token, paper' in shoal('simulate', '--policy', 'lottery', code=1).stderr
+    assert 'no known model' in shoal('simulate', '--model-mix', 'gpt9', code=1).stderr
+    assert 'does not fit A10' in shoal('simulate', '--devices', '1xA10', '--model-mix', 'llama2_13b_chat', code=1).stderr
+    broken = tmp_path / 'broken.csv'
+    broken.write_text('model,gpu\n')
+    assert 'line 1' in shoal('simulate', '--profiles', broken, code=1).stderr
+
+
+def test_a_plan_finds_the_fewest_devices_and_says_why_a_kind_cannot(tmp_path):
+    rows = json.loads(shoal('plan', *SMALL, '--kinds', 'A10,H800,H100=2.00', '--devices-max', 4, '--json', '--no-mix', '--report', tmp_path / 'p.html').stdout)
+    kinds = {row['kind']: row for row in rows}
+    assert 'does not fit A10' in kinds['A10']['why']
+    assert kinds['H800']['best']['met'] and kinds['H800']['best']['tokens_on_time'] >= 0.9
+    assert kinds['H100']['best']['price_per_hour'] == 2.0 * int(kinds['H100']['best']['devices'].split('x')[0])
+    assert 'Plan, simulated' in (tmp_path / 'p.html').read_text()
+    table = shoal('plan', *SMALL, '--kinds', 'H800', '--tbt', 0.001, '--devices-max', 2, code=1).stdout
+    assert 'not feasible: a step of' in table and 'relax --tbt' in table
