@@ -152,6 +152,12 @@ class Node {
     ModelId model;
     KvTicket ticket;
   };
+  // What a model that is away waits for before its own switch.
+  struct TurnsAhead {
+    uint32_t places = 0;         // models with work on the device
+    double soonest_end = Turn::kUnlimited;  // of one of their turns, in seconds of it
+    double waiting_seconds = 0;  // switches and turns of the models with work that are away
+  };
 
   void choose_static();
   void wake(Hosted& hosted);
@@ -180,6 +186,7 @@ class Node {
   // node_report.cc
   double prompt_pressure() const;
   double decode_alpha() const;
+  ModelStatus status_of(const Hosted& hosted, const TurnsAhead& turns) const;
 
   // node_handover.cc
   void hand_over_leaving(TimePoint now, std::vector<Effect>& effects);
@@ -213,12 +220,6 @@ class Node {
   ModelView view_of(const Hosted& hosted, TimePoint now) const;
   uint32_t idle_kv_pages(const Hosted& hosted) const;
   double switch_seconds(const Hosted& hosted) const;
-  // What a model that is away waits for before its own switch.
-  struct TurnsAhead {
-    uint32_t places = 0;         // models with work on the device
-    double soonest_end = Turn::kUnlimited;  // of one of their turns, in seconds of it
-    double waiting_seconds = 0;  // switches and turns of the models with work that are away
-  };
   TurnsAhead turns_ahead() const;
   double planned_quota(const Hosted& hosted) const;
   Duration predicted_wait(const Hosted& hosted, const TurnsAhead& turns) const;

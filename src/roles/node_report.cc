@@ -32,6 +32,41 @@ double Node::decode_alpha() const {
   return share;
 }
 
+ModelStatus Node::status_of(const Hosted& hosted, const TurnsAhead& turns) const {
+  const Engine& engine = *hosted.engine;
+  const EngineCounters& counters = engine.counters();
+  ModelStatus m;
+  m.model = hosted.facts.model;
+  switch (residency_.state(m.model)) {
+    case WeightsState::kOnDisk: m.state = hosted.load_error.empty() ? ModelState::kUnloaded : ModelState::kFailed; break;
+    case WeightsState::kLoading: m.state = ModelState::kLoading; break;
+    case WeightsState::kOnDevice: m.state = ModelState::kLoaded; break;
+  }
+  m.progress = hosted.progress;
+  m.error = hosted.load_error;
+  m.waiting = static_cast<uint32_t>(engine.waiting());
+  m.running = static_cast<uint32_t>(engine.running());
+  m.weight_bytes = m.state == ModelState::kLoaded ? hosted.facts.weight_bytes : 0;
+  m.kv_bytes_active = engine.blocks_active() * hosted.facts.kv_block_bytes;
+  m.kv_bytes_used = m.kv_bytes_active + engine.blocks_cached() * hosted.facts.kv_block_bytes;
+  m.max_model_len = hosted.facts.max_model_len;
+  m.prompt_tokens = counters.prompt_tokens;
+  m.generated_tokens = counters.generated_tokens;
+  m.prefix_queries = counters.prefix_queries;
+  m.prefix_hits = counters.prefix_hits;
+  m.preemptions = counters.preemptions;
+  m.steps = counters.steps;
+  m.steps_by_tokens.assign(counters.steps_by_tokens.begin(), counters.steps_by_tokens.end());
+  m.step_tokens = counters.step_tokens;
+  m.loads = hosted.loads;
+  m.wait_seconds = to_seconds(predicted_wait(hosted, turns));
+  m.switch_seconds = resident(hosted) || engine.has_work() ? 0 : switch_seconds(hosted);
+  m.prompt_token_seconds = hosted.costs.prefill_seconds(0, kTypicalPrompt, config_.limits.tokens_per_step) / kTypicalPrompt;
+  m.parkings = counters.parkings;
+  m.kv_bytes_host = engine.host_blocks_held() * hosted.facts.kv_block_bytes;
+  return m;
+}
+
 NodeStatus Node::status() const {
   NodeStatus status;
   status.version = status_version_;
@@ -49,40 +84,7 @@ NodeStatus Node::status() const {
   status.prompt_pressure = prompt_pressure();
   status.alpha = decode_alpha();
   const TurnsAhead turns = turns_ahead();
-  for (const auto& [id, hosted] : models_) {
-    const Engine& engine = *hosted.engine;
-    const EngineCounters& counters = engine.counters();
-    ModelStatus m;
-    m.model = id;
-    switch (residency_.state(id)) {
-      case WeightsState::kOnDisk: m.state = hosted.load_error.empty() ? ModelState::kUnloaded : ModelState::kFailed; break;
-      case WeightsState::kLoading: m.state = ModelState::kLoading; break;
-      case WeightsState::kOnDevice: m.state = ModelState::kLoaded; break;
-    }
-    m.progress = hosted.progress;
-    m.error = hosted.load_error;
-    m.waiting = static_cast<uint32_t>(engine.waiting());
-    m.running = static_cast<uint32_t>(engine.running());
-    m.weight_bytes = m.state == ModelState::kLoaded ? hosted.facts.weight_bytes : 0;
-    m.kv_bytes_active = engine.blocks_active() * hosted.facts.kv_block_bytes;
-    m.kv_bytes_used = m.kv_bytes_active + engine.blocks_cached() * hosted.facts.kv_block_bytes;
-    m.max_model_len = hosted.facts.max_model_len;
-    m.prompt_tokens = counters.prompt_tokens;
-    m.generated_tokens = counters.generated_tokens;
-    m.prefix_queries = counters.prefix_queries;
-    m.prefix_hits = counters.prefix_hits;
-    m.preemptions = counters.preemptions;
-    m.steps = counters.steps;
-    m.steps_by_tokens.assign(counters.steps_by_tokens.begin(), counters.steps_by_tokens.end());
-    m.step_tokens = counters.step_tokens;
-    m.loads = hosted.loads;
-    m.wait_seconds = to_seconds(predicted_wait(hosted, turns));
-    m.switch_seconds = resident(hosted) || engine.has_work() ? 0 : switch_seconds(hosted);
-    m.prompt_token_seconds = hosted.costs.prefill_seconds(0, kTypicalPrompt, config_.limits.tokens_per_step) / kTypicalPrompt;
-    m.parkings = counters.parkings;
-    m.kv_bytes_host = engine.host_blocks_held() * hosted.facts.kv_block_bytes;
-    status.models.push_back(std::move(m));
-  }
+  for (const auto& [id, hosted] : models_) status.models.push_back(status_of(hosted, turns));
   return status;
 }
 

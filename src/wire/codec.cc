@@ -1,14 +1,9 @@
 #include <algorithm>
-#include <cmath>
 
-#include "wire/message.h"
-#include "wire/messages.pb.h"
+#include "wire/codec_parts.h"
 
 namespace shoal {
 namespace {
-
-constexpr int kBucketsMax = 64;
-constexpr int kSwitchesMax = 1024;
 
 // ---- to bytes -------------------------------------------------------------------------------------------------------
 
@@ -73,69 +68,11 @@ void to_pb(const Tokens& from, pb::Tokens* to) {
   to->set_retry_after_ns(static_cast<uint64_t>(from.retry_after.count()));
 }
 
-void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
-  to->set_model(from.model.value);
-  to->set_state(static_cast<uint32_t>(from.state));
-  to->set_progress(from.progress);
-  to->set_error(from.error);
-  to->set_waiting(from.waiting);
-  to->set_running(from.running);
-  to->set_weight_bytes(from.weight_bytes);
-  to->set_kv_bytes_used(from.kv_bytes_used);
-  to->set_kv_bytes_active(from.kv_bytes_active);
-  to->set_max_model_len(from.max_model_len);
-  to->set_prompt_tokens(from.prompt_tokens);
-  to->set_generated_tokens(from.generated_tokens);
-  to->set_prefix_queries(from.prefix_queries);
-  to->set_prefix_hits(from.prefix_hits);
-  to->set_preemptions(from.preemptions);
-  to->set_steps(from.steps);
-  to->set_loads(from.loads);
-  for (const uint64_t steps : from.steps_by_tokens) to->add_steps_by_tokens(steps);
-  to->set_step_tokens(from.step_tokens);
-  to->set_parkings(from.parkings);
-  to->set_kv_bytes_host(from.kv_bytes_host);
-  to->set_wait_seconds(from.wait_seconds);
-  to->set_switch_seconds(from.switch_seconds);
-  to->set_prompt_token_seconds(from.prompt_token_seconds);
-}
-
 void to_pb(const KvTicket& from, pb::KvTicket* to) {
   to->set_node(from.node.value);
   to->set_epoch(from.epoch);
   to->set_tokens(from.tokens);
   to->set_block_bytes(from.block_bytes);
-}
-
-int64_t to_ns(TimePoint at) { return at.time_since_epoch().count(); }
-
-void to_pb(const SwitchRecord& from, pb::SwitchRecord* to) {
-  to->set_model(from.model.value);
-  for (const ModelId model : from.dropped) to->add_dropped(model.value);
-  to->set_end(static_cast<uint32_t>(from.end));
-  to->set_asked_ns(to_ns(from.asked));
-  to->set_planned_ns(to_ns(from.planned));
-  to->set_begun_ns(to_ns(from.begun));
-  to->set_ready_ns(to_ns(from.ready));
-  to->set_first_step_ns(to_ns(from.first_step));
-  to->set_unmap_seconds(from.stages.unmap_seconds);
-  to->set_map_seconds(from.stages.map_seconds);
-  to->set_open_seconds(from.stages.open_seconds);
-  to->set_read_seconds(from.stages.read_seconds);
-  to->set_repack_seconds(from.stages.repack_seconds);
-  to->set_bytes_read(from.stages.bytes_read);
-  to->set_bytes_written(from.stages.bytes_written);
-  to->set_swap_in_seconds(from.swap_in_seconds);
-  to->set_visible_seconds(from.visible_seconds);
-}
-
-void to_pb(const DeviceEvent& from, pb::DeviceEvent* to) {
-  to->set_act(static_cast<uint32_t>(from.act));
-  to->set_model(from.model.value);
-  to->set_begin_ns(from.begin.time_since_epoch().count());
-  to->set_end_ns(from.end.time_since_epoch().count());
-  to->set_steps(from.steps);
-  to->set_amount(from.amount);
 }
 
 struct EnvelopeWriter {
@@ -187,35 +124,12 @@ struct EnvelopeWriter {
     if (m.max_wait != Duration::max()) to->set_max_wait_ns(static_cast<uint64_t>(m.max_wait.count()));
   }
   void operator()(const Tokens& m) { to_pb(m, envelope.mutable_tokens()); }
-  void operator()(const NodeStatus& m) {
-    pb::NodeStatus* to = envelope.mutable_node_status();
-    to->set_version(m.version);
-    to->set_device_bytes(m.device_bytes);
-    to->set_device_bytes_free(m.device_bytes_free);
-    to->set_workspace_bytes(m.workspace_bytes);
-    to->set_duty(static_cast<uint32_t>(m.duty));
-    to->set_prompt_pressure(m.prompt_pressure);
-    to->set_alpha(m.alpha);
-    for (const ModelStatus& model : m.models) to_pb(model, to->add_models());
-    for (const DeviceEvent& event : m.events) to_pb(event, to->add_events());
-    for (const ModelId model : m.next) to->add_next(model.value);
-    to->set_kv_bytes_bound(m.kv_bytes_bound);
-    to->set_kv_bytes_free(m.kv_bytes_free);
-    to->set_host_bytes(m.host_bytes);
-    to->set_kv_bytes_out(m.kv_bytes_out);
-    to->set_kv_bytes_in(m.kv_bytes_in);
-    to->set_at_ns(to_ns(m.at));
-    for (const SwitchRecord& record : m.switches) to_pb(record, to->add_switches());
-  }
+  void operator()(const NodeStatus& m) { to_pb(m, envelope.mutable_node_status()); }
 };
 
 // ---- from bytes: every number that a role relies on is checked here ---------------------------------------------------
 
 Duration duration_of(uint64_t ns) { return Duration(static_cast<int64_t>(std::min<uint64_t>(ns, INT64_MAX))); }
-
-Status finite(double value, const char* field) {
-  return std::isfinite(value) ? OkStatus() : invalid_argument("message: ", field, " is not a finite number");
-}
 
 StatusOr<GrammarRef> from_pb(const pb::Grammar& from) {
   if (from.gbnf().empty()) return invalid_argument("message: a grammar without text");
@@ -311,46 +225,6 @@ StatusOr<Tokens> from_pb(const pb::Tokens& from) {
   return to;
 }
 
-StatusOr<ModelStatus> from_pb(const pb::ModelStatus& from) {
-  if (from.state() > static_cast<uint32_t>(ModelState::kFailed)) return invalid_argument("message: unknown model state");
-  RETURN_IF_ERROR(finite(from.progress(), "progress"));
-  ModelStatus to;
-  to.model = ModelId(from.model());
-  to.state = static_cast<ModelState>(from.state());
-  to.progress = from.progress();
-  to.error = from.error();
-  to.waiting = from.waiting();
-  to.running = from.running();
-  to.weight_bytes = from.weight_bytes();
-  to.kv_bytes_used = from.kv_bytes_used();
-  to.kv_bytes_active = from.kv_bytes_active();
-  to.max_model_len = from.max_model_len();
-  to.prompt_tokens = from.prompt_tokens();
-  to.generated_tokens = from.generated_tokens();
-  to.prefix_queries = from.prefix_queries();
-  to.prefix_hits = from.prefix_hits();
-  to.preemptions = from.preemptions();
-  to.steps = from.steps();
-  to.loads = from.loads();
-  if (from.steps_by_tokens_size() > kBucketsMax) return invalid_argument("message: too many buckets");
-  to.steps_by_tokens.assign(from.steps_by_tokens().begin(), from.steps_by_tokens().end());
-  to.step_tokens = from.step_tokens();
-  to.parkings = from.parkings();
-  to.kv_bytes_host = from.kv_bytes_host();
-  RETURN_IF_ERROR(finite(from.wait_seconds(), "wait_seconds"));
-  to.wait_seconds = from.wait_seconds();
-  RETURN_IF_ERROR(finite(from.switch_seconds(), "switch_seconds"));
-  RETURN_IF_ERROR(finite(from.prompt_token_seconds(), "prompt_token_seconds"));
-  to.switch_seconds = from.switch_seconds();
-  to.prompt_token_seconds = from.prompt_token_seconds();
-  return to;
-}
-
-StatusOr<Duty> duty_from(uint32_t duty) {
-  if (duty > static_cast<uint32_t>(Duty::kDecode)) return invalid_argument("message: unknown duty");
-  return static_cast<Duty>(duty);
-}
-
 StatusOr<KvTicket> from_pb(const pb::KvTicket& from) {
   if (from.tokens() == 0 || from.block_bytes() == 0) return invalid_argument("message: a ticket for nothing");
   return KvTicket{NodeId(from.node()), from.epoch(), from.tokens(), from.block_bytes()};
@@ -371,60 +245,6 @@ StatusOr<Message> from_pb(const pb::Handover& from) {
   if (from.has_kv()) {
     ASSIGN_OR_RETURN(to.kv, from_pb(from.kv()));
   }
-  return to;
-}
-
-StatusOr<SwitchRecord> from_pb(const pb::SwitchRecord& from) {
-  if (from.end() > static_cast<uint32_t>(SwitchEnd::kCancelled)) return invalid_argument("message: unknown end of a switch");
-  const double seconds[] = {from.unmap_seconds(),  from.map_seconds(),     from.open_seconds(),   from.read_seconds(),
-                            from.repack_seconds(), from.swap_in_seconds(), from.visible_seconds()};
-  for (const double value : seconds) {
-    if (!std::isfinite(value) || value < 0) return invalid_argument("message: seconds of a switch are not a duration");
-  }
-  SwitchRecord to;
-  to.model = ModelId(from.model());
-  for (const uint32_t model : from.dropped()) to.dropped.push_back(ModelId(model));
-  to.end = static_cast<SwitchEnd>(from.end());
-  to.asked = TimePoint(Duration(from.asked_ns()));
-  to.planned = TimePoint(Duration(from.planned_ns()));
-  to.begun = TimePoint(Duration(from.begun_ns()));
-  to.ready = TimePoint(Duration(from.ready_ns()));
-  to.first_step = TimePoint(Duration(from.first_step_ns()));
-  to.stages = {from.unmap_seconds(),  from.map_seconds(), from.open_seconds(),  from.read_seconds(),
-               from.repack_seconds(), from.bytes_read(),  from.bytes_written()};
-  to.swap_in_seconds = from.swap_in_seconds();
-  to.visible_seconds = from.visible_seconds();
-  return to;
-}
-
-StatusOr<NodeStatus> from_pb(const pb::NodeStatus& from) {
-  NodeStatus to{from.version(), from.device_bytes(), from.device_bytes_free(), from.workspace_bytes()};
-  ASSIGN_OR_RETURN(to.duty, duty_from(from.duty()));
-  RETURN_IF_ERROR(finite(from.prompt_pressure(), "prompt_pressure"));
-  RETURN_IF_ERROR(finite(from.alpha(), "alpha"));
-  to.prompt_pressure = from.prompt_pressure();
-  to.alpha = from.alpha();
-  for (const pb::ModelStatus& model : from.models()) {
-    ASSIGN_OR_RETURN(ModelStatus status, from_pb(model));
-    to.models.push_back(std::move(status));
-  }
-  to.at = TimePoint(Duration(from.at_ns()));
-  if (from.switches_size() > kSwitchesMax) return invalid_argument("message: too many switches");
-  for (const pb::SwitchRecord& record : from.switches()) {
-    ASSIGN_OR_RETURN(SwitchRecord one, from_pb(record));
-    to.switches.push_back(std::move(one));
-  }
-  for (const pb::DeviceEvent& event : from.events()) {
-    if (event.act() >= kDeviceActs || event.end_ns() < event.begin_ns()) return invalid_argument("message: an event of an unknown kind or time");
-    to.events.push_back({static_cast<DeviceAct>(event.act()), ModelId(event.model()), TimePoint(Duration(event.begin_ns())),
-                         TimePoint(Duration(event.end_ns())), event.steps(), event.amount()});
-  }
-  for (const uint32_t model : from.next()) to.next.push_back(ModelId(model));
-  to.kv_bytes_bound = from.kv_bytes_bound();
-  to.kv_bytes_free = from.kv_bytes_free();
-  to.host_bytes = from.host_bytes();
-  to.kv_bytes_out = from.kv_bytes_out();
-  to.kv_bytes_in = from.kv_bytes_in();
   return to;
 }
 

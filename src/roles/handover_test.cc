@@ -1,0 +1,298 @@
+// A request that goes on at another node, message by message. The two nodes' devices answer at once.
+#include <gtest/gtest.h>
+
+#include "roles/node.h"
+#include "roles/router.h"
+
+namespace shoal {
+namespace {
+
+constexpr NodeId kGateway{1000}, kFirst{1}, kSecond{2};
+constexpr TimePoint kStart{std::chrono::hours(1)};
+
+template <typename M>
+std::vector<M> sent(const std::vector<Effect>& effects) {
+  std::vector<M> found;
+  for (const Effect& effect : effects) {
+    const auto* send = std::get_if<Send>(&effect);
+    if (send == nullptr) continue;
+    if (const auto* m = std::get_if<M>(&send->message)) found.push_back(*m);
+  }
+  return found;
+}
+
+NodeConfig config(NodeId self, Duty duty) {
+  NodeConfig config;
+  config.self = self;
+  config.duty = duty;
+  config.pages = 40;
+  config.host_pages = 20;
+  config.gateways = {kGateway};
+  NodeModel model;
+  model.model = ModelId(0);
+  model.name = "m";
+  model.weight_bytes = 4 * kPageBytes;
+  model.kv_block_bytes = kPageBytes / 4;
+  model.max_model_len = 256;
+  model.vocab_size = 100;
+  config.models = {model};
+  return config;
+}
+
+// A node and its device: loads and steps are done when the next event comes, copies when copy() is called.
+struct Body {
+  Body(NodeId self, Duty duty) : node(config(self, duty)) { give(ClusterChanged{cluster({{kFirst, 1}, {kSecond, 1}})}); }
+
+  static ClusterState cluster(const std::map<NodeId, uint32_t>& lives) {
+    ClusterState state;
+    for (const auto& [id, epoch] : lives) state.members[id] = {.id = id, .role = Role::kNode, .epoch = epoch, .models = {ModelId(0)}};
+    return state;
+  }
+
+  // What it sends, until it waits for a copy or a message.
+  std::vector<Effect> give(const Event& first) {
+    std::vector<Effect> out;
+    std::vector<Event> events{first};
+    while (!events.empty()) {
+      const Event event = events.front();
+      events.erase(events.begin());
+      now += std::chrono::milliseconds(1);
+      for (Effect& effect : node.handle(event, now)) {
+        if (const auto* load = std::get_if<LoadWeights>(&effect)) events.push_back(WeightsReady{load->model, OkStatus(), {}});
+        if (const auto* step = std::get_if<StartStep>(&effect)) events.push_back(StepDone{step->model, result(step->input)});
+        if (const auto* copy = std::get_if<CopyKv>(&effect)) copies.push_back(*copy);
+        out.push_back(std::move(effect));
+      }
+      node.check();
+    }
+    return out;
+  }
+  std::vector<Effect> say(NodeId from, const Message& message) { return give(MessageFrom{from, message}); }
+  std::vector<Effect> copy(bool ok = true) {
+    const CopyKv first = copies.front();
+    copies.erase(copies.begin());
+    return give(KvCopied{first.model, first.move.id, ok});
+  }
+  static StepResult result(const StepInput& input) {
+    StepResult result{input.step, {}};
+    for (const StepSlice& slice : input.slices) {
+      SliceResult one{.request = slice.request};
+      if (slice.sample) one.sampled.push_back({static_cast<TokenId>(40 + slice.output_index), 0, {}});
+      result.slices.push_back(std::move(one));
+    }
+    return result;
+  }
+
+  Node node;
+  TimePoint now = kStart;
+  std::vector<CopyKv> copies;
+};
+
+Request request(uint32_t max_tokens = 4) {
+  Request r;
+  r.id = RequestId(7);
+  r.model = ModelId(0);
+  for (TokenId i = 0; i < 20; ++i) r.prompt.push_back(i);
+  r.max_tokens = max_tokens;
+  return r;
+}
+
+// The first node has computed the prompt and handed over: the ticket.
+KvTicket handed_over(Body& first) {
+  EXPECT_EQ(sent<Tokens>(first.say(kGateway, Submit{request()})).size(), 1u);
+  const auto handover = sent<Handover>(first.copy());
+  EXPECT_EQ(handover.size(), 1u);
+  EXPECT_TRUE(handover.at(0).kv.has_value());
+  EXPECT_FALSE(first.node.idle());  // its host tier holds the blocks
+  return *handover.at(0).kv;
+}
+
+Submit resubmitted(const KvTicket& ticket) {
+  Submit submit{request(), std::chrono::milliseconds(50), ticket};
+  submit.request.epoch = 1;
+  submit.request.output = {40};
+  return submit;
+}
+
+TEST(Handover, ThePromptIsComputedHereAndTheRestThere) {
+  Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
+  const KvTicket ticket = handed_over(first);
+  EXPECT_EQ(ticket, (KvTicket{kFirst, 0, 20, kPageBytes / 4}));
+  const auto wanted = sent<KvWanted>(second.say(kGateway, resubmitted(ticket)));
+  ASSERT_EQ(wanted.size(), 1u);
+  const auto granted = sent<KvGranted>(first.say(kSecond, wanted[0]));
+  ASSERT_EQ(granted.size(), 1u);
+  EXPECT_EQ(granted[0].blocks.size(), 2u);
+  second.say(kFirst, granted[0]);
+  ASSERT_EQ(second.copies.size(), 1u);
+  EXPECT_TRUE(second.copies[0].move.remote);
+  EXPECT_EQ(second.copies[0].from, kFirst);
+  const auto effects = second.copy();
+  std::vector<TokenId> tokens;
+  for (const Tokens& t : sent<Tokens>(effects)) tokens.push_back(t.tokens.at(0).token);
+  EXPECT_EQ(tokens, (std::vector<TokenId>{41, 42, 43}));
+  const auto taken = sent<KvTaken>(effects);
+  ASSERT_EQ(taken.size(), 1u);
+  first.say(kSecond, taken[0]);
+  EXPECT_TRUE(first.node.idle());
+  EXPECT_TRUE(second.node.idle());
+}
+
+TEST(Handover, WhatIsGrantedToOneNodeIsNobodyElses) {
+  Body first(kFirst, Duty::kPrefill);
+  handed_over(first);
+  EXPECT_FALSE(sent<KvGranted>(first.say(kSecond, KvWanted{request().id, 0}))[0].blocks.empty());
+  EXPECT_TRUE(sent<KvGranted>(first.say(NodeId(3), KvWanted{request().id, 0}))[0].blocks.empty());
+  first.say(kGateway, KvTaken{request().id, 0});  // the gateway does not know that the second node reads
+  EXPECT_FALSE(first.node.idle());
+  first.give(ClusterChanged{Body::cluster({{kFirst, 1}})});  // the second node is gone
+  EXPECT_TRUE(first.node.idle());
+}
+
+TEST(Handover, ATicketThatNobodyWantsIsGivenUpByTheGateway) {
+  Body first(kFirst, Duty::kPrefill);
+  handed_over(first);
+  first.say(kGateway, KvTaken{request().id, 0});
+  EXPECT_TRUE(first.node.idle());
+}
+
+TEST(Handover, WhenTheKvIsGoneThePromptIsComputedAnew) {
+  Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
+  const KvTicket ticket = handed_over(first);
+  second.say(kGateway, resubmitted(ticket));
+  const auto tokens = sent<Tokens>(second.say(kFirst, KvGranted{request().id, 0, {}}));
+  EXPECT_EQ(tokens.size(), 3u);
+  EXPECT_TRUE(second.node.idle());
+}
+
+TEST(Handover, ACopyThatFailsIsAsIfTheKvWereGone) {
+  Body second(kSecond, Duty::kDecode);
+  second.say(kGateway, resubmitted({kFirst, 0, 20, kPageBytes / 4}));
+  second.say(kFirst, KvGranted{request().id, 0, {BlockId(0), BlockId(1)}});
+  EXPECT_EQ(sent<Tokens>(second.copy(/*ok=*/false)).size(), 3u);
+  EXPECT_TRUE(second.node.idle());
+}
+
+TEST(Handover, ANodeThatIsLostBeforeItGrantsIsNotWaitedFor) {
+  Body second(kSecond, Duty::kDecode);
+  second.say(kGateway, resubmitted({kFirst, 0, 20, kPageBytes / 4}));
+  EXPECT_FALSE(second.node.idle());
+  EXPECT_EQ(sent<Tokens>(second.give(ClusterChanged{Body::cluster({{kFirst, 2}, {kSecond, 1}})})).size(), 3u);
+  EXPECT_TRUE(second.node.idle());
+}
+
+TEST(Handover, ACancelAtAnyMomentGivesTheBlocksBack) {
+  const auto cancel = [](Body& body) { return sent<KvTaken>(body.say(kGateway, Cancel{request().id, 1})); };
+  Body awaiting(kSecond, Duty::kDecode);
+  const Submit submit = resubmitted({kFirst, 0, 20, kPageBytes / 4});
+  awaiting.say(kGateway, submit);
+  EXPECT_EQ(cancel(awaiting).size(), 1u);
+  EXPECT_EQ(sent<KvTaken>(awaiting.say(kFirst, KvGranted{request().id, 0, {BlockId(0), BlockId(1)}})).size(), 1u);  // crossed the cancel
+  EXPECT_TRUE(awaiting.node.idle());
+
+  Body copying(kSecond, Duty::kDecode);
+  copying.say(kGateway, submit);
+  copying.say(kFirst, KvGranted{request().id, 0, {BlockId(0), BlockId(1)}});
+  EXPECT_EQ(cancel(copying).size(), 0u);  // still being read
+  EXPECT_EQ(sent<KvTaken>(copying.copy()).size(), 1u);
+  EXPECT_TRUE(copying.node.idle());
+}
+
+TEST(Handover, WhatComesBackToItsNodeIsNotHandedOverAgain) {
+  Body first(kFirst, Duty::kPrefill);
+  const KvTicket ticket = handed_over(first);
+  first.say(kGateway, resubmitted(ticket));
+  ASSERT_EQ(first.copies.size(), 1u);
+  EXPECT_FALSE(first.copies[0].move.remote);
+  const auto effects = first.copy();
+  EXPECT_EQ(sent<Tokens>(effects).size(), 3u);
+  EXPECT_EQ(sent<Handover>(effects).size(), 0u);
+  EXPECT_TRUE(first.node.idle());
+}
+
+TEST(Handover, AModelThatIsShedGoesWithWhatIsComputedOfIt) {
+  Node node(config(kFirst, Duty::kBoth));
+  Request waiting = request();
+  node.handle(MessageFrom{kGateway, Submit{waiting}}, kStart);  // its model is being loaded
+  const auto at_once = sent<Handover>(node.handle(MessageFrom{kGateway, Shed{ModelId(0)}}, kStart));
+  ASSERT_EQ(at_once.size(), 1u);
+  EXPECT_FALSE(at_once[0].kv.has_value());
+
+  waiting.epoch = 1;
+  node.handle(MessageFrom{kGateway, Submit{waiting}}, kStart);
+  const auto effects = node.handle(WeightsReady{ModelId(0), OkStatus(), {}}, kStart);
+  StepInput input;
+  for (const Effect& effect : effects) {
+    if (const auto* step = std::get_if<StartStep>(&effect)) input = step->input;
+  }
+  EXPECT_EQ(sent<Handover>(node.handle(MessageFrom{kGateway, Shed{ModelId(0)}}, kStart)).size(), 0u);  // after the step
+  CopyKv copy;
+  for (const Effect& effect : node.handle(StepDone{ModelId(0), Body::result(input)}, kStart)) {
+    if (const auto* e = std::get_if<CopyKv>(&effect)) copy = *e;
+  }
+  const auto with_kv = sent<Handover>(node.handle(KvCopied{ModelId(0), copy.move.id}, kStart));
+  ASSERT_EQ(with_kv.size(), 1u);
+  EXPECT_EQ(with_kv[0].kv, (KvTicket{kFirst, 1, 20, kPageBytes / 4}));
+  node.check();
+}
+
+// ---- the router -----------------------------------------------------------------------------------------------------------
+
+struct Gateway {
+  Gateway() : router(RouterConfig{kGateway}) {
+    router.handle(ClusterChanged{Body::cluster({{kFirst, 1}, {kSecond, 1}})}, kStart);
+    for (const auto& [node, duty] : {std::pair(kFirst, Duty::kPrefill), std::pair(kSecond, Duty::kDecode)}) {
+      NodeStatus status;
+      status.version = 1;
+      status.duty = duty;
+      router.handle(MessageFrom{node, status}, kStart);
+    }
+  }
+  std::vector<Effect> first_token() {
+    EXPECT_EQ(to<Submit>(router.handle(NewRequest{request()}, kStart)), kFirst);
+    Tokens tokens{.id = request().id, .first_index = 0, .tokens = {{40, 0, {}}}};
+    return router.handle(MessageFrom{kFirst, tokens}, kStart);
+  }
+  template <typename M>
+  static std::optional<NodeId> to(const std::vector<Effect>& effects) {
+    for (const Effect& effect : effects) {
+      const auto* send = std::get_if<Send>(&effect);
+      if (send != nullptr && std::holds_alternative<M>(send->message)) return send->to;
+    }
+    return std::nullopt;
+  }
+  const KvTicket ticket{kFirst, 0, 20, kPageBytes / 4};
+  Router router;
+};
+
+TEST(Router, AHandoverGoesToANodeThatDecodesWithItsTicketAndItsAge) {
+  Gateway g;
+  g.first_token();
+  const auto effects = g.router.handle(MessageFrom{kFirst, Handover{request().id, 0, g.ticket}}, kStart + std::chrono::seconds(3));
+  EXPECT_EQ(Gateway::to<Submit>(effects), kSecond);
+  const Submit submit = sent<Submit>(effects).at(0);
+  EXPECT_EQ(submit.kv, g.ticket);
+  EXPECT_EQ(submit.request.epoch, 1u);
+  EXPECT_EQ(submit.request.output, (std::vector<TokenId>{40}));
+  EXPECT_EQ(submit.waited, Duration(std::chrono::seconds(3)));
+}
+
+TEST(Router, ATicketThatCannotBeUsedIsGivenUp) {
+  Gateway g;
+  g.first_token();
+  g.router.handle(ClientGone{request().id}, kStart);
+  EXPECT_EQ(Gateway::to<KvTaken>(g.router.handle(MessageFrom{kFirst, Handover{request().id, 0, g.ticket}}, kStart)), kFirst);
+}
+
+TEST(Router, WhenTheNodeWithATicketIsLostTheRequestIsComputedAnew) {
+  Gateway g;
+  g.first_token();
+  g.router.handle(MessageFrom{kFirst, Handover{request().id, 0, g.ticket}}, kStart);
+  const auto effects = g.router.handle(ClusterChanged{Body::cluster({{kFirst, 1}})}, kStart);
+  EXPECT_EQ(Gateway::to<KvTaken>(effects), kFirst);
+  EXPECT_EQ(Gateway::to<Submit>(effects), kFirst);
+  EXPECT_FALSE(sent<Submit>(effects).at(0).kv.has_value());
+}
+
+}  // namespace
+}  // namespace shoal
