@@ -1,9 +1,13 @@
-// load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cold] [--model-io mmap|direct] [--quantization none|q8_0|q4_0] [--cpu-time] [--json]
+// load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cold] [--model-io mmap|direct] [--quantization none|q8_0|q4_0] [--keep]
+// [--swap-in MIB] [--cpu-time] [--json]
 //
 // How fast weights come to a device: for each type of weights in the file the bytes that packing reads and writes per
 // second, beside a plain copy by the same threads in the same run (A B A B, medians); then the whole load by stage. The
 // file is expected in the page cache; the first load also takes the device's pages from the system, the later ones find
-// them. --cold drops the file from the cache before every load but the first. --cpu-time counts the processor time of all threads instead of the clock, for machines that have other work.
+// them, and are what a switch costs: bytes read and written by the whole load, per second, beside the copy. --keep, with
+// direct reads: what was read stays in memory, as in the server's --weight-cache. --swap-in copies so many
+// MiB of KV beside each load, as a switch does when a model's requests are on the host tier, and prints how long both take with
+// loads that give way to it and without. --cold drops the file from the cache before every load but the first. --cpu-time counts the processor time of all threads instead of the clock, for machines that have other work.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -17,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/bytes.h"
@@ -26,9 +31,11 @@
 #include "device/device.h"
 #include "device/thread_pool.h"
 #include "formats/checkpoint.h"
+#include "host/kv_copier.h"
 #include "kernels/pack.h"
 #include "kernels/quant_codes.h"
 #include "models/model.h"
+#include "tensor/tensor.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -39,8 +46,8 @@ constexpr uint32_t kPanelsPerTask = 8;
 
 struct Flags {
   std::string model;
-  int threads = 2, runs = 5;
-  bool cpu_time = false, json = false, cold = false;
+  int threads = 2, runs = 5, swap_in = 0;
+  bool cpu_time = false, json = false, cold = false, keep = false;
   ModelIo io = ModelIo::kMapped;
   Quantization quantization = Quantization::kNone;  // of the whole loads
 };
@@ -156,11 +163,31 @@ void drop_cached(const std::string& path) {
   for (const auto& entry : fs::directory_iterator(path)) drop(entry.path().string());
 }
 
+// Where the bytes of the model stay with --keep.
+struct Keeper {
+  std::unique_ptr<Device> device;
+  KeptWeights weights;
+  Keeper() {
+    weights.room = [this](uint64_t bytes) -> std::span<std::byte> {
+      auto made = make_cpu_device(static_cast<uint32_t>(div_up(bytes, kDevicePageBytes)));
+      if (!made.ok()) return {};
+      device = *std::move(made);
+      return device->map(std::vector<PageRange>{{0, device->pages()}}).value_or(std::span<std::byte>());
+    };
+  }
+};
+
+// Of the loads but the first: bytes read and written per second, and a plain copy beside each.
+struct Rates {
+  std::vector<double> load, copy;
+};
+
 // One whole load into memory of that device.
-StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, std::unique_ptr<Device>& device) {
+StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, Keeper& keeper, std::unique_ptr<Device>& device, Rates& rates) {
   Stages stages;
   std::shared_ptr<const Checkpoint> checkpoint;
   std::unique_ptr<ModelPlan> plan;
+  LoadControl control;
   Status status;
   const auto timed = [&](const char* name, const auto& work) { stages[name] = seconds_of(flags, [&] { status.Update(work()); }); };
   timed("1 open", [&]() -> Status {
@@ -178,9 +205,10 @@ StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, std::uniq
   }
   timed("3 pack", [&]() -> Status {
     ASSIGN_OR_RETURN(const auto memory, device->map(std::vector<PageRange>{{0, device->pages()}}));
-    LoadControl control;
+    control.kept = flags.keep ? &keeper.weights : nullptr;
     return plan->load(memory.first(plan->weight_bytes()), threads, threads, control).status();
   });
+  rates.load.push_back(static_cast<double>(control.bytes_read + control.bytes_done) / stages["3 pack"]);
   timed("4 close", [&] {
     plan.reset();
     return OkStatus();
@@ -189,28 +217,49 @@ StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, std::uniq
   return stages;
 }
 
-Status run(const Flags& flags) {
-  ThreadPool threads(flags.threads);
-  std::unique_ptr<Device> device;
-  ASSIGN_OR_RETURN(const Stages first, measure_load(flags, threads, device));
-  std::map<std::string, std::vector<double>> later;
-  for (int i = 0; i < flags.runs; ++i) {
-    if (flags.cold) drop_cached(flags.model);
-    ASSIGN_OR_RETURN(const Stages stages, measure_load(flags, threads, device));
-    for (const auto& [name, seconds] : stages) later[name].push_back(seconds);
+// Seconds of the copy of KV and of the load that it runs beside, with and without giving way, in turns.
+Status measure_swap_in(const Flags& flags, ThreadPool& threads, const ModelPlan& plan, std::span<std::byte> memory) {
+  constexpr uint64_t kBlock = 256 * kKiB;
+  ASSIGN_OR_RETURN(Buffer kv, Buffer::allocate(2 * static_cast<uint64_t>(flags.swap_in) * kMiB));
+  std::memset(kv.data(), 1, kv.size());
+  const KvPeers peers;
+  std::vector<double> copies[2], loads[2];
+  for (int i = 0; i < 2 * flags.runs; ++i) {
+    std::atomic<int64_t> copied_ns{0};
+    const TimePoint begin = steady_now();
+    KvCopier copier(peers, [&](const KvCopier::Job&, bool) { copied_ns = (steady_now() - begin).count(); });
+    KvCopier::Job job{.model = ModelId(0), .move = 1, .block_bytes = kBlock, .urgent = true};
+    for (uint64_t at = 0; at < kv.size() / 2; at += kBlock) job.copies.push_back({kv.data() + kv.size() / 2 + at, kv.data() + at});
+    copier.start(std::move(job));
+    LoadControl control;
+    if (i % 2 == 1) control.give_way = [&] { copier.give_way(); };
+    RETURN_IF_ERROR(plan.load(memory, threads, threads, control).status());
+    loads[i % 2].push_back(to_seconds(steady_now() - begin));
+    copier.give_way();
+    while (copied_ns == 0) std::this_thread::yield();
+    copies[i % 2].push_back(static_cast<double>(copied_ns) * 1e-9);
   }
-  device.reset();
-  ASSIGN_OR_RETURN(const auto types, measure_types(flags, threads));
-  if (flags.json) {
-    Json out = {{"model", flags.model}, {"threads", flags.threads}, {"types", Json::object()}, {"stages", Json::object()}};
-    for (const auto& [name, r] : types) {
-      out["types"][name] = {{"stored_bytes", r.stored}, {"packed_bytes", r.packed}, {"pack_bytes_per_s", median(r.pack)},
-                            {"copy_bytes_per_s", median(r.copy)}};
-    }
-    for (const auto& [name, seconds] : first) out["stages"][name.substr(2)] = {{"first_s", seconds}, {"later_s", median(later[name])}};
-    std::printf("%s\n", dump_json(out).c_str());
-    return OkStatus();
+  std::fprintf(flags.json ? stderr : stdout, "\n%d MiB of KV beside the load: %.4f s, the load %.4f s; with loads that give way: %.4f s and %.4f s\n", flags.swap_in,
+              median(copies[0]), median(loads[0]), median(copies[1]), median(loads[1]));
+  return OkStatus();
+}
+
+using Types = std::map<std::string, TypeRates>;
+using LaterStages = std::map<std::string, std::vector<double>>;
+
+void print_json(const Flags& flags, const Types& types, const Stages& first, const LaterStages& later, const Rates& rates) {
+  Json out = {{"model", flags.model}, {"threads", flags.threads}, {"types", Json::object()}, {"stages", Json::object()}};
+  for (const auto& [name, r] : types) {
+    out["types"][name] = {{"stored_bytes", r.stored}, {"packed_bytes", r.packed}, {"pack_bytes_per_s", median(r.pack)},
+                          {"copy_bytes_per_s", median(r.copy)}};
   }
+  out["load_bytes_per_s"] = median(rates.load);
+  out["load_copy_bytes_per_s"] = median(rates.copy);
+  for (const auto& [name, seconds] : first) out["stages"][name.substr(2)] = {{"first_s", seconds}, {"later_s", median(later.at(name))}};
+  std::printf("%s\n", dump_json(out).c_str());
+}
+
+void print_table(const Flags& flags, const Types& types, const Stages& first, const LaterStages& later, const Rates& rates) {
   std::printf("%s, %d threads, medians of %d%s\n\n%-8s %12s %12s %14s %14s %8s\n", flags.model.c_str(), flags.threads, flags.runs,
               flags.cpu_time ? ", processor time" : "", "type", "stored", "packed", "pack GB/s", "copy GB/s", "share");
   for (const auto& [name, r] : types) {
@@ -220,11 +269,44 @@ Status run(const Flags& flags) {
   double total_first = 0, total_later = 0;
   std::printf("\n%-8s %12s %12s\n", "stage", "first, s", "later, s");
   for (const auto& [name, seconds] : first) {
-    std::printf("%-8s %12.4f %12.4f\n", name.c_str() + 2, seconds, median(later[name]));
+    std::printf("%-8s %12.4f %12.4f\n", name.c_str() + 2, seconds, median(later.at(name)));
     total_first += seconds;
-    total_later += median(later[name]);
+    total_later += median(later.at(name));
   }
   std::printf("%-8s %12.4f %12.4f\n", "load", total_first, total_later);
+  std::printf("\na switch moves %.2f GB/s, read and written, %.2f of a copy (%.2f GB/s)\n", median(rates.load) / 1e9,
+              median(rates.load) / median(rates.copy), median(rates.copy) / 1e9);
+}
+
+Status run(const Flags& flags) {
+  ThreadPool threads(flags.threads);
+  std::unique_ptr<Device> device;
+  Keeper keeper;
+  Rates rates;
+  ASSIGN_OR_RETURN(const Stages first, measure_load(flags, threads, keeper, device, rates));
+  rates = {};
+  LaterStages later;
+  ASSIGN_OR_RETURN(Buffer copied, Buffer::allocate(2 * kCopyBytes));
+  std::memset(copied.data(), 1, copied.size());
+  for (int i = 0; i < flags.runs; ++i) {
+    if (flags.cold) drop_cached(flags.model);
+    rates.copy.push_back(copy_rate(flags, threads, copied.data()));
+    ASSIGN_OR_RETURN(const Stages stages, measure_load(flags, threads, keeper, device, rates));
+    for (const auto& [name, seconds] : stages) later[name].push_back(seconds);
+  }
+  if (flags.swap_in > 0) {
+    ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(flags.model));
+    ASSIGN_OR_RETURN(const std::unique_ptr<ModelPlan> plan, plan_model(std::move(checkpoint), {.io = flags.io}));
+    ASSIGN_OR_RETURN(const auto memory, device->map(std::vector<PageRange>{{0, device->pages()}}));
+    RETURN_IF_ERROR(measure_swap_in(flags, threads, *plan, memory.first(plan->weight_bytes())));
+  }
+  device.reset();
+  ASSIGN_OR_RETURN(const auto types, measure_types(flags, threads));
+  if (flags.json) {
+    print_json(flags, types, first, later, rates);
+  } else {
+    print_table(flags, types, first, later, rates);
+  }
   return OkStatus();
 }
 
@@ -238,6 +320,8 @@ int main(int argc, char** argv) {
     const std::string flag = argv[i];
     if (flag == "--json") {
       flags.json = true;
+    } else if (flag == "--keep") {
+      flags.keep = true;
     } else if (flag == "--cold") {
       flags.cold = true;
     } else if (flag == "--model-io" && i + 1 < argc) {
@@ -249,15 +333,15 @@ int main(int argc, char** argv) {
       flags.cpu_time = true;
     } else if (flag == "--model" && i + 1 < argc) {
       flags.model = argv[++i];
-    } else if ((flag == "--threads" || flag == "--runs") && i + 1 < argc) {
-      (flag == "--threads" ? flags.threads : flags.runs) = std::atoi(argv[++i]);
+    } else if ((flag == "--threads" || flag == "--runs" || flag == "--swap-in") && i + 1 < argc) {
+      (flag == "--threads" ? flags.threads : flag == "--runs" ? flags.runs : flags.swap_in) = std::atoi(argv[++i]);
     } else {
       good = false;
     }
   }
   if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1) {
     std::fprintf(stderr, "usage: load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cold] [--model-io mmap|direct] [--quantization none|q8_0|q4_0]\n"
-                         "            [--cpu-time] [--json]\n");
+                         "            [--keep] [--swap-in MIB] [--cpu-time] [--json]\n");
     return 2;
   }
   const shoal::Status status = shoal::run(flags);

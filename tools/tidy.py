@@ -19,7 +19,7 @@ FILE_LINES_MAX = 450
 TEST_LINES_MAX = 900
 FUNCTION_LINES_MAX = 45
 
-CLOCK_LAYERS = {'base', 'device', 'host', 'gateway', 'loadgen', 'apps', 'bench'}
+CLOCK_LAYERS = {'base', 'device', 'host', 'gateway', 'loadgen', 'apps', 'bench', 'tests'}
 ENVIRONMENT_LAYERS = {'apps'}
 
 # (what, where, pattern, what to write instead); patterns are matched on code without comments and string contents,

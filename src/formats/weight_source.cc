@@ -17,7 +17,7 @@
 namespace shoal {
 namespace {
 
-constexpr uint64_t kAheadBytes = 64 * kMiB;  // asked for before they are taken, and the size of the ring
+constexpr uint64_t kAheadBytes = kDirectRingBytes;  // asked for before they are taken, and the size of the ring
 constexpr uint64_t kDirectBlock = 4096;      // what offsets, lengths and addresses of direct reads are multiples of
 constexpr size_t kReaders = 4;               // direct reads at a time
 constexpr size_t kRingSlotsMax = 64;

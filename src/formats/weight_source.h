@@ -14,6 +14,8 @@
 
 namespace shoal {
 
+constexpr uint64_t kDirectRingBytes = 64ull << 20;  // of a load that keeps nothing
+
 // How weights come from the disk.
 //   kMapped  through the system's cache, where they stay for the next load; copied by nobody
 //   kDirect  past it (O_DIRECT): for models larger than the memory that is left for caches, and disks that are faster so

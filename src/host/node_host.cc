@@ -29,6 +29,7 @@ namespace {
 constexpr Duration kProgressInterval = std::chrono::milliseconds(100);
 constexpr Duration kProgressLogInterval = std::chrono::seconds(1);
 constexpr size_t kEventsMax = 65536;
+constexpr uint64_t kProcessBytes = 64 * kMiB;
 
 using HostEvent = std::variant<Event, LoadedModel>;
 
@@ -281,6 +282,13 @@ class NodeHostImpl : public NodeHost {
   std::thread loop_thread_;
 };
 
+// What the process takes beside its budgets, from above for a few dozen models: threads' scratch, the ring of direct reads,
+// tokenizers, connections.
+uint64_t beside_bytes(const NodePlan& plan) {
+  const bool ring = std::any_of(plan.served.begin(), plan.served.end(), [](const auto& m) { return m.second.load.io == ModelIo::kDirect; });
+  return kProcessBytes + 2 * static_cast<uint64_t>(plan.cpus.threads) * ThreadPool::kScratchBytes + (ring ? kDirectRingBytes : 0);
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers) {
@@ -290,7 +298,8 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwo
   ASSIGN_OR_RETURN(std::unique_ptr<WeightCache> cache, WeightCache::make(plan.weight_cache_bytes));
   log_info("memory: up to ", format_bytes(plan.node.pages * kDevicePageBytes), " for weights and KV, taken when they need it, and ",
            format_bytes(plan.workspace_bytes), " of workspace; ", format_bytes(plan.node.host_pages * kDevicePageBytes),
-           " for KV of models whose turn is not now; ", plan.cpus.threads, " threads");
+           " for KV of models whose turn is not now; ", format_bytes(plan.weight_cache_bytes), " for weights read directly; beside these about ",
+           format_bytes(beside_bytes(plan)), "; ", plan.cpus.threads, " threads");
   return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(host_tier),
                                         std::move(workspace), std::move(cache), plan.cpus, network, std::move(peers));
 }

@@ -1,0 +1,89 @@
+"""Switches of models when something goes wrong in the middle, and the memory that the log promises."""
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import socket
+import threading
+import time
+
+from conftest import wait_until
+from test_pooling import SMALL, ask, loads, six_models  # noqa: F401 (a fixture)
+
+
+def hang_up(server, model):
+    """Asks and leaves at once."""
+    body = json.dumps({'model': model, 'prompt': 'Hello', 'max_tokens': 300, 'ignore_eos': True})
+    with socket.create_connection(('127.0.0.1', server.port)) as s:
+        s.sendall(f'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}'.encode())
+
+
+def test_clients_that_hang_up_while_models_load_leave_nothing_behind(own_server, six_models):  # noqa: F811
+    server = own_server(*SMALL, models=six_models)
+    alone = {f'm{i}': ask(server, f'm{i}', tokens=20)[2]['choices'][0]['text'] for i in range(6)}
+    for round_ in range(8):
+        for i in range(6):
+            hang_up(server, f'm{(i + round_) % 6}')
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda m: (m, ask(server, m, tokens=20)), alone))
+    assert {m: answer[2]['choices'][0]['text'] for m, answer in answers} == alone
+    assert wait_until(lambda: server.metric('shoal_num_requests_running') + server.metric('shoal_num_requests_waiting') == 0)
+
+
+def test_a_file_that_is_cut_or_vanishes_fails_its_own_requests_only(own_server, six_models, tmp_path):  # noqa: F811
+    server = own_server(*SMALL, models=six_models)
+    file = pathlib.Path(six_models) / 'm3' / 'model.safetensors'
+    good = file.read_bytes()
+    alone = {f'm{i}': ask(server, f'm{i}', tokens=30)[2]['choices'][0]['text'] for i in range(6)}
+    try:
+        for damage in (lambda: os.truncate(file, len(good) // 2), file.unlink):
+            for i in (0, 1, 2):  # m3 leaves the device
+                ask(server, f'm{i}', tokens=30)
+            damage()
+            with concurrent.futures.ThreadPoolExecutor(6) as pool:
+                answers = dict(zip(alone, pool.map(lambda m: ask(server, m, tokens=30), alone)))
+            status, _, failed = answers.pop('m3')
+            if status != 200:  # it may have been there still
+                assert status in (500, 503) and 'm3' in failed['error']['message']
+            assert all(a[0] == 200 and a[2]['choices'][0]['text'] == alone[m] for m, a in answers.items())
+            (file.parent / 'new').write_bytes(good)
+            os.replace(file.parent / 'new', file)
+            assert ask(server, 'm3', tokens=30)[2]['choices'][0]['text'] == alone['m3']
+    finally:
+        file.write_bytes(good)
+
+
+def own_memory(server):
+    for line in open(f'/proc/{server.process.pid}/smaps_rollup'):
+        if line.startswith('Anonymous:'):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def promised(server):
+    """The sum of the sizes in the log's line of memory."""
+    line = next(line for line in server.output().splitlines() if 'memory: ' in line)
+    units = {'B': 1, 'KiB': 1 << 10, 'MiB': 1 << 20, 'GiB': 1 << 30}
+    return sum(float(number) * units[unit] for number, unit in re.findall(r'([\d.]+) ([KMG]?i?B)\b', line.split('memory: ')[1]))
+
+
+def test_the_server_takes_no_more_memory_than_its_log_says(own_server, six_models):  # noqa: F811
+    for flags in ([], ['--model-io', 'direct', '--weight-cache', '8MiB']):
+        server = own_server(*SMALL, '--host-memory', '16MiB', *flags, models=six_models)
+        peak, done = 0, threading.Event()
+
+        def watch():
+            nonlocal peak
+            while not done.is_set():
+                peak = max(peak, own_memory(server))
+                time.sleep(0.01)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            assert all(a[0] == 200 for a in pool.map(lambda i: ask(server, f'm{i % 6}', variant=i), range(36)))
+        done.set()
+        watcher.join()
+        assert loads(server) > 6
+        assert 16 << 20 < peak < promised(server), flags

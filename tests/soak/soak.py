@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""soak.py [--seconds 3600] [--models 12] [--seed 1] [--binary build/release/shoal] [--model-io mmap|direct]
+
+The real server with many small models on a device for two or three of them, for as long as it is told: random clients that
+read to the end, hang up or ask with a deadline, loads and unloads by an administrator, a configuration that is reloaded,
+and a model file that is cut, vanishes and comes back meanwhile. Every answer must be the one that the model gave alone at
+the beginning, only requests of the damaged model may fail, and the server's own memory must not grow. Ends by itself; the
+last line is the sum, exit 1 if anything was wrong. Needs nothing but Python.
+"""
+import argparse
+import collections
+import http.client
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NAMES = ['tiny-llama', 'tiny-qwen3']
+TOKENS_MAX = 60
+VARIANTS = 5
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+class Soak:
+    def __init__(self, flags):
+        self.flags = flags
+        self.count = collections.Counter()
+        self.wrong = []
+        self.lock = threading.Lock()
+        self.damaged = None  # model whose requests may fail now, or did a moment ago
+        self.stop_at = 0.0
+        self.expected = {}
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix='shoal-soak-'))
+        self.models = [f'm{i:02}' for i in range(flags.models)]
+        (self.folder / 'models').mkdir()
+        for i, name in enumerate(self.models):
+            shutil.copytree(ROOT / 'models' / NAMES[i % 2], self.folder / 'models' / name)
+        self.config = self.folder / 'shoal.yaml'
+        self.config.write_text('log-level: info\n')
+        self.port = free_port()
+        args = [flags.binary, 'serve', str(self.folder / 'models'), '--port', str(self.port), '--config', str(self.config),
+                '--device-memory', '20MiB', '--host-memory', '16MiB', '--max-model-len', '512', '--max-num-batched-tokens', '64',
+                '--max-num-seqs', '16', '--threads', '2', '--model-io', flags.model_io]
+        if flags.model_io == 'direct':
+            args += ['--weight-cache', '16MiB']
+        self.log = open(self.folder / 'log', 'w')
+        self.server = subprocess.Popen(args, stdout=self.log, stderr=subprocess.STDOUT)
+
+    # ---- the server, seen from outside --------------------------------------------------------------------------------
+
+    def request(self, method, path, body=None, timeout=120):
+        connection = http.client.HTTPConnection('127.0.0.1', self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body and json.dumps(body), {'Content-Type': 'application/json'})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def wait_ready(self):
+        deadline = time.time() + 60
+        while time.time() < deadline:
+            try:
+                if self.request('GET', '/readyz')[0] == 200:
+                    return
+            except OSError:
+                pass
+            if self.server.poll() is not None:
+                break
+            time.sleep(0.05)
+        sys.exit(f'the server is not ready: see {self.folder}/log')
+
+    def own_memory(self):
+        """Bytes that are not of mapped files."""
+        for line in open(f'/proc/{self.server.pid}/smaps_rollup'):
+            if line.startswith('Anonymous:'):
+                return int(line.split()[1]) * 1024
+        return 0
+
+    def body(self, model, variant, tokens):
+        return {'model': model, 'prompt': [(j * 7919 + variant * 31) % 700 + 10 for j in range(20 + 20 * variant)], 'max_tokens': tokens,
+                'temperature': 0 if variant % 2 == 0 else 0.9, 'seed': variant, 'ignore_eos': True, 'stream': True}
+
+    # ---- clients --------------------------------------------------------------------------------------------------------
+
+    def fail(self, what):
+        with self.lock:
+            self.wrong.append(what)
+            if len(self.wrong) <= 10:
+                print('WRONG:', what, flush=True)
+
+    def ask(self, model, variant, tokens, hang_up=False):
+        """-> the text, or None if it was not to come or failed with reason."""
+        connection = http.client.HTTPConnection('127.0.0.1', self.port, timeout=120)
+        try:
+            connection.request('POST', '/v1/completions', json.dumps(self.body(model, variant, tokens)), {'Content-Type': 'application/json'})
+            answer = connection.getresponse()
+            if answer.status != 200:
+                return self.refused(model, answer.status, answer.read())
+            text, chunks, leave = '', 0, random.randint(0, tokens)
+            for line in answer:
+                if not line.startswith(b'data: {'):
+                    continue
+                event = json.loads(line[6:])
+                if 'error' in event:
+                    return self.refused(model, event['error'].get('code'), line)
+                text += event['choices'][0]['text'] if event['choices'] else ''
+                chunks += 1
+                if hang_up and chunks >= leave:
+                    self.count['hung up'] += 1
+                    return None
+            self.count['answers'] += 1
+            return text
+        finally:
+            connection.close()
+
+    def refused(self, model, status, what):
+        if model == self.damaged:
+            self.count['failed as asked'] += 1
+        else:
+            self.fail(f'{model}: {status} {what[:300]!r}')
+
+    def client(self, seed):
+        rng = random.Random(seed)
+        while time.time() < self.stop_at and len(self.wrong) < 100:
+            model, variant, tokens = rng.choice(self.models), rng.randrange(VARIANTS), rng.randint(1, TOKENS_MAX)
+            try:
+                text = self.ask(model, variant, tokens, hang_up=rng.random() < 0.25)
+            except OSError as error:
+                self.fail(f'{model}: {error!r}')
+                continue
+            if text is not None and not self.expected[model, variant].startswith(text):
+                self.fail(f'{model}, prompt {variant}: another answer: {text!r}')
+            time.sleep(rng.random() * 0.05)
+
+    def alone(self):
+        for i, model in enumerate(self.models):
+            for variant in range(VARIANTS):
+                if i < len(NAMES):
+                    self.expected[model, variant] = self.ask(model, variant, TOKENS_MAX)
+                else:
+                    self.expected[model, variant] = self.expected[self.models[i % len(NAMES)], variant]
+
+    # ---- what happens meanwhile ---------------------------------------------------------------------------------------------
+
+    def mishaps(self):
+        rng = random.Random(self.flags.seed)
+        victim = self.models[-1]
+        file = self.folder / 'models' / victim / 'model.safetensors'
+        good = file.read_bytes()
+        while time.time() < self.stop_at:
+            time.sleep(min(rng.uniform(1, 4), max(self.stop_at - time.time(), 0)))
+            what = rng.choice(['cut', 'vanish', 'replace', 'reload'])
+            self.count[what] += 1
+            if what == 'reload':
+                self.config.write_text(f'log-level: {rng.choice(["info", "warning"])}\n')
+                if self.flags.reload:
+                    self.server.send_signal(signal.SIGHUP)
+                continue
+            if what == 'replace':  # by the same bytes, as it should be done
+                (file.parent / 'new').write_bytes(good)
+                os.replace(file.parent / 'new', file)
+                continue
+            self.damaged = victim
+            if what == 'cut':
+                os.truncate(file, len(good) // 2)
+            else:
+                file.unlink()
+            time.sleep(rng.uniform(0.2, 1.5))
+            (file.parent / 'new').write_bytes(good)
+            os.replace(file.parent / 'new', file)
+            time.sleep(3)  # whoever asked meanwhile has heard of it
+            self.damaged = None
+
+    def run(self):
+        self.wait_ready()
+        self.alone()
+        begin = time.time()
+        self.stop_at = begin + self.flags.seconds
+        threads = [threading.Thread(target=self.client, args=(self.flags.seed * 1000 + i,)) for i in range(self.flags.clients)]
+        threads.append(threading.Thread(target=self.mishaps))
+        for thread in threads:
+            thread.start()
+        early = told = 0
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.5)
+            if self.server.poll() is not None:
+                self.fail(f'the server ended with {self.server.returncode}')
+                self.stop_at = 0
+                break
+            if time.time() - told < 10:
+                continue
+            told = time.time()
+            now = self.own_memory()
+            if not early and told - begin > min(60, self.flags.seconds / 3):
+                early = now
+            print(f'{told - begin:6.0f} s: {dict(self.count)}, {now >> 20} MiB of its own, {len(self.wrong)} wrong', flush=True)
+        for thread in threads:
+            thread.join()
+        late = self.own_memory() if self.server.poll() is None else 0
+        if early and late > early + (32 << 20):
+            self.fail(f'memory has grown from {early >> 20} to {late >> 20} MiB')
+        self.server.terminate()
+        if self.server.wait(60) != 0:
+            self.fail(f'the server ended with {self.server.returncode}')
+        print(f'{time.time() - begin:.0f} s: {dict(self.count)}, own memory {early >> 20} -> {late >> 20} MiB, {len(self.wrong)} wrong', flush=True)
+        if not self.wrong:
+            shutil.rmtree(self.folder)
+        return 1 if self.wrong else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--seconds', type=float, default=3600)
+    parser.add_argument('--models', type=int, default=12)
+    parser.add_argument('--clients', type=int, default=10)
+    parser.add_argument('--seed', type=int, default=1)
+    parser.add_argument('--binary', default=str(ROOT / 'build' / 'release' / 'shoal'))
+    parser.add_argument('--model-io', default='mmap', choices=['mmap', 'direct'])
+    parser.add_argument('--reload', action='store_true', help='send SIGHUP after each change of the configuration')
+    sys.exit(Soak(parser.parse_args()).run())
+
+
+if __name__ == '__main__':
+    main()
