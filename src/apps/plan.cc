@@ -95,7 +95,7 @@ class Simulator {
 void explain(const Plan& plan, const SimulateInputs& inputs, const Simulator& simulate, PlanRow& row) {
   if (row.feasible() || row.probes.empty()) return;
   const auto setup = inputs.setup(runs_of(plan.flags).front(), {{row.hardware, 1}});
-  const auto mix = parse_model_mix(plan.flags.mix, inputs.models(runs_of(plan.flags).front()));
+  const auto mix = inputs.mix(inputs.models(runs_of(plan.flags).front()));
   if (!setup.ok() || !mix.ok()) return;
   const NodeSpec& node = setup->nodes.front();
   for (size_t i = 0; i < mix->size(); ++i) {

@@ -27,6 +27,8 @@ Status apply_policy(const SimulateFlags& flags, const std::string& policy, Clust
     spec.rooms = 2;  // the model that computes, and the one that is prefetched
   }
   if (flags.rooms > 0) spec.rooms = flags.rooms;
+  if (policy == "paper" && spec.devices.front().count > 2) spec.prefill = (3 * spec.devices.front().count + 4) / 8;  // its 3 of 8
+  if (flags.prefill >= 0) spec.prefill = static_cast<uint32_t>(flags.prefill);
   if (policy == "request") spec.scheduling = Scheduling::kRequest;
   if (policy == "static") spec.scheduling = Scheduling::kStatic;
   if (flags.qmax > 0) spec.turns.quota_max_seconds = flags.qmax;
@@ -58,9 +60,12 @@ void add_cluster_flags(CLI::App& verb, SimulateFlags& f) {
   verb.add_option("--model-mix", f.mix, "What they are: NAME:SHARE, ...")->capture_default_str();
   verb.add_option("--profiles", f.profiles, "CSV of measured steps (model,gpu,prompt_tokens_per_request,batch_size,prefill_ms,decode_step_ms); "
                   "pairs that it lacks are estimated by a roofline");
+  verb.add_option("--shapes", f.shapes, "CSV of further models for --model-mix (name,parameters,weight_bytes,kv_bytes_per_token,max_len)");
   verb.add_option("--ttft", f.ttft, "Seconds to the first token that count as on time")->capture_default_str()->check(CLI::Range(0.001, 1e5));
   verb.add_option("--tbt", f.tbt, "Seconds between tokens that count as on time")->capture_default_str()->check(CLI::Range(0.0001, 1e4));
   verb.add_option("--qmax", f.qmax, "Longest turn of a model in seconds (0: the policy's)")->capture_default_str()->check(CLI::Range(0.0, 1e4));
+  verb.add_option("--prefill", f.prefill, "Devices that compute prompts only, the others decode; 0: each does both (default: 0; paper: 3 of 8)")
+      ->check(CLI::Range(0, 100'000));
   verb.add_option("--rooms", f.rooms, "At most so many models on a device at once (0: as many as fit; paper: 2)")->check(CLI::Range(0u, 1000u));
   verb.add_option("--memory-share", f.memory_share, "Share of a device's memory for weights and KV")->capture_default_str()->check(CLI::Range(0.01, 1.0));
   verb.add_option("--host-memory", f.host_gib, "GiB of the machine per device, for KV that waits")->capture_default_str()->check(CLI::Range(0.0, 1e5));
@@ -101,14 +106,25 @@ StatusOr<SimulateInputs> SimulateInputs::read(const SimulateFlags& flags) {
     ASSIGN_OR_RETURN(const Trace trace, read_trace(flags.lengths));
     for (const TraceRow& row : trace.rows) inputs.flags_.synthetic.lengths.push_back({row.input_tokens, row.output_tokens});
   }
-  if (!flags.profiles.empty()) {
-    const auto csv = read_file(flags.profiles, kProfileBytesMax);
-    if (!csv.ok()) return annotate(csv.status(), flags.profiles);
-    auto table = CostTable::fit(*csv);
-    if (!table.ok()) return annotate(table.status(), flags.profiles);
-    inputs.costs_ = std::make_shared<CostTable>(*std::move(table));
-  }
+  RETURN_IF_ERROR(inputs.read_tables());
   return inputs;
+}
+
+Status SimulateInputs::read_tables() {
+  if (!flags_.profiles.empty()) {
+    const auto csv = read_file(flags_.profiles, kProfileBytesMax);
+    if (!csv.ok()) return annotate(csv.status(), flags_.profiles);
+    auto table = CostTable::fit(*csv);
+    if (!table.ok()) return annotate(table.status(), flags_.profiles);
+    costs_ = std::make_shared<CostTable>(*std::move(table));
+  }
+  if (flags_.shapes.empty()) return OkStatus();
+  const auto csv = read_file(flags_.shapes, kProfileBytesMax);
+  if (!csv.ok()) return annotate(csv.status(), flags_.shapes);
+  auto shapes = parse_model_shapes(*csv);
+  if (!shapes.ok()) return annotate(shapes.status(), flags_.shapes);
+  shapes_ = std::make_shared<std::vector<ModelShape>>(*std::move(shapes));
+  return OkStatus();
 }
 
 const SimulateInputs::NamedTrace* SimulateInputs::trace(const std::string& label) const {
@@ -127,7 +143,7 @@ StatusOr<WorldSetup> SimulateInputs::setup(const RunSpec& run, const std::vector
   constexpr double kGiB = 1073741824.0;
   ClusterSpec spec;
   spec.devices = devices;
-  ASSIGN_OR_RETURN(spec.models, parse_model_mix(flags_.mix, models(run)));
+  ASSIGN_OR_RETURN(spec.models, mix(models(run)));
   spec.costs = costs_.get();
   spec.slo = {from_seconds(flags_.ttft), from_seconds(flags_.tbt)};
   spec.memory_share = flags_.memory_share;
@@ -140,6 +156,7 @@ StatusOr<WorldSetup> SimulateInputs::setup(const RunSpec& run, const std::vector
   WorldSetup setup;
   setup.seed = flags_.seed;
   setup.requests_max = 1'000'000;
+  if (run.policy == "paper") setup.balance_interval = std::chrono::hours(1000);  // its partition is fixed, and nothing is stolen
   ASSIGN_OR_RETURN(setup.nodes, make_nodes(spec));
   const std::vector<uint32_t> lengths = model_lengths(setup.nodes);
   if (const NamedTrace* trace = this->trace(run.label)) {

@@ -26,11 +26,12 @@ struct SimulateFlags {
   TraceCut cut;
   std::string lengths;                      // a trace whose lengths are drawn from
   SyntheticSpec synthetic;
-  std::string profiles;                     // CSV
+  std::string profiles, shapes;             // CSV
   double ttft = 10, tbt = 0.1;
   std::vector<std::string> policies = {"token"};
   double qmax = 0;
   uint32_t rooms = 0;
+  int32_t prefill = -1;                     // -1: the policy's
   double memory_share = 0.75, host_gib = 32, load_overhead = 0.05, load_gbps = 0;
   uint32_t step_tokens = 2048, sequences = 256, max_model_len = 16'384;
   uint64_t seed = 1;
@@ -55,6 +56,8 @@ class SimulateInputs {
   // The setup of a run on these devices.
   StatusOr<WorldSetup> setup(const RunSpec& run, const std::vector<DeviceGroup>& devices) const;
   uint32_t models(const RunSpec& run) const;
+  // What --model-mix makes of so many models.
+  StatusOr<std::vector<const ModelShape*>> mix(uint32_t count) const { return parse_model_mix(flags_.mix, count, *shapes_); }
   // Of --profiles; empty without.
   const CostTable& costs() const { return *costs_; }
 
@@ -63,10 +66,12 @@ class SimulateInputs {
     std::string label;
     std::vector<TraceRow> rows;
   };
+  Status read_tables();
   const NamedTrace* trace(const std::string& label) const;
 
   SimulateFlags flags_;
   std::vector<NamedTrace> traces_;
+  std::shared_ptr<const std::vector<ModelShape>> shapes_ = std::make_shared<std::vector<ModelShape>>();
   std::shared_ptr<const CostTable> costs_ = std::make_shared<CostTable>();
 };
 

@@ -105,9 +105,13 @@ StatusOr<std::vector<NodeSpec>> make_nodes(const ClusterSpec& spec) {
   if (spec.models.empty()) return invalid_argument("there is no model to serve");
   std::vector<NodeSpec> nodes;
   for (const DeviceGroup& group : spec.devices) {
+    if (spec.prefill > 0 && spec.prefill >= group.count) {
+      return invalid_argument(spec.prefill, " of ", group.count, "x", group.hardware->name, " for prompts leave none to decode");
+    }
     ASSIGN_OR_RETURN(NodeSpec node, make_node(spec, *group.hardware));
     for (uint32_t i = 0; i < group.count; ++i) {
       node.config.self = NodeId(static_cast<uint32_t>(nodes.size()));
+      if (spec.prefill > 0) node.config.duty = i < spec.prefill ? Duty::kPrefill : Duty::kDecode;
       nodes.push_back(node);
     }
   }
@@ -141,7 +145,7 @@ StatusOr<std::vector<DeviceGroup>> parse_devices(const std::string& text) {
   return groups;
 }
 
-StatusOr<std::vector<const ModelShape*>> parse_model_mix(const std::string& text, uint32_t count) {
+StatusOr<std::vector<const ModelShape*>> parse_model_mix(const std::string& text, uint32_t count, std::span<const ModelShape> own) {
   struct Share {
     const ModelShape* shape;
     uint32_t weight;
@@ -151,7 +155,8 @@ StatusOr<std::vector<const ModelShape*>> parse_model_mix(const std::string& text
   double sum = 0;
   for (const std::string& item : std::vector<std::string>(absl::StrSplit(text, ','))) {
     ASSIGN_OR_RETURN(const auto parsed, name_and_count(item, ':', /*count_first=*/false));
-    const ModelShape* shape = find_model_shape(parsed.first);
+    const auto given = std::find_if(own.begin(), own.end(), [&](const ModelShape& m) { return m.name == parsed.first; });
+    const ModelShape* shape = given != own.end() ? &*given : find_model_shape(parsed.first);
     if (shape == nullptr) {
       std::string known;
       for (const ModelShape& m : known_model_shapes()) absl::StrAppend(&known, known.empty() ? "" : ", ", m.name);

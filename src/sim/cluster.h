@@ -32,6 +32,7 @@ struct ClusterSpec {
   // 0: as many as fit. Else each model takes so much room that a device holds only so many, as designs do that keep the
   // model that computes and the one that comes next; loads still move the model's own bytes.
   uint32_t rooms = 0;
+  uint32_t prefill = 0;                    // devices of each group that compute prompts; the others decode. 0: each does both
   uint32_t max_model_len = 16'384;         // and no longer than the model's own
   Duration status_interval = std::chrono::milliseconds(100);
 };
@@ -44,7 +45,8 @@ std::vector<uint32_t> model_lengths(const std::vector<NodeSpec>& nodes);
 
 // "16xH800,4xA10". InvalidArgument names the item and what is known.
 StatusOr<std::vector<DeviceGroup>> parse_devices(const std::string& text);
-// `count` models made of "qwen2_5_7b:6,yi1_5_9b_chat:2": shares, in turn, spread evenly. InvalidArgument names the item.
-StatusOr<std::vector<const ModelShape*>> parse_model_mix(const std::string& text, uint32_t count);
+// `count` models made of "qwen2_5_7b:6,yi1_5_9b_chat:2": shares, in turn, spread evenly. `own` shapes, which outlive the
+// result, before the known ones. InvalidArgument names the item.
+StatusOr<std::vector<const ModelShape*>> parse_model_mix(const std::string& text, uint32_t count, std::span<const ModelShape> own = {});
 
 }  // namespace shoal

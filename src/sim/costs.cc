@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "base/check.h"
@@ -12,7 +13,7 @@ namespace shoal {
 namespace {
 
 constexpr double kGiB = 1073741824.0;
-constexpr size_t kProfileRowsMax = 1'000'000;
+constexpr size_t kRowsMax = 1'000'000;
 constexpr double kTokensMax = 4096, kSequencesMax = 100;  // of a point that a fit takes
 
 const Hardware kHardware[] = {
@@ -89,20 +90,45 @@ struct ProfilePoints {
 };
 using Profiles = std::map<std::pair<std::string, std::string>, ProfilePoints>;
 
-Status add_row(std::string_view line, Profiles& profiles) {
-  std::array<std::string_view, 6> cells;
-  for (size_t i = 0; i < cells.size(); ++i) {
-    const size_t comma = i + 1 < cells.size() ? line.find(',') : std::string_view::npos;
-    if (comma == std::string_view::npos && i + 1 < cells.size()) return invalid_argument("has ", i + 1, " of 6 cells");
+template <size_t kCells>
+Status split(std::string_view line, std::array<std::string_view, kCells>& cells) {
+  for (size_t i = 0; i < kCells; ++i) {
+    const size_t comma = i + 1 < kCells ? line.find(',') : std::string_view::npos;
+    if (comma == std::string_view::npos && i + 1 < kCells) return invalid_argument("has ", i + 1, " of ", kCells, " cells");
     cells[i] = line.substr(0, comma);
     line.remove_prefix(comma == std::string_view::npos ? line.size() : comma + 1);
   }
-  std::array<double, 4> v{};
-  for (size_t i = 0; i < v.size(); ++i) {
-    const auto value = number_in<double>(without_blanks(cells[i + 2]));
-    if (!value || !(*value > 0) || *value > 1e9) return invalid_argument("'", own(cells[i + 2]), "' is not a positive number");
-    v[i] = *value;
+  return OkStatus();
+}
+
+Status positive(std::string_view cell, double most, double& out) {
+  const auto value = number_in<double>(without_blanks(cell));
+  if (!value || !(*value > 0) || *value > most) return invalid_argument("'", own(cell), "' is not a positive number");
+  out = *value;
+  return OkStatus();
+}
+
+// Calls `take` with every line after the header, which must be `header`.
+Status each_row(std::string_view csv, std::string_view header, const std::function<Status(std::string_view)>& take) {
+  for (size_t line = 1; !csv.empty(); ++line) {
+    const size_t end = std::min(csv.find('\n'), csv.size());
+    const std::string_view row = without_blanks(csv.substr(0, end));
+    csv.remove_prefix(std::min(end + 1, csv.size()));
+    if (line > kRowsMax) return invalid_argument("more than ", kRowsMax, " lines");
+    if (line == 1) {
+      if (row != header) return invalid_argument("line 1: must be '", own(header), "'");
+    } else if (!row.empty()) {
+      RETURN_IF_ERROR(annotate(take(row), absl::StrCat("line ", line)));
+    }
   }
+  return OkStatus();
+}
+
+Status add_row(std::string_view line, Profiles& profiles) {
+  std::array<std::string_view, 6> cells;
+  RETURN_IF_ERROR(split(line, cells));
+  std::array<double, 4> v{};
+  for (size_t i = 0; i < v.size(); ++i) RETURN_IF_ERROR(positive(cells[i + 2], 1e9, v[i]));
   const auto [length, batch, prefill_ms, decode_ms] = v;
   ProfilePoints& points = profiles[{std::string(cells[0]), std::string(cells[1])}];
   if (length * batch > kTokensMax || batch > kSequencesMax) {
@@ -137,6 +163,20 @@ const Hardware* find_hardware(std::string_view name) {
 const ModelShape* find_model_shape(std::string_view name) {
   const auto found = std::find_if(std::begin(kShapes), std::end(kShapes), [&](const ModelShape& m) { return m.name == name; });
   return found == std::end(kShapes) ? nullptr : found;
+}
+
+StatusOr<std::vector<ModelShape>> parse_model_shapes(std::string_view csv) {
+  std::vector<ModelShape> shapes;
+  const auto take = [&](std::string_view row) -> Status {
+    std::array<std::string_view, 5> cells;
+    RETURN_IF_ERROR(split(row, cells));
+    std::array<double, 4> v{};
+    for (size_t i = 0; i < v.size(); ++i) RETURN_IF_ERROR(positive(cells[i + 1], 1e15, v[i]));
+    shapes.push_back({std::string(cells[0]), v[0], static_cast<uint64_t>(v[1]), static_cast<uint64_t>(v[2]), static_cast<uint32_t>(std::min(v[3], 4e6))});
+    return OkStatus();
+  };
+  RETURN_IF_ERROR(each_row(csv, "name,parameters,weight_bytes,kv_bytes_per_token,max_len", take));
+  return shapes;
 }
 
 // A chunk [begin, end) of a prompt has the share of len^2 that lies there: end^2 - begin^2.
@@ -183,17 +223,7 @@ std::array<double, 3> fit_plane(std::span<const Sample> samples) {
 StatusOr<CostTable> CostTable::fit(std::string_view csv) {
   constexpr std::string_view kHeader = "model,gpu,prompt_tokens_per_request,batch_size,prefill_ms,decode_step_ms";
   Profiles profiles;
-  for (size_t line = 1; !csv.empty(); ++line) {
-    const size_t end = std::min(csv.find('\n'), csv.size());
-    const std::string_view row = without_blanks(csv.substr(0, end));
-    csv.remove_prefix(std::min(end + 1, csv.size()));
-    if (line > kProfileRowsMax) return invalid_argument("more than ", kProfileRowsMax, " lines");
-    if (line == 1) {
-      if (row != kHeader) return invalid_argument("line 1: must be '", own(kHeader), "'");
-    } else if (!row.empty()) {
-      RETURN_IF_ERROR(annotate(add_row(row, profiles), absl::StrCat("line ", line)));
-    }
-  }
+  RETURN_IF_ERROR(each_row(csv, kHeader, [&](std::string_view row) { return add_row(row, profiles); }));
   CostTable table;
   for (const auto& [key, points] : profiles) {
     if (points.prefill.size() < 3) {

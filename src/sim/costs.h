@@ -43,6 +43,8 @@ struct ModelShape {
 // The models of the published profiles, by their names there; null for an unknown name.
 const ModelShape* find_model_shape(std::string_view name);
 std::span<const ModelShape> known_model_shapes();
+// CSV with the columns name,parameters,weight_bytes,kv_bytes_per_token,max_len. InvalidArgument names the line.
+StatusOr<std::vector<ModelShape>> parse_model_shapes(std::string_view csv);
 
 // Seconds of a step: the form of DistServe (appendix A), one set of terms for prompts and one for decodes. A step with
 // both reads the weights once.

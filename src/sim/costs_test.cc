@@ -38,6 +38,15 @@ TEST(Costs, ProfilesThatCannotBeReadNameTheLine) {
   EXPECT_THAT(message(kHeader), testing::HasSubstr("no profile"));
 }
 
+TEST(Costs, ShapesOfOtherModelsAreRead) {
+  const std::string header = "name,parameters,weight_bytes,kv_bytes_per_token,max_len\n";
+  const auto shapes = parse_model_shapes(header + "mine,1e9,2000000000,65536,4096\n");
+  ASSERT_TRUE(shapes.ok()) << shapes.status();
+  EXPECT_EQ(shapes->at(0).name, "mine");
+  EXPECT_EQ(shapes->at(0).weight_bytes, 2000000000u);
+  EXPECT_THAT(std::string(parse_model_shapes(header + "mine,0,1,1,1\n").status().message()), testing::HasSubstr("line 2: '0' is not a positive"));
+}
+
 TEST(Costs, AChunkedPromptCostsWhatTheWholeOneDoesAndOneMoreReadOfTheWeights) {
   const StepCost cost{0.005, 2e-5, 1e-9, 0.008, 1e-7, 1e-4};
   const auto step = [&](uint32_t begin, uint32_t end) {

@@ -58,5 +58,5 @@ def test_a_plan_finds_the_fewest_devices_and_says_why_a_kind_cannot(tmp_path):
     assert kinds['H800']['best']['met'] and kinds['H800']['best']['tokens_on_time'] >= 0.9
     assert kinds['H100']['best']['price_per_hour'] == 2.0 * int(kinds['H100']['best']['devices'].split('x')[0])
     assert 'Plan, simulated' in (tmp_path / 'p.html').read_text()
-    table = shoal('plan', *SMALL, '--kinds', 'H800', '--tbt', 0.001, '--devices-max', 2, code=1).stdout
-    assert 'not feasible: a step of' in table and 'relax --tbt' in table
+    table = shoal('plan', *SMALL, '--kinds', 'H800', '--ttft', 0.001, '--tbt', 0.005, '--devices-max', 2, code=1).stdout
+    assert 'not feasible: a prompt of' in table and 'relax --ttft' in table
