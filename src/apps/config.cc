@@ -6,6 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "apps/cli_docs.h"
 #include "apps/serve_flags.h"
 #include "apps/terminal.h"
@@ -38,6 +39,42 @@ std::vector<std::string> contradictions(const ServeFlags& flags) {
   return out;
 }
 
+// Of settings that name models, against the models that are there; nothing where there is no such folder.
+std::vector<std::string> faults_of_models(const ServeFlags& flags) {
+  const auto options = load_options(flags.engine);
+  if (!options.ok()) return {};
+  auto scan = scan_models(flags.path, *options, flags.engine.max_model_len);
+  if (!scan.ok()) return {std::string(scan.status().message())};
+  std::vector<std::string> out;
+  for (const Unservable& model : scan->unservable) out.push_back(absl::StrCat("not served: ", model.name, ": ", model.reason));
+  for (const Status& status : {apply_aliases(flags.aliases, scan->models), apply_parsers(flags, scan->models)}) {
+    if (!status.ok()) out.emplace_back(status.message());
+  }
+  auto absent = apply_model_settings(flags.models, scan->models);
+  if (!absent.ok()) out.emplace_back(absent.status().message());
+  if (absent.ok()) out.insert(out.end(), absent->begin(), absent->end());
+  return out;
+}
+
+std::string said_of(const ModelSettings& model) {
+  std::vector<std::string> words;
+  const auto seconds = [&](const char* key, const std::optional<double>& value) {
+    if (value) words.push_back(absl::StrFormat("%s %g s", key, *value));
+  };
+  seconds("ttft", model.ttft);
+  seconds("tbt", model.tbt);
+  seconds("max-wait", model.max_wait);
+  seconds("idle-ttl", model.idle_ttl);
+  if (model.priority) words.push_back(absl::StrCat("priority ", *model.priority));
+  if (model.pin) words.emplace_back(*model.pin ? "pinned" : "not pinned");
+  if (model.preload) words.emplace_back(*model.preload ? "preloaded" : "not preloaded");
+  if (model.context) words.push_back(absl::StrCat("context ", *model.context));
+  if (!model.aliases.empty()) words.push_back("aliases " + absl::StrJoin(model.aliases, " "));
+  if (model.tool_call_parser) words.push_back("tool-call-parser " + *model.tool_call_parser);
+  if (model.reasoning_parser) words.push_back("reasoning-parser " + *model.reasoning_parser);
+  return words.empty() ? "as all models" : absl::StrJoin(words, ", ");
+}
+
 Json to_json(const std::string& file, const Explained& explained) {
   Json settings = Json::object();
   for (const Setting& s : explained.settings) settings[s.name] = {{"value", s.value}, {"source", s.source}};
@@ -60,11 +97,20 @@ int check(CLI::App& verb, ConfigFlags& flags) {
   const auto file = config_of(verb);
   if (!file.ok()) return fail(std::string(file.status().message()));
   Explained explained = explain_settings(verb, *file);
+  flags.serve.models = read_model_settings(*file, explained.problems);
   if (explained.problems.empty()) explained.problems = contradictions(flags.serve);
+  if (explained.problems.empty()) explained.problems = faults_of_models(flags.serve);
   if (flags.as_json) {
-    show_text(dump_json(to_json(*file, explained), 2) + "\n");
+    Json out = to_json(*file, explained);
+    out["models"] = Json::object();
+    for (const ModelSettings& model : flags.serve.models) out["models"][model.model] = {{"settings", said_of(model)}, {"source", model.where}};
+    show_text(dump_json(out, 2) + "\n");
   } else {
     print_settings(*file, explained, flags.all);
+    if (!flags.serve.models.empty()) std::printf("\n%-26s %-40s %s\n", "MODEL", "SETTINGS", "FROM");
+    for (const ModelSettings& model : flags.serve.models) {
+      std::printf("%-26s %-40s %s\n", model.model.c_str(), said_of(model).c_str(), model.where.c_str());
+    }
     std::fflush(stdout);
     for (const std::string& problem : explained.problems) fail(problem);
     if (explained.problems.empty()) std::printf("\nno problem found\n");
@@ -119,6 +165,7 @@ int schema() {
       if (name != "help" && name != "config") properties[name] = schema_of(*option);
     }
   }
+  properties[kModelsKey] = models_schema();
   show_text(dump_json({{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", "shoal.yaml"}, {"type", "object"},
                        {"additionalProperties", false}, {"properties", std::move(properties)}}, 2) + "\n");
   return kExitOk;

@@ -15,6 +15,12 @@
 
 namespace shoal {
 
+// What came of new settings, by names of models.
+struct ModelChanges {
+  std::vector<std::string> added, removed, changed;
+  std::vector<std::string> refused;  // with the reason
+};
+
 class LocalCluster {
  public:
   // No model is loaded yet. REQUIRES: models[i].entry.id == i.
@@ -24,12 +30,18 @@ class LocalCluster {
   RouterLoop& router() { return *router_; }
   const NodeHost& node() const { return *node_; }
 
+  // Serves these models from now on, as their settings say: new ones come, those that are not among them end with their
+  // requests, and a file that was replaced is a new model. Ids are given here. One caller at a time.
+  ModelChanges update(const EngineFlags& flags, std::vector<FoundModel> models);
+
   // Until the node has reported for the first time; false after `timeout`.
   bool wait_ready(Duration timeout);
 
  private:
   LocalCluster() = default;
-  StatusOr<std::shared_ptr<const TokenVocabulary>> vocabulary(const std::string& name);
+  StatusOr<std::shared_ptr<const TokenVocabulary>> vocabulary(ModelId id);
+  ServedModel served(const EngineFlags& flags, const LoadOptions& load, const FoundModel& model);
+  bool settle(const EngineFlags& flags, const LoadOptions& load, FoundModel& model, ModelChanges& changes);
 
   // In the order in which they are made; each refers to those above it.
   LoopbackNetwork network_;
@@ -37,6 +49,9 @@ class LocalCluster {
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<NodeHost> node_;
   std::unique_ptr<RouterLoop> router_;
+  uint32_t epoch_ = 0;              // of the node's membership
+  std::vector<FoundModel> models_;  // offered; their lengths are those that fit the device
+  uint32_t next_id_ = 0;
 };
 
 }  // namespace shoal

@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::simple);
 
   std::vector<RunVerb> runs;
-  for (const auto add : {add_serve, add_run, add_chat, add_list, add_show, add_ps, add_load, add_unload, add_stop, add_tokenize, add_render, add_bench, add_simulate, add_plan,
+  for (const auto add : {add_serve, add_run, add_chat, add_list, add_show, add_ps, add_load, add_unload, add_stop, add_top, add_trace, add_reload, add_tokenize, add_render, add_bench, add_simulate, add_plan,
                          add_config, add_completion, add_man, add_version}) {
     runs.push_back(add(app));
   }

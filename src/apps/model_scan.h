@@ -1,6 +1,7 @@
 // What of a path can be served: HF folders and GGUF files, one level deep.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct FoundModel {
   ModelEntry entry;          // id is the index in ScanResult::models
   uint64_t disk_bytes = 0;
   PoolingSettings pooling;
+  uint32_t context = 0;          // wanted by the settings; 0: as for all models
+  std::optional<bool> preload;   // likewise
 };
 
 struct Unservable {

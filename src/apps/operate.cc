@@ -10,6 +10,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
 #include "apps/admin_client.h"
+#include "apps/json_values.h"
 #include "apps/progress.h"
 #include "apps/signals.h"
 #include "apps/terminal.h"
@@ -25,23 +26,6 @@ constexpr Duration kLook = std::chrono::milliseconds(100);
 constexpr Duration kWatch = std::chrono::seconds(1);
 constexpr Duration kLoadTime = std::chrono::minutes(31);
 
-// What a peer may have left out or written otherwise is shown as nothing, never an exception.
-std::string text_at(const Json& object, const char* key) {
-  const auto it = object.is_object() ? object.find(key) : object.end();
-  return object.is_object() && it != object.end() && it->is_string() ? it->get<std::string>() : "";
-}
-double number_at(const Json& object, const char* key, double fallback = 0) {
-  const auto it = object.is_object() ? object.find(key) : object.end();
-  return object.is_object() && it != object.end() && it->is_number() ? it->get<double>() : fallback;
-}
-Json member(const Json& object, const char* key) {
-  return object.is_object() && object.contains(key) ? object[key] : Json::object();
-}
-Json list_at(const Json& object, const char* key) {
-  const Json list = member(object, key);
-  return list.is_array() ? list : Json::array();
-}
-
 std::string state_of(const Json& model) {
   const Json status = member(model, "status");
   const std::string value = text_at(status, "value");
@@ -55,6 +39,8 @@ std::string short_id(const Json& model) {
   for (const char c : text_at(model, "id")) hash = mix64(hash ^ static_cast<unsigned char>(c));
   return absl::StrFormat("%012x", hash & 0xffffffffffff);
 }
+
+std::string place_text(double place) { return place > 0 ? absl::StrFormat("%.0f", place) : "-"; }
 
 std::string processor(const Json& ollama, const std::string& name) {
   for (const Json& model : list_at(ollama, "models")) {
@@ -200,18 +186,19 @@ std::string ago(double seconds) {
 }
 
 std::string ps_table(const Json& models, const Json& ollama, bool all) {
-  std::string out = absl::StrFormat("%-28s %-13s %-10s %-10s %-8s %-8s %-12s %-9s %s\n", "NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL", "STATE",
-                                    "REQUESTS", "LAST USED");
+  std::string out = absl::StrFormat("%-28s %-13s %-10s %-10s %-8s %-8s %-12s %-5s %-9s %s\n", "NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL", "STATE",
+                                    "NEXT", "REQUESTS", "LAST USED");
   for (const Json& model : list_at(models, "data")) {
     const std::string name = text_at(model, "id"), state = state_of(model);
-    if (!all && state == "unloaded") continue;
+    if (!all && state == "unloaded" && number_at(model, "next") == 0) continue;  // who waits is shown
     const Json memory = member(model, "memory"), requests = member(model, "requests");
     const double held = number_at(memory, "weights") + number_at(memory, "kv_used");
     const double size = held > 0 ? held : number_at(member(model, "meta"), "size");
     const std::string until = text_at(model, "expires_at").empty() ? (state == "loaded" ? "Forever" : "-") : text_at(model, "expires_at");
     const double used = number_at(model, "last_used_seconds_ago", -1);
-    absl::StrAppendFormat(&out, "%-28s %-13s %-10s %-10s %-8.0f %-8s %-12s %-9s %s\n", name, short_id(model), format_bytes(static_cast<uint64_t>(size)),
+    absl::StrAppendFormat(&out, "%-28s %-13s %-10s %-10s %-8.0f %-8s %-12s %-5s %-9s %s\n", name, short_id(model), format_bytes(static_cast<uint64_t>(size)),
                           processor(ollama, name), number_at(model, "max_model_len"), until, state,
+                          place_text(number_at(model, "next")),
                           absl::StrFormat("%.0f+%.0f", number_at(requests, "running"), number_at(requests, "waiting")), used < 0 ? "never" : ago(used));
     const std::string error = text_at(member(model, "status"), "error");
     if (!error.empty()) absl::StrAppend(&out, "    ", error, "\n");
@@ -232,7 +219,7 @@ RunVerb add_ps(CLI::App& app) {
   verb->add_flag("-a,--all", flags->all, "Also models that are not loaded");
   verb->add_flag("-q,--quiet", flags->quiet, "Names of all models only");
   verb->add_flag("-w,--watch", flags->watch, "Again every second, until Ctrl-C");
-  verb->footer("REQUESTS are those running and those waiting.\n\nExamples:\n  shoal ps\n  shoal ps --all --port 9000\n  shoal ps --watch\n"
+  verb->footer("REQUESTS are those running and those waiting. NEXT is the place of a model in the line for the device.\n\nExamples:\n  shoal ps\n  shoal ps --all --port 9000\n  shoal ps --watch\n"
                "  shoal ps --url http://127.0.0.1:8081 --key SECRET --json");
   return [flags] { return code_of(ps(*flags)); };
 }

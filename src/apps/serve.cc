@@ -5,11 +5,18 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <functional>
+#include <future>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "apps/admin_socket.h"
 #include "apps/local_cluster.h"
 #include "apps/model_scan.h"
@@ -22,7 +29,9 @@
 #include "base/log.h"
 #include "gateway/admin.h"
 #include "gateway/http_server.h"
+#include "gateway/run_recorder.h"
 #include "gateway/service.h"
+#include "nlohmann/json.hpp"
 
 namespace shoal {
 namespace {
@@ -117,6 +126,71 @@ StatusOr<AdminListeners> listen_admin(const ServeFlags& flags, uint16_t port, Se
   return out;
 }
 
+// --record: what the server was told, then everything that happens.
+Status record_run(const ServeFlags& flags, NodeTimeline& timeline) {
+  if (flags.record.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(const auto recorder, RunRecorder::open(flags.record, steady_now()));
+  recorder->write({{"type", "run"}, {"version", 1}, {"server", version_line()}, {"started", absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone())},
+                   {"scheduling", flags.engine.scheduling}, {"device_memory", flags.engine.device_memory}, {"max_num_seqs", flags.engine.max_num_seqs},
+                   {"max_num_batched_tokens", flags.engine.max_num_batched_tokens}});
+  timeline.record(recorder);
+  log_info("recording this run in ", flags.record);
+  return OkStatus();
+}
+
+// Those who asked for the settings to be read again, and wait for what comes of it.
+class Reloads {
+ public:
+  std::shared_future<StatusOr<Json>> ask() {
+    std::lock_guard lock(mutex_);
+    waiting_.emplace_back();
+    kill(getpid(), SIGHUP);  // to the thread that waits for signals
+    return waiting_.back().get_future().share();
+  }
+  void answer(const std::function<StatusOr<Json>()>& reload) {
+    std::vector<std::promise<StatusOr<Json>>> waiting;
+    {
+      std::lock_guard lock(mutex_);
+      waiting.swap(waiting_);
+    }
+    const StatusOr<Json> result = reload();
+    for (auto& one : waiting) one.set_value(result);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::promise<StatusOr<Json>>> waiting_;
+};
+
+// Flags that take effect while the server runs; what else changed waits for a restart.
+constexpr std::string_view kReloadable[] = {"ttft", "tbt", "max-wait", "idle-ttl", "priority", "pin", "alias", "tool-call-parser", "reasoning-parser", "preload"};
+
+// Reads the file and the folder of models again. A fault in either changes nothing.
+StatusOr<Json> reload_settings(ServeFlags& flags, LocalCluster& cluster) {
+  const auto attempt = [&]() -> StatusOr<Json> {
+    ASSIGN_OR_RETURN(ServeFlags next, settle_again(flags));
+    RETURN_IF_ERROR(check_serve_flags(next));
+    ASSIGN_OR_RETURN(std::vector<FoundModel> models, models_to_serve(next));
+    std::vector<std::string> restart = changed_flags(flags, next);
+    std::erase_if(restart, [](const std::string& flag) { return std::find(std::begin(kReloadable), std::end(kReloadable), flag) != std::end(kReloadable); });
+    ASSIGN_OR_RETURN(const std::vector<ModelId> preload, models_to_preload(next.preload, models));  // ids of this list
+    std::set<std::string> wanted;
+    for (const ModelId id : preload) wanted.insert(models[id.value].entry.name);
+    const ModelChanges changes = cluster.update(flags.engine, std::move(models));
+    for (const std::string& name : changes.added) {
+      const ModelRef model = cluster.catalog().find(name);
+      if (model != nullptr && wanted.contains(name)) cluster.router().want_resident(model->id, true);
+    }
+    flags.models = next.models;
+    return Json{{"success", true}, {"added", changes.added}, {"removed", changes.removed}, {"changed", changes.changed},
+                {"refused", changes.refused}, {"restart_needed", restart}};
+  };
+  auto result = attempt();
+  if (!result.ok()) log_error("the settings were not reloaded, nothing was changed: ", result.status().message());
+  if (result.ok()) log_info("settings reloaded: ", dump_json(*result));
+  return result;
+}
+
 // First signal: not ready, nothing new, running requests get their time. Second signal, or time up: error events, end.
 void shut_down(LocalCluster& cluster, Service& service, const HttpServer& server, Duration patience) {
   log_info("draining: ", cluster.router().live_requests(), " requests are running; a second signal ends them now");
@@ -131,11 +205,21 @@ void shut_down(LocalCluster& cluster, Service& service, const HttpServer& server
   while (!finished(cluster, server) && steady_now() < last) wait_stop_signal(kLook);
 }
 
-StatusOr<int> serve(const ServeFlags& flags) {
+Status settle(ServeFlags& flags) {
+  std::vector<std::string> problems;
+  flags.models = read_model_settings(config_file(flags), problems);
+  if (!problems.empty()) return invalid_argument(absl::StrJoin(problems, "; "));
   RETURN_IF_ERROR(apply(flags.log));
   RETURN_IF_ERROR(check_serve_flags(flags));
-  if (!flags.config.empty()) log_info("settings of ", flags.config);
+  if (!config_file(flags).empty()) log_info("settings of ", config_file(flags));
+  flags.engine.estimates_file = estimates_file(flags);
+  return OkStatus();
+}
+
+StatusOr<int> serve(ServeFlags& flags) {
+  RETURN_IF_ERROR(settle(flags));
   block_stop_signals();
+  block_reload_signal();
   ASSIGN_OR_RETURN(std::vector<ApiKey> keys, api_keys(flags));
   ASSIGN_OR_RETURN(std::vector<FoundModel> models, models_to_serve(flags));
   ASSIGN_OR_RETURN(const std::vector<ModelId> preload, models_to_preload(flags.preload, models));
@@ -145,6 +229,7 @@ StatusOr<int> serve(const ServeFlags& flags) {
   ServiceConfig service_config{.version = version_line(), .api_keys = std::move(keys),
                                .request_time_max = from_seconds(flags.request_timeout_s),
                                .stalled_seconds = [&] { return cluster->node().stalled_seconds(); }};
+  RETURN_IF_ERROR(record_run(flags, cluster->router().timeline()));
   Service service(std::move(service_config), cluster->catalog(), cluster->router());
   const HttpServerConfig http{.host = flags.host, .port = flags.port, .unix_socket = flags.uds,
                               .tls_certificate_file = flags.ssl_certfile, .tls_key_file = flags.ssl_keyfile,
@@ -157,13 +242,16 @@ StatusOr<int> serve(const ServeFlags& flags) {
     if (patience) patience_ns.store(patience->count());
     kill(getpid(), SIGTERM);
   };
-  Admin socket_admin({.shutdown = stop}, service, cluster->catalog(), cluster->router());
-  Admin tcp_admin({.key = flags.admin_key, .shutdown = stop}, service, cluster->catalog(), cluster->router());
+  Reloads reloads;
+  const auto reload = [&reloads] { return reloads.ask(); };
+  Admin socket_admin({.shutdown = stop, .reload = reload}, service, cluster->catalog(), cluster->router());
+  Admin tcp_admin({.key = flags.admin_key, .shutdown = stop, .reload = reload}, service, cluster->catalog(), cluster->router());
   ASSIGN_OR_RETURN(const AdminListeners admin, listen_admin(flags, server->port(), service, socket_admin, tcp_admin));
   if (!cluster->wait_ready(kReadyWait)) return unavailable("the node did not report within a minute; see the log");
   announce(*server, flags, cluster->catalog().models());
 
-  while (!wait_stop_signal(std::chrono::hours(1))) {
+  for (Signal signal = Signal::kNone; signal != Signal::kStop; signal = wait_signal(std::chrono::hours(1))) {
+    if (signal == Signal::kReload) reloads.answer([&] { return reload_settings(flags, *cluster); });
   }
   shut_down(*cluster, service, *server, Duration(patience_ns.load()));
   log_info("stopped");
@@ -177,7 +265,8 @@ RunVerb add_serve(CLI::App& app) {
   auto flags = std::make_shared<ServeFlags>();
   add_serve_flags(*verb, *flags);
   verb->footer(kExamples);
-  return [flags] {
+  return [flags, verb] {
+    flags->settled = given_options(*verb);
     const auto result = serve(*flags);
     return result.ok() ? *result : fail(std::string(result.status().message()));
   };

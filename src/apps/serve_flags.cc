@@ -1,9 +1,11 @@
 #include "apps/serve_flags.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/json.h"
 
@@ -27,7 +29,48 @@ StatusOr<size_t> index_of(const std::string& name, const std::vector<FoundModel>
   return invalid_argument(flag, ": no model '", name, "' is served; did you mean '", nearest(name, names_of(models)), "'?");
 }
 
+std::string config_file(const ServeFlags& flags) { return flags.config == "none" ? "" : flags.config; }
+
+std::string estimates_file(const ServeFlags& flags) {
+  if (!flags.estimates.empty()) return flags.estimates == "none" ? "" : flags.estimates;
+  const char* state = std::getenv("XDG_STATE_HOME");
+  const char* home = std::getenv("HOME");
+  if (state != nullptr && *state == '/') return absl::StrCat(state, "/shoal/estimates.json");
+  return home == nullptr || *home != '/' ? "" : absl::StrCat(home, "/.local/state/shoal/estimates.json");
+}
+
+std::vector<std::string> changed_flags(const ServeFlags& before, const ServeFlags& after) {
+  std::set<std::string> names;
+  for (const auto* side : {&before.settled, &after.settled}) {
+    for (const auto& [name, words] : *side) names.insert(name);
+  }
+  const auto words = [](const GivenOptions& options, const std::string& name) {
+    const auto found = options.find(name);
+    return found == options.end() ? std::vector<std::string>() : found->second;
+  };
+  std::vector<std::string> out;
+  for (const std::string& name : names) {
+    if (words(before.settled, name) != words(after.settled, name)) out.push_back(name);
+  }
+  return out;
+}
+
+StatusOr<ServeFlags> settle_again(const ServeFlags& before) {
+  CLI::App verb;
+  ServeFlags flags;
+  add_serve_flags(verb, flags);
+  RETURN_IF_ERROR(give_options(verb, before.given));
+  RETURN_IF_ERROR(settle_config(verb));
+  flags.given = before.given;
+  std::vector<std::string> problems;
+  flags.settled = given_options(verb);
+  flags.models = read_model_settings(config_file(flags), problems);
+  if (!problems.empty()) return invalid_argument(absl::StrJoin(problems, "; "));
+  return flags;
+}
+
 void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
+  verb.final_callback([&] { flags.given = given_options(verb); });
   verb.add_option("path", flags.path, "Folder of models, one model folder, or one GGUF file")->capture_default_str();
   verb.add_option("--config", flags.config, "YAML file whose keys are these flags (default: shoal.yaml among the models or above them; none: no file)");
   verb.add_option("--host", flags.host, "Address to listen on")->capture_default_str();
@@ -53,13 +96,7 @@ void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
                   "(default: told by the chat template)")->delimiter(',');
   verb.add_option("--reasoning-parser", flags.reasoning_parsers, "Likewise for reasoning; none: it stays in the content")->delimiter(',');
   verb.add_flag("--enable-auto-tool-choice", flags.auto_tool_choice, "Always on; accepted for command lines of vLLM");
-  verb.add_option("--ttft", flags.ttft, "Seconds until the first token that turns aim at: SECONDS or MODEL=SECONDS (default: 10)")->delimiter(',');
-  verb.add_option("--tbt", flags.tbt, "Likewise seconds between tokens (default: 0.1)")->delimiter(',');
-  verb.add_option("--max-wait", flags.max_wait, "Longest wait for the first step: SECONDS or MODEL=SECONDS; what would wait longer gets 503 with Retry-After")->delimiter(',');
-  verb.add_option("--idle-ttl", flags.idle_ttl, "A model without requests leaves the device after SECONDS, or MODEL=SECONDS")->delimiter(',');
-  verb.add_option("--priority", flags.priority, "Of models that wait for the device the higher comes first: N or MODEL=N (default: 0)")->delimiter(',');
-  verb.add_option("--pin", flags.pin, "Models that are loaded at start and never give way")->delimiter(',');
-  verb.add_flag("--preload{all}", flags.preload, "Load all models at start, or --preload=NAME,NAME; the others at first use (default: a model that is the only one; none: not even that)");
+  add_pooling_flags(verb, flags);
   verb.add_option("--shutdown-timeout", flags.shutdown_timeout_s, "Seconds that running requests get after SIGTERM")
       ->capture_default_str()->check(CLI::Range(0.0, 86400.0));
   verb.add_option("--request-timeout", flags.request_timeout_s, "Longest life of one request in seconds")
@@ -117,15 +154,17 @@ Status apply_parsers(const ServeFlags& flags, std::vector<FoundModel>& models) {
 }
 
 StatusOr<std::vector<ModelId>> models_to_preload(const std::string& preload, const std::vector<FoundModel>& models) {
+  const bool none = preload == "none" || preload == "false" || (preload.empty() && models.size() != 1);
+  const bool all = !none && (preload.empty() || preload == "all" || preload == "true");
   std::vector<ModelId> ids;
-  if (preload == "none" || preload == "false" || (preload.empty() && models.size() != 1)) return ids;
-  if (preload.empty() || preload == "all" || preload == "true") {
-    for (const FoundModel& model : models) ids.push_back(model.entry.id);
-    return ids;
+  for (const FoundModel& model : models) {
+    if (model.preload.value_or(all)) ids.push_back(model.entry.id);
   }
+  if (none || all) return ids;
   for (const std::string& name : std::vector<std::string>(absl::StrSplit(preload, ','))) {
     ASSIGN_OR_RETURN(const size_t index, index_of(name, models, "--preload"));
-    ids.push_back(models[index].entry.id);
+    const ModelId id = models[index].entry.id;
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   }
   return ids;
 }

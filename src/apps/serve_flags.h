@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/model_scan.h"
+#include "apps/model_settings.h"
 #include "apps/settings.h"
 #include "base/status.h"
 #include "gateway/api_keys.h"
@@ -44,11 +45,17 @@ struct ServeFlags {
   double request_timeout_s = 3600;
   uint32_t max_connections = 10'000;
   uint32_t http_threads = 2;
+  std::string record;                   // file; empty: none
+  std::string estimates;                // file; empty: the default one; "none"
   EngineFlags engine;
   LogFlags log;
+  GivenOptions given;                   // what the command line and the environment said; the rest is the file's
+  GivenOptions settled;                 // with the file's, but not its section of models
+  std::vector<ModelSettings> models;    // of the file
 };
 
 void add_serve_flags(CLI::App& verb, ServeFlags& flags);
+void add_pooling_flags(CLI::App& verb, ServeFlags& flags);  // of these, those about sharing the device
 
 // Gives the models the aliases asked for. InvalidArgument for an unknown model or a name that is taken.
 Status apply_aliases(const std::vector<std::string>& aliases, std::vector<FoundModel>& models);
@@ -56,13 +63,26 @@ Status apply_aliases(const std::vector<std::string>& aliases, std::vector<FoundM
 // Gives the models the parsers asked for. InvalidArgument for an unknown model or parser.
 Status apply_parsers(const ServeFlags& flags, std::vector<FoundModel>& models);
 
-// Gives the models their deadlines, priorities and stays. InvalidArgument for an unknown model or a number out of range.
+// The file that the settings are read from; "" for none.
+std::string config_file(const ServeFlags& flags);
+
+// The file that --estimates means; "" for none.
+std::string estimates_file(const ServeFlags& flags);
+
+// Names of flags that have other values in the one than in the other.
+std::vector<std::string> changed_flags(const ServeFlags& before, const ServeFlags& after);
+
+// The settings as if the verb were started now, with the same command line and environment and the file as it is.
+StatusOr<ServeFlags> settle_again(const ServeFlags& before);
+
+// Gives the models their deadlines, priorities and stays: first what the file says of all models, then what it says of one,
+// then the command line. InvalidArgument for an unknown model or a number out of range.
 Status apply_pooling(const ServeFlags& flags, std::vector<FoundModel>& models);
 
 // The index of the model of this name; InvalidArgument with the nearest one. `flag` is for the error.
 StatusOr<size_t> index_of(const std::string& name, const std::vector<FoundModel>& models, const std::string& flag);
 
-// The models that --preload names, as indices.
+// The models that --preload and the file name, as indices.
 StatusOr<std::vector<ModelId>> models_to_preload(const std::string& preload, const std::vector<FoundModel>& models);
 
 // --api-key and the lines of --api-key-file, with their limits.

@@ -17,7 +17,6 @@
 namespace shoal {
 namespace {
 
-constexpr size_t kConfigBytesMax = 1 << 20;
 constexpr char kConfigName[] = "shoal.yaml";
 constexpr char kNoConfig[] = "none";  // --config none: not even a shoal.yaml that lies there
 
@@ -43,6 +42,7 @@ std::vector<std::string> long_flags(const CLI::App& verb) {
       if (name != "help" && name != "config") names.push_back(name);
     }
   }
+  names.emplace_back(kModelsKey);
   return names;
 }
 
@@ -99,7 +99,9 @@ Status each_key(const std::string& path, const std::function<Status(const std::s
     for (const auto& entry : root) {
       const std::string where = absl::StrCat(path, ":", entry.first.Mark().line + 1);
       if (!entry.first.IsScalar()) return invalid_argument(where, ": a key must be a word");
-      const std::string key = entry.first.Scalar();
+      std::string key = entry.first.Scalar();
+      std::replace(key.begin(), key.end(), '_', '-');
+      if (key == kModelsKey) continue;
       if (!seen.insert(key).second) return invalid_argument(where, ": the key '", key, "' is there twice");
       RETURN_IF_ERROR(take(key, entry.second, where));
     }
@@ -127,18 +129,22 @@ std::string environment_name(const CLI::Option& option) {
   return name;
 }
 
+std::string name_of(const CLI::Option& option) { return option.get_lnames().empty() ? option.get_single_name() : option.get_lnames()[0]; }
+
+// Letters to add, leave out or replace, and neighbours to swap.
 size_t edits(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
+  std::vector<std::vector<size_t>> of(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        of[i][j] = i + j;
+        continue;
+      }
+      of[i][j] = std::min({of[i - 1][j] + 1, of[i][j - 1] + 1, of[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) of[i][j] = std::min(of[i][j], of[i - 2][j - 2] + 1);
     }
   }
-  return row[b.size()];
+  return of[a.size()][b.size()];
 }
 
 }  // namespace
@@ -155,6 +161,23 @@ void name_environment(CLI::App& verb) {
     if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
     option->envname(environment_name(*option));
   }
+}
+
+GivenOptions given_options(const CLI::App& verb) {
+  GivenOptions given;
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->count() > 0 && name_of(*option) != "help") given[name_of(*option)] = option->results();
+  }
+  return given;
+}
+
+Status give_options(CLI::App& verb, const GivenOptions& given) {
+  for (const auto& [name, words] : given) {
+    CLI::Option* option = verb.get_option_no_throw(name == "path" ? name : "--" + name);
+    if (option == nullptr) return invalid_argument("--", name, " is unknown");
+    RETURN_IF_ERROR(annotate(set_option(*option, words), "--" + name));
+  }
+  return OkStatus();
 }
 
 StatusOr<std::string> config_of(CLI::App& verb) {
@@ -204,7 +227,7 @@ Explained explain_settings(CLI::App& verb, const std::string& config_path) {
     if (!status.ok()) out.problems.emplace_back(status.message());
   }
   for (const CLI::Option* option : verb.get_options()) {
-    const std::string name = option->get_lnames().empty() ? option->get_single_name() : option->get_lnames()[0];
+    const std::string name = name_of(*option);
     if (name == "help" || name == "config" || name == "json" || name == "all") continue;
     const auto source = sources.find(option);
     const bool set = option->count() > 0;

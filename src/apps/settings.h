@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,10 +18,21 @@ class App;
 
 namespace shoal {
 
+// The section of the file that is not a flag: see model_settings.h.
+constexpr char kModelsKey[] = "models";
+constexpr size_t kConfigBytesMax = 1 << 20;
+
+// What the command line and the environment said, by option; `path` is one of them.
+using GivenOptions = std::map<std::string, std::vector<std::string>>;
+GivenOptions given_options(const CLI::App& verb);
+// Gives a fresh verb what was given before, as if on its command line.
+Status give_options(CLI::App& verb, const GivenOptions& given);
+
 // Gives every long flag of the verb its variable: --max-model-len is SHOAL_MAX_MODEL_LEN.
 void name_environment(CLI::App& verb);
 
-// Fills flags that neither the command line nor the environment set from the file of config_of(). Keys are the long flags; an unknown key is InvalidArgument and names the nearest one.
+// Fills flags that neither the command line nor the environment set from the file of config_of(). Keys are the long flags ("_" is "-"); an
+// unknown key is InvalidArgument and names the nearest one. The section of models is left to read_model_settings().
 Status settle_config(CLI::App& verb);
 
 // The file that settle_config() reads: that of --config, or a shoal.yaml among the models of the argument `path` or in the
@@ -57,6 +69,7 @@ struct EngineFlags {
   std::string kv_cache_dtype = "auto";
   std::string model_io = "mmap";
   bool no_prefix_cache = false;
+  std::string estimates_file;      // of host/estimate_store.h; empty: none
 };
 void add_engine_flags(CLI::App& verb, EngineFlags& flags);
 

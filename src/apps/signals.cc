@@ -1,5 +1,8 @@
 #include "apps/signals.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
 #include <ctime>
 
@@ -14,6 +17,14 @@ sigset_t stop_signals() {
   return set;
 }
 
+timespec to_timespec(Duration timeout) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
+  return {static_cast<time_t>(seconds.count()), static_cast<long>((timeout - seconds).count())};
+}
+
+// The terminal that was there is no more; a pipe or a file never was one.
+bool terminal_is_gone() { return isatty(STDIN_FILENO) == 0 && errno == EIO; }
+
 }  // namespace
 
 void block_stop_signals() {
@@ -24,9 +35,24 @@ void block_stop_signals() {
 
 bool wait_stop_signal(Duration timeout) {
   const sigset_t set = stop_signals();
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
-  const timespec wait{static_cast<time_t>(seconds.count()), static_cast<long>((timeout - seconds).count())};
+  const timespec wait = to_timespec(timeout);
   return sigtimedwait(&set, nullptr, &wait) > 0;
+}
+
+void block_reload_signal() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+Signal wait_signal(Duration timeout) {
+  sigset_t set = stop_signals();
+  sigaddset(&set, SIGHUP);
+  const timespec wait = to_timespec(timeout);
+  const int got = sigtimedwait(&set, nullptr, &wait);
+  if (got <= 0) return Signal::kNone;
+  return got == SIGHUP && !terminal_is_gone() ? Signal::kReload : Signal::kStop;
 }
 
 }  // namespace shoal

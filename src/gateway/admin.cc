@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "gateway/admin_status.h"
 #include "gateway/fields.h"
 #include "gateway/model_totals.h"
 #include "gateway/strings.h"
@@ -47,6 +48,9 @@ AdminReply Admin::reply(std::string_view method, std::string_view target, std::s
   if (get && (path == "/models" || path == "/v1/models")) return models();
   if (get && path == "/running") return running();
   if (get && path == "/api/ps") return ollama_ps();
+  if (get && path == "/status") return json_reply(status_json(catalog_, loop_, service_.metrics(), steady_now()));
+  if (get && path == "/trace") return HttpReply{.body = loop_.timeline().chrome_trace()};
+  if (post && path == "/admin/reload") return reload();
   if (post && path == "/models/load") return load(body);
   if (post && path == "/models/unload") return unload(body);
   if (post && path == "/admin/shutdown") return shutdown(body);
@@ -74,6 +78,7 @@ HttpReply Admin::models() const {
     item["requests"] = {{"running", totals.running}, {"waiting", totals.waiting}};
     item["memory"] = {{"weights", totals.weight_bytes}, {"kv_used", totals.kv_bytes}};
     item["loads"] = totals.loads;
+    item["next"] = place_in_line(model->id, *nodes);
     const auto used = service_.last_used(model->id);
     item["last_used_seconds_ago"] = used ? Json(to_seconds(now - *used)) : Json(nullptr);
     list.push_back(std::move(item));
@@ -157,6 +162,17 @@ HttpReply Admin::unload(std::string_view body) {
   loop_.want_resident(model->id, false);
   const ModelTotals totals = totals_of(model->id, *loop_.snapshot());
   return json_reply({{"success", true}, {"model", model->name}, {"requests_under_way", totals.running + totals.waiting}});
+}
+
+AdminReply Admin::reload() {
+  if (!config_.reload) return error_reply(unknown_url("POST", "/admin/reload"));
+  return PendingReply([done = config_.reload()]() -> std::optional<HttpReply> {
+    if (done.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return std::nullopt;
+    const StatusOr<Json>& result = done.get();
+    if (result.ok()) return json_reply(*result);
+    return error_reply({.http_status = 400, .type = "invalid_request_error",
+                        .message = absl::StrCat("Nothing was changed: ", result.status().message()), .code = "invalid_settings"});
+  });
 }
 
 HttpReply Admin::shutdown(std::string_view body) {

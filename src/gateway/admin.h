@@ -1,8 +1,10 @@
-// The endpoints of the operator, on a listener of their own: what is resident, load and unload, drain and stop. The
+// The endpoints of the operator, on a listener of their own: what is resident and in line, load and unload, new
+// settings, the timeline of the nodes, drain and stop. The
 // shapes are those of the llama.cpp router (/models), llama-swap (/running) and Ollama (/api/ps).
 #pragma once
 
 #include <functional>
+#include <future>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +17,8 @@ namespace shoal {
 struct AdminConfig {
   std::string key;                                      // empty: whoever can connect may ask (a private socket)
   std::function<void(std::optional<Duration>)> shutdown;  // drain and end; the patience, if the caller named one
+  // Reads the settings again; what changed, or why nothing did (InvalidArgument: the file is wrong).
+  std::function<std::shared_future<StatusOr<Json>>()> reload;
   Duration load_time_max = std::chrono::minutes(30);    // of a load that the caller waits for
 };
 
@@ -39,6 +43,7 @@ class Admin {
   AdminReply load(std::string_view body);
   HttpReply unload(std::string_view body);
   HttpReply shutdown(std::string_view body);
+  AdminReply reload();
   std::optional<HttpReply> load_result(const ModelEntry& model, TimePoint until) const;
 
   const AdminConfig config_;

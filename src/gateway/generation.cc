@@ -75,15 +75,31 @@ void Generation::cancel() {
 
 // What a failed answer gave was in vain. Whoever went away is owed no more; but what was late by then is late.
 void Generation::score_answers() {
-  if (options_.metrics == nullptr || (failure_status_ && *failure_status_ < 500)) return;
   const TimePoint now = steady_now();
-  for (Choice& choice : choices_) {
-    const bool finished = choice.stream.finished();
+  const bool scored = options_.metrics != nullptr && !(failure_status_ && *failure_status_ < 500);
+  for (uint32_t i = 0; i < choices_.size(); ++i) {
+    Choice& choice = choices_[i];
+    loop_.timeline().add(span_of(i, now));
+    if (!scored) continue;
+    const bool finished = choice.finish.has_value();
     const bool overdue = !finished && !failure_status_ && deadline(slo_, started_, choice.score.tokens() + 1) < now;
     if (overdue) choice.score.add_token(now);
     if (!finished && !overdue && !failure_status_ && choice.score.tokens() == 0) continue;
     options_.metrics->answer_scored(*request_.model, choice.score, finished || !failure_status_);
   }
+}
+
+RequestSpan Generation::span_of(uint32_t index, TimePoint now) const {
+  const Choice& choice = choices_[index];
+  RequestSpan span{.id = choice.id, .model = request_.model->id, .arrival = started_, .first_token = choice.first_at, .end = now};
+  span.prompt_tokens = static_cast<uint32_t>(request_.prompts[index / request_.n].ids.size());
+  span.output_tokens = static_cast<uint32_t>(choice.score.tokens());
+  span.max_tokens = request_.request.max_tokens;
+  span.finish = choice.finish ? std::string(finish_reason_name(*choice.finish)) : failure_status_ ? "error" : "gone";
+  if (choice.finish) span.end = choice.last_at;
+  span.slo = slo_;
+  span.tokens_on_time = choice.score.on_time();
+  return span;
 }
 
 void Generation::on_tokens(Tokens tokens) { enqueue({std::move(tokens), steady_now(), std::nullopt}); }
@@ -150,6 +166,7 @@ void Generation::take(Arrival& arrival, Progress& progress) {
   ChoiceDelta delta = choice.stream.push(arrival.tokens);
   if (delta.finish) {
     last_finish_ = *delta.finish;
+    choice.finish = delta.finish;
     if (!choice.ended) loop_.cancel(choice.id);  // a stop string: the node would go on
     choice.ended = true;
     progress.done = --unfinished_ == 0;
@@ -167,6 +184,7 @@ void Generation::fail(ApiError error, Progress& progress, bool overflow) {
 
 void Generation::note_times(Choice& choice, const Arrival& arrival) {
   if (arrival.tokens.tokens.empty()) return;
+  choice.first_at = std::min(choice.first_at, arrival.at);
   for (size_t i = 0; i < arrival.tokens.tokens.size(); ++i) {
     choice.score.add_token(arrival.at);
     if (options_.metrics == nullptr) continue;

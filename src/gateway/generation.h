@@ -78,6 +78,8 @@ class Generation : public TokenSink, public std::enable_shared_from_this<Generat
     RequestId id;
     ChoiceStream stream;
     TokenScore score;
+    TimePoint first_at = kForever;
+    std::optional<FinishReason> finish;
     TimePoint last_at{};
     bool ended = false;  // the router owes nothing more
   };
@@ -88,6 +90,7 @@ class Generation : public TokenSink, public std::enable_shared_from_this<Generat
   void take(Arrival& arrival, Progress& progress);
   void fail(ApiError error, Progress& progress, bool overflow = false);
   void score_answers();
+  RequestSpan span_of(uint32_t index, TimePoint now) const;
   void note_times(Choice& choice, const Arrival& arrival);
 
   const PreparedRequest request_;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "gateway/model_totals.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/gauge.h"
@@ -244,6 +245,10 @@ constexpr ReportedSeries kModelSeries[] = {
      [](const ModelStatus& m) -> double { return static_cast<double>(m.steps); }},
     {"shoal_model_loads_total", "Times the model was made resident.", MetricType::Counter,
      [](const ModelStatus& m) -> double { return static_cast<double>(m.loads); }},
+    {"shoal_kv_parkings_total", "Sequences whose KV went to the host tier.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.parkings); }},
+    {"shoal_model_kv_host_bytes", "KV blocks on the host tier.", MetricType::Gauge,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.kv_bytes_host); }},
     {"shoal_model_weight_bytes", "Weights on devices.", MetricType::Gauge,
      [](const ModelStatus& m) -> double { return static_cast<double>(m.weight_bytes); }},
     {"shoal_model_kv_bytes", "KV blocks held by sequences or the prefix cache.", MetricType::Gauge,
@@ -268,6 +273,22 @@ void add_device_series(const RouterSnapshot& nodes, std::vector<prometheus::Metr
     add(bytes, {{"node", node}, {"kind", "kv"}}, static_cast<double>(kv));
   }
   out.push_back(std::move(bytes));
+  auto swapped = reported("shoal_kv_swap_bytes_total", "KV copied between the device and the host tier.", MetricType::Counter);
+  auto fragments = reported("shoal_kv_fragmentation", "Share of the device's KV slabs that lies in no block, 0 to 1.", MetricType::Gauge);
+  auto waiting = reported("shoal_models_waiting", "Models with requests that wait for the device.", MetricType::Gauge);
+  auto alpha = reported("shoal_round_alpha", "Share of the device that its decodes need to keep their time; above 1: too much.", MetricType::Gauge);
+  auto pressure = reported("shoal_prompt_pressure", "Seconds to compute the waiting prompts over those until they are due; above 1: some will be late.",
+                           MetricType::Gauge);
+  for (const auto& [id, status] : nodes.nodes) {
+    const std::string node = std::to_string(id.value);
+    add(alpha, {{"node", node}}, status.alpha);
+    add(pressure, {{"node", node}}, status.prompt_pressure);
+    add(swapped, {{"node", node}, {"direction", "out"}}, static_cast<double>(status.kv_bytes_out));
+    add(swapped, {{"node", node}, {"direction", "in"}}, static_cast<double>(status.kv_bytes_in));
+    add(fragments, {{"node", node}}, fragmentation(status));
+    add(waiting, {{"node", node}}, static_cast<double>(status.next.size()));
+  }
+  for (auto* family : {&swapped, &fragments, &waiting, &alpha, &pressure}) out.push_back(std::move(*family));
 }
 
 using ModelPlaces = std::map<ModelId, std::vector<std::pair<const NodeStatus*, const ModelStatus*>>>;
@@ -337,6 +358,28 @@ void add_model_series(const std::vector<ModelRef>& models, const RouterSnapshot&
   out.push_back(std::move(state));
 }
 
+void add_switch_series(const std::vector<ModelRef>& models, const std::map<ModelId, SwitchTotals>& totals, std::vector<prometheus::MetricFamily>& out) {
+  auto ends = reported("shoal_switches_total", "Switches to the model by how they ended: served, unused (nobody waited any more), failed, cancelled.", MetricType::Counter);
+  auto hidden = reported("shoal_switches_hidden_total", "Of those served, whose requests waited less than 20 ms of idle device for it.", MetricType::Counter);
+  auto stages = reported("shoal_switch_stage_seconds_total", "Seconds of switches by stage.", MetricType::Counter);
+  auto visible = reported("shoal_switch_visible_seconds_total", "Seconds in which requests of the model waited and the device computed nothing.", MetricType::Counter);
+  auto loading = reported("shoal_switch_load_seconds_total", "Seconds from the begin of loads to the weights being there.", MetricType::Counter);
+  auto bytes = reported("shoal_switch_bytes_total", "Bytes of loads: read from files, written on the device.", MetricType::Counter);
+  constexpr const char* kEnds[] = {"served", "unused", "failed", "cancelled"};
+  for (const ModelRef& model : models) {
+    const auto found = totals.find(model->id);
+    const SwitchTotals t = found == totals.end() ? SwitchTotals() : found->second;
+    for (size_t i = 0; i < t.by_end.size(); ++i) add(ends, {{"model", model->name}, {"end", kEnds[i]}}, static_cast<double>(t.by_end[i]));
+    for (size_t i = 0; i < t.stages.size(); ++i) add(stages, {{"model", model->name}, {"stage", kSwitchStages[i]}}, t.stages[i]);
+    add(hidden, {{"model", model->name}}, static_cast<double>(t.hidden));
+    add(visible, {{"model", model->name}}, t.visible_seconds);
+    add(loading, {{"model", model->name}}, t.load_seconds);
+    add(bytes, {{"model", model->name}, {"kind", "read"}}, static_cast<double>(t.bytes_read));
+    add(bytes, {{"model", model->name}, {"kind", "written"}}, static_cast<double>(t.bytes_written));
+  }
+  for (auto* family : {&ends, &hidden, &stages, &visible, &loading, &bytes}) out.push_back(std::move(*family));
+}
+
 // The counts that the four figures are made of, so that a board can show any window, and the figures since the start.
 void add_slo_series(const std::vector<ModelRef>& models, const Metrics& metrics, std::vector<prometheus::MetricFamily>& out) {
   struct Row {
@@ -374,13 +417,14 @@ void add_slo_series(const std::vector<ModelRef>& models, const Metrics& metrics,
 
 }  // namespace
 
-std::string Metrics::text(const std::vector<ModelRef>& models, const RouterSnapshot& nodes, size_t live_requests) const {
+std::string Metrics::text(const std::vector<ModelRef>& models, const RouterSnapshot& nodes, size_t live_requests, const NodeTimeline& timeline) const {
   std::vector<prometheus::MetricFamily> families = state_->registry.Collect();
   auto live = reported("shoal_routed_requests", "Choices accepted by the router and not ended.", MetricType::Gauge);
   add(live, {}, static_cast<double>(live_requests));
   families.push_back(std::move(live));
   add_model_series(models, nodes, families);
   add_slo_series(models, *this, families);
+  add_switch_series(models, timeline.switch_totals(), families);
   add_device_series(nodes, families);
   return prometheus::TextSerializer().Serialize(families);
 }

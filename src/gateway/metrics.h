@@ -46,7 +46,7 @@ class Metrics {
   void streams_dropped();                                    // readers too slow to keep
 
   // Prometheus text format 0.0.4.
-  std::string text(const std::vector<ModelRef>& models, const RouterSnapshot& nodes, size_t live_requests) const;
+  std::string text(const std::vector<ModelRef>& models, const RouterSnapshot& nodes, size_t live_requests, const NodeTimeline& timeline) const;
 
  private:
   void count(const ModelEntry& model, const RequestRecord& record);

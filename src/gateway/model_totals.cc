@@ -17,6 +17,10 @@ int rank(ModelState state) {
 
 }  // namespace
 
+double fragmentation(const NodeStatus& node) {
+  return node.kv_bytes_bound == 0 ? 0 : static_cast<double>(node.kv_bytes_free) / static_cast<double>(node.kv_bytes_bound);
+}
+
 ModelTotals totals_of(ModelId model, const RouterSnapshot& nodes) {
   ModelTotals totals;
   for (const auto& [id, node] : nodes.nodes) {

@@ -19,6 +19,9 @@ struct ModelTotals {
   uint64_t loads = 0;
 };
 
+// Of the slabs of KV that a node holds, what lies in no block: 0 is perfect.
+double fragmentation(const NodeStatus& node);
+
 ModelTotals totals_of(ModelId model, const RouterSnapshot& nodes);
 
 }  // namespace shoal

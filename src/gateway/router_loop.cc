@@ -15,7 +15,7 @@ constexpr Duration kIdleWait = std::chrono::seconds(1);
 }  // namespace
 
 RouterLoop::RouterLoop(const RouterConfig& config, size_t queue_max, const Connect& connect)
-    : queue_(queue_max), snapshot_(std::make_shared<RouterSnapshot>()), router_(config) {
+    : timeline_(steady_now()), queue_(queue_max), snapshot_(std::make_shared<RouterSnapshot>()), router_(config) {
   transport_ = connect([this](NodeId from, std::string bytes) { queue_.push(Incoming{from, std::move(bytes)}); });
   thread_ = std::thread([this] { run(); });
 }
@@ -36,6 +36,7 @@ Status RouterLoop::submit(Request request, TimePoint deadline, std::shared_ptr<T
 void RouterLoop::cancel(RequestId id) { queue_.push(Event(ClientGone{id})); }
 void RouterLoop::set_cluster(ClusterState state) { queue_.push(Event(ClusterChanged{std::move(state)})); }
 void RouterLoop::want_resident(ModelId model, bool resident) { queue_.push(Event(ResidencyWanted{model, resident})); }
+void RouterLoop::configure(Configure settings) { queue_.push(Event(SettingsWanted{std::move(settings)})); }
 void RouterLoop::drain() { queue_.push(Event(DrainRequested{})); }
 void RouterLoop::abort_all(const Status& why) { queue_.push(AbortAll{why}); }
 
@@ -72,7 +73,9 @@ void RouterLoop::handle(Command command) {
       log_warning("message from node ", incoming->from.value, " dropped: ", message.status().message());
       return;
     }
-    const bool is_status = std::holds_alternative<NodeStatus>(*message);
+    const auto* status = std::get_if<NodeStatus>(&*message);
+    const bool is_status = status != nullptr;
+    if (is_status) timeline_.add(incoming->from, *status, steady_now());
     handle_event(MessageFrom{incoming->from, *std::move(message)});
     if (is_status) publish_snapshot();
   } else if (auto* accept = std::get_if<Accept>(&command)) {

@@ -15,6 +15,7 @@
 
 #include "base/queue.h"
 #include "base/request.h"
+#include "gateway/timeline.h"
 #include "roles/router.h"
 #include "transport/transport.h"
 
@@ -54,11 +55,13 @@ class RouterLoop {
   void cancel(RequestId id);
   void set_cluster(ClusterState state);
   void want_resident(ModelId model, bool resident);
+  void configure(Configure settings);       // how a model shares its devices from now on
   void drain();                             // accepted requests go on, new ones are refused
   void abort_all(const Status& why);        // every live request ends with on_refused(why)
   bool wait_idle(Duration timeout) const;   // true when no request is alive
   size_t live_requests() const { return live_.load(); }
   std::shared_ptr<const RouterSnapshot> snapshot() const;
+  NodeTimeline& timeline() { return timeline_; }
 
  private:
   struct Incoming {
@@ -84,6 +87,7 @@ class RouterLoop {
   void publish_snapshot();
   void sink_ended(RequestId id);
 
+  NodeTimeline timeline_;
   BoundedQueue<Command> queue_;
   std::atomic<uint64_t> next_id_{1};
   std::atomic<size_t> live_{0};

@@ -126,7 +126,9 @@ std::string mint_id() {
 }
 
 Service::Service(ServiceConfig config, Catalog& catalog, RouterLoop& loop)
-    : config_(std::move(config)), keys_(config_.api_keys), catalog_(catalog), loop_(loop), seeds_(random_bits()) {}
+    : config_(std::move(config)), keys_(config_.api_keys), catalog_(catalog), loop_(loop), seeds_(random_bits()) {
+  loop_.timeline().name_models(catalog_.models());
+}
 
 std::variant<Route, HttpReply> Service::route(std::string_view method, std::string_view target) const {
   const std::string_view path = target.substr(0, target.find_first_of("?#"));
@@ -273,7 +275,7 @@ HttpReply Service::reply(const Route& route, std::string_view body, Caller calle
       return model.ok() ? json_reply(model_json(**model, *nodes)) : error_reply(model.error());
     }
     case Endpoint::kMetrics:
-      return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(catalog_.models(), *nodes, loop_.live_requests())};
+      return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(catalog_.models(), *nodes, loop_.live_requests(), loop_.timeline())};
     case Endpoint::kTokenize: return tokenize(body, caller);
     case Endpoint::kApplyTemplate: return apply_template(body, caller);
     case Endpoint::kDetokenize: return detokenize(body, caller);

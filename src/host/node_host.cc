@@ -16,6 +16,7 @@
 #include "base/queue.h"
 #include "device/device.h"
 #include "device/thread_pool.h"
+#include "host/estimate_store.h"
 #include "host/kv_copier.h"
 #include "host/model_loader.h"
 #include "roles/node.h"
@@ -28,10 +29,18 @@ namespace {
 
 constexpr Duration kProgressInterval = std::chrono::milliseconds(100);
 constexpr Duration kProgressLogInterval = std::chrono::seconds(1);
+constexpr Duration kEstimatesInterval = std::chrono::seconds(60);
 constexpr size_t kEventsMax = 65536;
 constexpr uint64_t kProcessBytes = 64 * kMiB;
 
-using HostEvent = std::variant<Event, LoadedModel>;
+struct AddModel {
+  ServedModel served;
+  NodeModel facts;
+};
+struct RetireModel {
+  ModelId model;
+};
+using HostEvent = std::variant<Event, LoadedModel, AddModel, RetireModel>;
 
 // What a step thread is given.
 struct StepJob {
@@ -48,14 +57,22 @@ std::map<ModelId, std::unique_ptr<TokenConstraints>> make_constraints(const std:
   return out;
 }
 
+std::map<ModelId, NodeModel> facts_of(const NodeConfig& node) {
+  std::map<ModelId, NodeModel> out;
+  for (const NodeModel& model : node.models) out.emplace(model.model, model);
+  return out;
+}
+
 class NodeHostImpl : public NodeHost {
  public:
   NodeHostImpl(const NodeConfig& node, std::map<ModelId, ServedModel> models, std::unique_ptr<Device> device,
                std::unique_ptr<Device> host_tier, Buffer workspace, std::unique_ptr<WeightCache> cache, const CpuShare& cpus,
-               LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
+               EstimateStore estimates, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
       : config_(node),
+        estimates_(std::move(estimates)),
         models_(std::move(models)),
         constraints_(make_constraints(models_)),
+        facts_(facts_of(node)),
         device_(std::move(device)),
         kv_(*device_),
         host_tier_(std::move(host_tier)),
@@ -80,9 +97,16 @@ class NodeHostImpl : public NodeHost {
     transport_.reset();
     steps_.close();
     step_thread_.join();
+    save_estimates();
   }
 
   void set_cluster(ClusterState state) override { events_.push(Event(ClusterChanged{std::move(state)})); }
+  StatusOr<NodeModel> add_model(ServedModel model) override {
+    ASSIGN_OR_RETURN(NodeModel facts, plan_another(config_, model));
+    events_.push(AddModel{std::move(model), facts});
+    return facts;
+  }
+  void retire_model(ModelId model) override { events_.push(RetireModel{model}); }
 
   double stalled_seconds() const override {
     const int64_t since = busy_since_ns_.load();
@@ -118,6 +142,7 @@ class NodeHostImpl : public NodeHost {
         wake_ = kForever;
         if (loading_) handle(LoadProgress{*loading_, loader_.progress()}, now);
         log_progress(now);
+        keep_estimates(now);
         handle(Tick{}, now);
         if (loading_) wake_ = std::min(wake_, now + kProgressInterval);
       }
@@ -153,6 +178,19 @@ class NodeHostImpl : public NodeHost {
       loaded->stages.unmap_seconds = std::exchange(unmap_seconds_, 0);
       handle(WeightsReady{id, status, loaded->stages}, now);
       return;
+    }
+    if (auto* add = std::get_if<AddModel>(&event)) {
+      const ModelId id = add->facts.model;
+      constraints_.emplace(id, std::make_unique<TokenConstraints>(add->served.vocabulary));
+      models_.emplace(id, std::move(add->served));
+      facts_.emplace(id, add->facts);
+      if (auto costs = estimates_.find(add->facts)) add->facts.costs = *std::move(costs);
+      node_.add_model(add->facts);
+      return handle(Tick{}, now);
+    }
+    if (const auto* retire = std::get_if<RetireModel>(&event)) {
+      node_.retire_model(retire->model);
+      return handle(Tick{}, now);
     }
     if (std::holds_alternative<StepDone>(std::get<Event>(event))) busy_since_ns_ = 0;
     handle(std::get<Event>(event), now);
@@ -234,11 +272,19 @@ class NodeHostImpl : public NodeHost {
     unmap_seconds_ += to_seconds(steady_now() - begin);
   }
 
-  const NodeModel& facts(ModelId id) const {
-    const auto found = std::find_if(config_.models.begin(), config_.models.end(), [&](const NodeModel& m) { return m.model == id; });
-    CHECK(found != config_.models.end());
-    return *found;
+  void keep_estimates(TimePoint now) {
+    if (now < estimates_kept_ + kEstimatesInterval) return;
+    if (estimates_kept_ != TimePoint{}) save_estimates();
+    estimates_kept_ = now;
   }
+  void save_estimates() {
+    for (const auto& [id, costs] : node_.costs()) {
+      if (costs.measured()) estimates_.put(facts(id), costs);
+    }
+    estimates_.save();
+  }
+
+  const NodeModel& facts(ModelId id) const { return facts_.at(id); }
 
   // ---- the step thread -------------------------------------------------------------------------------------------------
 
@@ -254,8 +300,12 @@ class NodeHostImpl : public NodeHost {
   }
 
   const NodeConfig config_;
-  const std::map<ModelId, ServedModel> models_;
-  const std::map<ModelId, std::unique_ptr<TokenConstraints>> constraints_;  // used by the step thread only
+  EstimateStore estimates_;     // used by the loop thread
+  TimePoint estimates_kept_{};
+  // Of all models that were ever served here; changed by the loop thread.
+  std::map<ModelId, ServedModel> models_;
+  std::map<ModelId, std::unique_ptr<TokenConstraints>> constraints_;  // what they point at is used by the step thread only
+  std::map<ModelId, NodeModel> facts_;
   const std::unique_ptr<Device> device_;
   KvStore kv_;
   const std::unique_ptr<Device> host_tier_;
@@ -300,8 +350,12 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwo
            format_bytes(plan.workspace_bytes), " of workspace; ", format_bytes(plan.node.host_pages * kDevicePageBytes),
            " for KV of models whose turn is not now; ", format_bytes(plan.weight_cache_bytes), " for weights read directly; beside these about ",
            format_bytes(beside_bytes(plan)), "; ", plan.cpus.threads, " threads");
-  return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(host_tier),
-                                        std::move(workspace), std::move(cache), plan.cpus, network, std::move(peers));
+  EstimateStore estimates(plan.estimates_file, plan.cpus.threads);
+  for (NodeModel& model : plan.node.models) {
+    if (auto costs = estimates.find(model)) model.costs = *std::move(costs);
+  }
+  return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(host_tier), std::move(workspace),
+                                        std::move(cache), plan.cpus, std::move(estimates), network, std::move(peers));
 }
 
 }  // namespace shoal

@@ -21,6 +21,10 @@ class NodeHost {
 
   // Who is in the cluster, for what is fetched from nodes that are gone. Any thread.
   virtual void set_cluster(ClusterState state) = 0;
+  // One more model, or an error with the reason; its id was never used here. Any thread, as the next.
+  virtual StatusOr<NodeModel> add_model(ServedModel model) = 0;
+  // No new requests for it; gone when those it has are ended.
+  virtual void retire_model(ModelId model) = 0;
 
   // Seconds since the last step ended while work is queued; 0 when idle. Health means progress.
   virtual double stalled_seconds() const = 0;

@@ -20,13 +20,16 @@ StatusOr<std::unique_ptr<ModelPlan>> open_plan(const ServedModel& served) {
   return plan_model(checkpoint, served.load);
 }
 
+uint64_t workspace_bytes(const ModelPlan& plan, uint32_t tokens_per_step, uint32_t sequences_max) {
+  return plan.workspace_bytes(tokens_per_step, sequences_max) + uint64_t{sequences_max} * plan.vocab_size() * sizeof(float);
+}
+
 // The workspace is made once, for the largest step of any model; the rest of the budget is pages.
 Status split_budget(const NodeHostConfig& config, const ModelPlans& plans, NodePlan& result) {
   uint64_t budget = config.device_memory_bytes;
   if (budget == 0) budget = available_memory_bytes() / 10 * 8;
   for (const auto& [id, plan] : plans) {
-    const uint64_t logits = uint64_t{config.sequences_max} * plan->vocab_size() * sizeof(float);
-    result.workspace_bytes = std::max(result.workspace_bytes, plan->workspace_bytes(config.tokens_per_step, config.sequences_max) + logits);
+    result.workspace_bytes = std::max(result.workspace_bytes, workspace_bytes(*plan, config.tokens_per_step, config.sequences_max));
   }
   const uint64_t others = budget + config.weight_cache_bytes;
   const uint64_t left = available_memory_bytes() > others ? available_memory_bytes() - others : 0;
@@ -69,6 +72,16 @@ StatusOr<NodeModel> node_model(const ServedModel& served, const ModelPlan& plan,
 
 }  // namespace
 
+StatusOr<NodeModel> plan_another(const NodeConfig& node, const ServedModel& served) {
+  ASSIGN_OR_RETURN(const auto plan, open_plan(served));
+  const uint64_t workspace = workspace_bytes(*plan, node.limits.tokens_per_step, node.limits.sequences_max);
+  if (workspace > node.workspace_bytes) {
+    return resource_exhausted("its steps need a workspace of ", format_bytes(workspace), ", and the server was started with ",
+                              format_bytes(node.workspace_bytes), "; restart it to serve this model");
+  }
+  return node_model(served, *plan, node.pages);
+}
+
 StatusOr<NodePlan> plan_node(const NodeHostConfig& config, const std::vector<ServedModel>& models) {
   NodePlan result;
   ModelPlans plans;
@@ -90,6 +103,7 @@ StatusOr<NodePlan> plan_node(const NodeHostConfig& config, const std::vector<Ser
   result.node.prefix_cache = config.prefix_cache;
   result.node.scheduling = config.scheduling;
   result.weight_cache_bytes = config.weight_cache_bytes;
+  result.estimates_file = config.estimates_file;
   RETURN_IF_ERROR(split_budget(config, plans, result));
   for (const ServedModel& served : models) {
     if (!plans.contains(served.id)) continue;

@@ -55,6 +55,7 @@ struct NodeHostConfig {
   uint32_t waiting_max = 1024;         // queued, per model
   uint32_t tokens_per_step = 512;      // budget of one step: prefill chunks and decodes together
   bool prefix_cache = true;
+  std::string estimates_file;          // of host/estimate_store.h; empty: none
 };
 
 struct NodePlan {
@@ -64,7 +65,12 @@ struct NodePlan {
   uint64_t weight_cache_bytes = 0;
   uint64_t workspace_bytes = 0;           // of the largest step; the rest of the budget is pages
   CpuShare cpus;
+  std::string estimates_file;
 };
+
+// One more model for a node that was planned before. ResourceExhausted if it does not fit, or its steps do not fit the
+// workspace.
+StatusOr<NodeModel> plan_another(const NodeConfig& node, const ServedModel& served);
 
 // ResourceExhausted if not even the workspace fits the budget. Models that cannot be read or do not fit are refused one
 // by one, in the plan.

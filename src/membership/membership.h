@@ -22,6 +22,8 @@ class Membership {
   // Joins, or replaces an older life of the same member. The epoch given back is higher than that of every life before.
   virtual StatusOr<uint32_t> join(Member member) = 0;
   virtual Status drain(NodeId id, uint32_t epoch) = 0;
+  // From now on this life of the member serves these models.
+  virtual Status serve(NodeId id, uint32_t epoch, std::vector<ModelId> models) = 0;
   virtual Status leave(NodeId id, uint32_t epoch) = 0;
 
   // Calls back with the present state now and with each later one, in order, on any thread; it must only enqueue.
@@ -33,6 +35,7 @@ class InMemoryMembership : public Membership {
  public:
   StatusOr<uint32_t> join(Member member) override;
   Status drain(NodeId id, uint32_t epoch) override;
+  Status serve(NodeId id, uint32_t epoch, std::vector<ModelId> models) override;
   Status leave(NodeId id, uint32_t epoch) override;
   void watch(OnChange on_change) override;
 

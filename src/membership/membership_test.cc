@@ -46,6 +46,18 @@ TEST(Reduce, TheVersionRisesExactlyWhenSomethingChanges) {
   }
 }
 
+TEST(InMemoryMembership, WhatAMemberServesChangesWithinItsLife) {
+  InMemoryMembership membership;
+  ClusterState seen;
+  membership.watch([&](const ClusterState& state) { seen = state; });
+  const uint32_t epoch = *membership.join(node(1, 0));
+  ASSERT_TRUE(membership.serve(NodeId(1), epoch, {ModelId(5), ModelId(6)}).ok());
+  EXPECT_EQ(seen.members.at(NodeId(1)).models, (std::vector<ModelId>{ModelId(5), ModelId(6)}));
+  EXPECT_EQ(seen.members.at(NodeId(1)).epoch, epoch);
+  EXPECT_FALSE(membership.serve(NodeId(1), epoch + 1, {}).ok());
+  EXPECT_FALSE(membership.serve(NodeId(2), 1, {}).ok());
+}
+
 TEST(InMemoryMembership, EachLifeHasAHigherEpochAndWatchersSeeEveryChange) {
   InMemoryMembership membership;
   std::vector<uint64_t> versions;

@@ -26,6 +26,16 @@ Status InMemoryMembership::drain(NodeId id, uint32_t epoch) {
   return OkStatus();
 }
 
+Status InMemoryMembership::serve(NodeId id, uint32_t epoch, std::vector<ModelId> models) {
+  std::lock_guard lock(mutex_);
+  const auto found = state_.members.find(id);
+  if (found == state_.members.end() || found->second.epoch != epoch) return not_found("member ", id.value, " is not in the cluster in its life ", epoch);
+  Member member = found->second;
+  member.models = std::move(models);
+  apply(MemberJoined{std::move(member)});
+  return OkStatus();
+}
+
 Status InMemoryMembership::leave(NodeId id, uint32_t epoch) {
   std::lock_guard lock(mutex_);
   apply(MemberLeft{id, epoch});

@@ -23,6 +23,11 @@ void Residency::add_model(ModelId model, uint32_t weight_pages) {
   models_[model].weight_pages = weight_pages;
 }
 
+void Residency::remove_model(ModelId model) {
+  CHECK(entry(model).state == WeightsState::kOnDisk);
+  models_.erase(model);
+}
+
 std::optional<std::vector<PageRun>> Residency::begin_load(ModelId model) {
   Entry& e = entry(model);
   CHECK(e.state == WeightsState::kOnDisk);

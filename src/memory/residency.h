@@ -22,6 +22,8 @@ class Residency {
 
   void add_model(ModelId model, uint32_t weight_pages);
 
+  void remove_model(ModelId model);  // REQUIRES: on disk
+
   // Takes the pages of a model on disk; nullopt if so many are not free.
   std::optional<std::vector<PageRun>> begin_load(ModelId model);
   // The load ended. A failed one leaves the model on disk, its pages free. REQUIRES: loading.

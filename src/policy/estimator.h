@@ -71,6 +71,8 @@ class ModelEstimator {
   double switch_seconds(double fallback) const { return switch_.count == 0 ? fallback : switch_.value; }
   double waited_seconds(double fallback) const { return waited_.count == 0 ? fallback : waited_.value; }
 
+  bool measured() const { return decode_.observations() + prefill_.observations() + switch_.count > 0; }
+
   // One line of JSON with every number that predictions depend on.
   std::string to_json() const;
   // InvalidArgument for anything to_json() does not write.

@@ -36,42 +36,73 @@ uint32_t fitting_model_len(const NodeModel& model, uint32_t pages, uint32_t want
 
 Node::Node(const NodeConfig& config)
     : config_(config), pages_(config.pages), host_(config.host_pages), residency_(pages_), duty_(config.duty), round_(config.turns), prompts_(config.prompts) {
-  for (const NodeModel& facts : config_.models) {
-    CHECK_LE(uint64_t{weight_pages(facts)} + kv_pages_min(facts), uint64_t{config_.pages});
-    std::unique_ptr<BlockPool>& blocks = shape_classes_[facts.kv_block_bytes];
-    if (blocks == nullptr) blocks = std::make_unique<BlockPool>(pages_, facts.kv_block_bytes);
-    EngineConfig engine;
-    engine.limits = config_.limits;
-    engine.waiting_max = config_.waiting_max;
-    engine.max_model_len = facts.max_model_len;
-    engine.vocab_size = facts.vocab_size;
-    engine.prefix_cache = config_.prefix_cache;
-    engine.kv_salt_above = facts.kv_salt_above;
-    Hosted& hosted = models_[facts.model];
-    hosted.facts = facts;
-    hosted.facts.slo.ttft = std::min(facts.slo.ttft, facts.max_wait);  // so it has its turn in time
-    hosted.blocks = blocks.get();
-    hosted.pinned = facts.pinned;
-    hosted.engine = std::make_unique<Engine>(*blocks, engine, host_.blocks(facts.kv_block_bytes));
-    residency_.add_model(facts.model, weight_pages(facts));
-  }
+  for (const NodeModel& facts : config_.models) add_model(facts);
   if (config_.scheduling == Scheduling::kStatic) choose_static();
   for (auto& [id, hosted] : models_) {
     if (hosted.pinned) wake(hosted);
   }
 }
 
+void Node::add_model(const NodeModel& facts) {
+  CHECK_LE(uint64_t{weight_pages(facts)} + kv_pages_min(facts), uint64_t{config_.pages});
+  std::unique_ptr<BlockPool>& blocks = shape_classes_[facts.kv_block_bytes];
+  if (blocks == nullptr) blocks = std::make_unique<BlockPool>(pages_, facts.kv_block_bytes);
+  EngineConfig engine;
+  engine.limits = config_.limits;
+  engine.waiting_max = config_.waiting_max;
+  engine.max_model_len = facts.max_model_len;
+  engine.vocab_size = facts.vocab_size;
+  engine.prefix_cache = config_.prefix_cache;
+  engine.kv_salt_above = facts.kv_salt_above;
+  Hosted& hosted = models_[facts.model];
+  hosted.facts = facts;
+  hosted.facts.slo.ttft = std::min(facts.slo.ttft, facts.max_wait);  // so it has its turn in time
+  hosted.blocks = blocks.get();
+  hosted.pinned = facts.pinned;
+  hosted.engine = std::make_unique<Engine>(*blocks, engine, host_.blocks(facts.kv_block_bytes));
+  residency_.add_model(facts.model, weight_pages(facts));
+  hosted.costs = facts.costs;
+  if (hosted.pinned) wake(hosted);
+  changed_ = residency_changed_ = true;
+}
+
+void Node::retire_model(ModelId model) {
+  const auto found = models_.find(model);
+  if (found == models_.end()) return;
+  Hosted& hosted = found->second;
+  hosted.retired = hosted.unload_asked = true;  // a load under way is called off
+  hosted.pinned = hosted.asked = false;
+  wake(hosted);
+  changed_ = residency_changed_ = true;
+}
+
+std::map<ModelId, ModelEstimator> Node::costs() const {
+  std::map<ModelId, ModelEstimator> out;
+  for (const auto& [id, hosted] : models_) out.emplace(id, hosted.costs);
+  return out;
+}
+
 void Node::wake(Hosted& hosted) { awake_.emplace(hosted.facts.model, hosted); }
 
 // Whoever has nothing to do, wants nothing and holds nothing is not looked at again until somebody asks for it.
 void Node::let_sleep() {
-  std::erase_if(awake_, [this](const auto& entry) {
-    const Hosted& hosted = entry.second;
+  std::vector<ModelId> gone;
+  std::erase_if(awake_, [&](const auto& entry) {
+    Hosted& hosted = entry.second;
+    if (hosted.retired && !hosted.engine->has_work()) hosted.engine->drop_cached();
     const Engine& engine = *hosted.engine;
     const bool holds = residency_.state(entry.first) != WeightsState::kOnDisk || engine.blocks_cached() > 0 || engine.host_blocks_held() > 0;
     const bool wants = hosted.pinned || hosted.asked || hosted.wanted_since != kForever || hosted.stalled_since != kForever;
-    return !holds && !wants && !engine.has_work();
+    const bool sleeps = !holds && !wants && !engine.has_work() && engine.moves() == 0 && (!pressure_ || pressure_->model != entry.first);
+    if (sleeps && hosted.retired) gone.push_back(entry.first);
+    return sleeps;
   });
+  for (const ModelId id : gone) {
+    switches_.abandoned(id);
+    residency_.remove_model(id);
+    models_.erase(id);
+    changed_ = residency_changed_ = true;
+  }
 }
 
 // Those that fit together, each with the KV of its longest sequence: pinned ones first, then in the order of the list.
@@ -163,7 +194,7 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
     return false;
   };
   const auto found = models_.find(request.model);
-  if (found == models_.end()) return no(not_found("this node does not serve model ", request.model.value));
+  if (found == models_.end() || found->second.retired) return no(not_found("this node does not serve model ", request.model.value));
   Hosted& hosted = found->second;
   // The step in flight, or a copy, still writes for the owner of before.
   if (hosted.engine->has(request.id)) return no(unavailable("the request is still being withdrawn here"));

@@ -48,6 +48,7 @@ struct NodeModel {
   Duration idle_ttl = Duration::max();  // without a request for so long, it leaves the device
   // A request is refused if its first step is predicted to begin later, and ends if it did not begin by then.
   Duration max_wait = Duration::max();
+  ModelEstimator costs;                 // what an earlier run measured, or nothing
 };
 
 struct NodeConfig {
@@ -88,6 +89,13 @@ class Node {
   // WeightsReady, KvCopied, LoadProgress, ClusterChanged, DrainRequested and Tick.
   std::vector<Effect> handle(const Event& event, TimePoint now);
 
+  // One more model. REQUIRES: its id was never used here, and it fits the device alone.
+  void add_model(const NodeModel& facts);
+  // Takes no new requests for it; when those it has are ended, nothing is left of it. Takes effect with the next handle().
+  void retire_model(ModelId model);
+  // Measured so far, by model.
+  std::map<ModelId, ModelEstimator> costs() const;
+
   bool idle() const;            // no request, no step, no load, no copy
   bool step_in_flight() const { return stepping_.has_value(); }
   NodeStatus status() const;
@@ -102,6 +110,7 @@ class Node {
     bool pinned = false;             // to be there at all times
     bool asked = false;              // by SetResident: to be loaded, and then like any other
     Status excluded;                 // static scheduling: not one of those that fit together, and why
+    bool retired = false;            // no request more
     bool unload_asked = false;       // and to go when nobody uses it
     bool fresh = false;              // loaded, and not given a token since: not to be dropped for the next in line
     bool stalled = false;            // within one choice of a step: nothing it could compute

@@ -137,7 +137,7 @@ void Node::update_wants(TimePoint now, std::vector<Effect>& effects) {
     const bool may_go = resident(hosted) && !has_work && stepping_ != id;
     const bool expires = may_go && !hosted.pinned && hosted.facts.idle_ttl != Duration::max();
     const TimePoint expiry = expires ? residency_.last_used(id) + hosted.facts.idle_ttl : kForever;
-    if (may_go && (hosted.unload_asked || now >= expiry)) {
+    if (may_go && (hosted.unload_asked || hosted.retired || now >= expiry)) {
       drop_weights(hosted, /*keep_cached=*/false, effects);
     } else if (expires) {
       effects.push_back(WakeAt{expiry});

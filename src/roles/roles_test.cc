@@ -332,6 +332,52 @@ TEST(Node, NewSettingsHoldFromNowOn) {
   node.check();
 }
 
+TEST(Node, AModelComesAndLeavesWhenItsRequestsHaveEnded) {
+  Node node(node_config(8));
+  node.add_model(model(7, 2));
+  EXPECT_EQ(run(node, node.handle(submit(1, 7), TimePoint{}), TimePoint{}).size(), 2u);
+  const auto running = node.handle(submit(2, 7), TimePoint{});
+  ASSERT_EQ(of_kind<StartStep>(running).size(), 1u);
+  node.retire_model(ModelId(7));
+  node.handle(Tick{}, TimePoint{});
+  const auto late = sent<Tokens>(node.handle(submit(3, 7), TimePoint{}));
+  ASSERT_EQ(late.size(), 1u);
+  EXPECT_EQ(late[0].error_code, StatusCode::kNotFound);
+  EXPECT_EQ(run(node, running, TimePoint{}).size(), 2u) << "those that were accepted are served to their end";
+  EXPECT_EQ(node.status().models.size(), 2u);
+  EXPECT_EQ(node.status().device_bytes_free, node.status().device_bytes);
+  EXPECT_FALSE(node.costs().contains(ModelId(7)));
+  node.retire_model(ModelId(7));  // nobody knows it any more
+  node.check();
+}
+
+TEST(Node, TellsWhatItsDeviceDidAndWhoComesNext) {
+  Node node(node_config(4));  // room for one of the two
+  NodeStatus last;
+  const auto note = [&](const std::vector<Effect>& effects) {
+    for (const NodeStatus& status : sent<NodeStatus>(effects)) {
+      for (const DeviceEvent& event : status.events) last.events.push_back(event);
+      last.next = status.next;
+    }
+    return effects;
+  };
+  const auto loading = note(node.handle(submit(1, 0), TimePoint(milliseconds(1))));
+  note(node.handle(submit(2, 1), TimePoint(milliseconds(2))));
+  const auto stepping = note(node.handle(WeightsReady{ModelId(0), OkStatus()}, TimePoint(milliseconds(10))));
+  ASSERT_EQ(of_kind<StartStep>(stepping).size(), 1u);
+  EXPECT_EQ(last.next, std::vector<ModelId>{ModelId(1)});
+  const auto second = node.handle(done(of_kind<StartStep>(stepping)[0]), TimePoint(milliseconds(30)));
+  note(second);
+  ASSERT_EQ(of_kind<StartStep>(second).size(), 1u);
+  note(node.handle(done(of_kind<StartStep>(second)[0]), TimePoint(milliseconds(40))));
+  note(node.handle(Tick{}, TimePoint(std::chrono::seconds(1))));
+  ASSERT_GE(last.events.size(), 2u);
+  EXPECT_EQ(last.events[0], (DeviceEvent{DeviceAct::kPrefill, ModelId(0), TimePoint(milliseconds(10)), TimePoint(milliseconds(30)), 1, 3}));
+  const auto has = [&](DeviceAct act) { return std::any_of(last.events.begin(), last.events.end(), [&](const DeviceEvent& e) { return e.act == act; }); };
+  EXPECT_TRUE(has(DeviceAct::kDecode));
+  EXPECT_TRUE(has(DeviceAct::kDrop));
+}
+
 TEST(Node, ReportsResidencyAtOnceAndTheRestAtIntervals) {
   Node node(node_config(8));
   EXPECT_EQ(sent<NodeStatus>(node.handle(submit(1, 0), TimePoint{})).size(), 1u);

@@ -1,0 +1,65 @@
+#include "apps/top.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+Json model(const std::string& id, const std::string& state, int next, int generated, int counted, int on_time) {
+  return {{"id", id}, {"state", state}, {"next", next}, {"running", 1}, {"waiting", 2}, {"generated_tokens", generated}, {"prompt_tokens", 10 * generated},
+          {"attainment", {{"tokens", 0.5}, {"tokens_counted", counted}, {"tokens_on_time", on_time}}}, {"slo", {{"ttft", 10}, {"tbt", 0.1}}}, {"loads", 1}};
+}
+
+Json status(double time, int generated) {
+  return {{"time", time}, {"requests", 3}, {"switches_last_minute", 4},
+          {"models", Json::array({model("sleeps", "unloaded", 0, 0, 0, 0), model("waits", "unloaded", 1, 0, 0, 0), model("runs", "loaded", 0, generated, generated, generated / 2)})},
+          {"nodes", Json::array({{{"id", 2}, {"memory", 1000 << 20}, {"weights", 500 << 20}, {"kv_bound", 100 << 20}, {"free", 400 << 20}, {"host_memory", 0}}})}};
+}
+
+TEST(Top, ShowsRatesOfTheTimeBetweenTwoLooks) {
+  const std::string text = top_screen(status(12, 150), status(10, 50), {.width = 200, .server = "here"});
+  EXPECT_THAT(text, HasSubstr("Shoal at here   3 requests   4 switches in the last minute"));
+  EXPECT_THAT(text, HasSubstr("50.0"));    // tokens per second
+  EXPECT_THAT(text, HasSubstr("500.0"));   // of prompts
+  EXPECT_THAT(text, HasSubstr("50.0 %"));  // on time
+  EXPECT_THAT(text, HasSubstr("[WWWWWWWWWWWWWWWKKK............]"));
+  EXPECT_THAT(text, Not(HasSubstr("\033")));
+  EXPECT_LT(text.find("runs"), text.find("waits"));
+  EXPECT_LT(text.find("waits"), text.find("sleeps"));
+  EXPECT_THAT(top_screen(status(12, 150), status(10, 50), {.width = 200, .color = true}), HasSubstr("\033["));
+}
+
+TEST(Top, FitsTheScreen) {
+  const std::string text = top_screen(status(12, 150), Json(), {.width = 40, .height = 5});
+  size_t lines = 0;
+  for (size_t from = 0; from < text.size(); ++lines) {
+    const size_t end = text.find('\n', from);
+    EXPECT_LE(end - from, 40u);
+    from = end + 1;
+  }
+  EXPECT_EQ(lines, 5u);
+  EXPECT_THAT(text, HasSubstr("... and 2 more"));
+}
+
+TEST(Top, AnswersOfAnotherShapeAreShownAsNothing) {
+  for (const char* text : {"null", "[]", "{}", R"({"models":3,"nodes":"x"})", R"({"models":[1,null,{"id":5,"attainment":[]}],"nodes":[{}]})"}) {
+    const Json odd = Json::parse(text);
+    EXPECT_FALSE(top_screen(odd, odd, {}).empty());
+    top_json(odd, odd);
+  }
+}
+
+TEST(Top, MachinesGetRatesToo) {
+  const Json out = top_json(status(12, 150), status(10, 50));
+  EXPECT_DOUBLE_EQ(out["models"][2]["lately"]["tokens_per_second"], 50);
+  EXPECT_TRUE(out["models"][0]["lately"]["on_time"].is_null());
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,184 @@
+"""Settings of models and their reloading, what can be seen of a run, and estimates that outlive it."""
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import termios
+import fcntl
+import time
+import urllib.request
+
+import pytest
+
+from conftest import BINARY, MODELS, NAMES, http
+
+SMALL = ['--device-memory', '16MiB', '--max-model-len', '512', '--max-num-batched-tokens', '64', '--max-num-seqs', '16', '--threads', '2']
+
+
+@pytest.fixture
+def folder(tmp_path):
+    models = tmp_path / 'models'
+    for i in range(4):
+        shutil.copytree(MODELS / NAMES[i % 2], models / f'm{i}')
+    return models
+
+
+def ask(server, model, tokens=8, **more):
+    return http(server.url + '/v1/completions', {'model': model, 'prompt': [(j * 7919) % 700 + 10 for j in range(40)], 'max_tokens': tokens,
+                                                 'temperature': 0, 'ignore_eos': True, **more})
+
+
+def shoal(*words, check=True):
+    done = subprocess.run([str(BINARY), *map(str, words)], capture_output=True, text=True, timeout=60)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def names(server):
+    listed = http(server.url + '/v1/models')[2]['data']
+    return {one for model in listed for one in [model['id'], *model['aliases']]}
+
+
+def test_settings_of_models_hold_and_are_reloaded(own_server, folder, tmp_path):
+    config = folder / 'shoal.yaml'
+    config.write_text('models:\n  m0:\n    ttft: 2\n    aliases: [zero]\n  m1: {max_wait: 1ms}\n')
+    socket = tmp_path / 'admin.sock'
+    server = own_server(*SMALL, '--admin-socket', str(socket), models=folder)
+    assert ask(server, 'zero')[0] == 200
+    assert ask(server, 'm1')[0] == 503, 'its wait is shorter than any load'
+    assert server.metric('shoal_slo_target_seconds', model='m0', kind='ttft') == 2
+
+    config.write_text('models:\n  m0:\n    tftt: 3\n')
+    refused = shoal('reload', '--socket', socket, check=False)
+    assert refused.returncode == 1 and 'shoal.yaml:3' in refused.stderr and "did you mean 'ttft'" in refused.stderr
+    assert ask(server, 'zero')[0] == 200, 'a bad file changes nothing'
+
+    config.write_text('port: 1\nmodels:\n  m0:\n    ttft: 4\n    aliases: nought\n')
+    shutil.rmtree(folder / 'm3')
+    shutil.copytree(MODELS / NAMES[0], folder / 'm9')
+    answer = json.loads(shoal('reload', '--socket', socket, '--json').stdout)
+    assert (answer['added'], answer['removed'], answer['changed']) == (['m9'], ['m3'], ['m0', 'm1'])
+    assert names(server) == {'m0', 'nought', 'm1', 'm2', 'm9'}
+    assert server.metric('shoal_slo_target_seconds', model='m0', kind='ttft') == 4
+    assert [ask(server, model)[0] for model in ('nought', 'm1', 'm9', 'zero', 'm3')] == [200, 200, 200, 404, 404]
+    config.unlink()
+    server.process.send_signal(signal.SIGHUP)
+    deadline = time.time() + 20
+    while 'nought' in names(server):
+        assert time.time() < deadline, server.output()
+        time.sleep(0.02)
+
+
+def test_a_model_that_is_taken_away_ends_with_its_requests(own_server, folder, tmp_path):
+    socket = tmp_path / 'admin.sock'
+    server = own_server(*SMALL, '--admin-socket', str(socket), models=folder)
+    alone = ask(server, 'm2', tokens=400)[2]['choices'][0]['text']
+    body = {'model': 'm2', 'prompt': [(j * 7919) % 700 + 10 for j in range(40)], 'max_tokens': 400, 'temperature': 0, 'ignore_eos': True, 'stream': True}
+    request = urllib.request.Request(server.url + '/v1/completions', data=json.dumps(body).encode(), headers={'Content-Type': 'application/json'})
+    text = ''
+    with urllib.request.urlopen(request, timeout=60) as stream:
+        first = stream.readline()
+        shutil.move(str(folder / 'm2'), str(tmp_path / 'away'))
+        answer = json.loads(shoal('reload', '--socket', socket, '--json').stdout)
+        assert answer['removed'] == ['m2']
+        assert ask(server, 'm2')[0] == 404
+        for line in [first, *stream]:
+            if line.startswith(b'data: {'):
+                text += ''.join(choice['text'] for choice in json.loads(line[6:])['choices'])
+    assert text == alone
+    assert ask(server, 'm0')[0] == 200
+
+
+def test_config_check_names_what_is_wrong_with_models(folder):
+    (folder / 'shoal.yaml').write_text('models:\n  m0: {ttft: 1, pin: true}\n  n0: {tbt: 0.5}\n')
+    done = shoal('config', 'check', folder, check=False)
+    assert done.returncode == 1 and "there is no model 'n0'" in done.stderr and 'shoal.yaml:3' in done.stderr
+    assert 'ttft 1 s, pinned' in done.stdout
+    (folder / 'shoal.yaml').write_text('models:\n  m0: {ttft: 1, pin: true}\n')
+    assert 'no problem found' in shoal('config', 'check', folder).stdout
+
+
+def test_a_model_that_cannot_be_loaded_is_503_for_those_who_wait(own_server, folder):
+    server = own_server(*SMALL, models=folder)
+    with open(folder / 'm1' / 'model.safetensors', 'r+b') as weights:
+        weights.truncate(1000)
+    status, _, answer = ask(server, 'm1')
+    assert (status, answer['error']['code']) == (503, 'model_load_failed'), answer
+    assert ask(server, 'm0')[0] == 200
+
+
+def test_a_run_can_be_recorded_traced_and_watched(own_server, folder, tmp_path):
+    socket, record = tmp_path / 'admin.sock', tmp_path / 'run.jsonl'
+    server = own_server(*SMALL, '--admin-socket', str(socket), '--record', str(record), models=folder)
+    for model in ('m0', 'm1', 'm2', 'm3'):
+        assert ask(server, model, tokens=16)[0] == 200
+    hurried = ask(server, 'm0', tokens=16, slo={'ttft_ms': 1, 'tbt_ms': 1})
+    assert hurried[0] == 200
+    trace = json.loads(shoal('trace', '--socket', socket).stdout)
+    kinds = {(event['ph'], event.get('cat')) for event in trace['traceEvents']}
+    assert {('X', 'decode'), ('X', 'load'), ('X', 'stage'), ('b', 'request'), ('e', 'request')} <= kinds
+    assert all(event['dur'] >= 0 for event in trace['traceEvents'] if event['ph'] == 'X')
+
+    seen = json.loads(shoal('top', '--socket', socket, '--json', '--interval', '0.2').stdout)
+    m0 = next(model for model in seen['models'] if model['id'] == 'm0')
+    assert m0['attainment']['tokens_counted'] == 32 and m0['attainment']['tokens'] < 1
+    screen = shoal('top', '--socket', socket, '--once', '--interval', '0.2').stdout
+    assert 'MODEL' in screen and 'node 2' in screen and '\033' not in screen
+    assert server.metric('shoal_switches_total', model='m1', end='served') == 1
+    assert server.metric('shoal_switch_bytes_total', model='m1', kind='written') > 1e6
+
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(20)
+    lines = [json.loads(line) for line in record.read_text().splitlines()]
+    requests = [line for line in lines if line['type'] == 'request']
+    assert [(r['model'], r['prompt_tokens'], r['output_tokens'], r['finish']) for r in requests] == [(m, 40, 16, 'length') for m in ('m0', 'm1', 'm2', 'm3', 'm0')]
+    assert all(0 <= r['arrival'] <= r['first_token'] <= r['end'] for r in requests)
+    assert {'run', 'model', 'request', 'turn', 'switch'} <= {line['type'] for line in lines}
+
+
+def read_terminal(fd, seconds):
+    out, until = b'', time.time() + seconds
+    while time.time() < until:
+        if select.select([fd], [], [], 0.05)[0]:
+            try:
+                out += os.read(fd, 65536)
+            except OSError:
+                break
+    return out.decode(errors='replace')
+
+
+def test_top_lives_in_a_terminal_and_gives_it_back(own_server, folder, tmp_path):
+    socket = tmp_path / 'admin.sock'
+    server = own_server(*SMALL, '--admin-socket', str(socket), models=folder)
+    assert ask(server, 'm0')[0] == 200
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execv(str(BINARY), [str(BINARY), 'top', '--socket', str(socket), '--interval', '0.2'])
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack('HHHH', 30, 120, 0, 0))
+    text = read_terminal(fd, 2)
+    assert '\033[?1049h' in text and 'MODEL' in text and 'm0' in text
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack('HHHH', 6, 60, 0, 0))
+    os.kill(pid, signal.SIGWINCH)
+    assert '... and' in read_terminal(fd, 1.5), 'it draws for the screen that there is now'
+    os.write(fd, b'q')
+    text = read_terminal(fd, 2)
+    assert '\033[?1049l' in text and '\033[?25h' in text
+    assert os.waitpid(pid, 0)[1] == 0
+    os.close(fd)
+
+
+def test_estimates_outlive_the_server(own_server, folder, tmp_path):
+    kept = tmp_path / 'state' / 'estimates.json'
+    first = own_server(*SMALL, '--estimates', str(kept), models=folder)
+    assert ask(first, 'm0')[0] == 200
+    first.process.send_signal(signal.SIGTERM)
+    first.process.wait(20)
+    text = kept.read_text()
+    assert any(key.startswith('m0 (') for key in json.loads(text)['models'])
+    kept.write_text(text[:100])
+    second = own_server(*SMALL, '--estimates', str(kept), models=folder)
+    assert 'left out' in second.output() and ask(second, 'm0')[0] == 200
