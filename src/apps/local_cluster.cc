@@ -139,10 +139,13 @@ ModelChanges LocalCluster::update(const EngineFlags& flags, std::vector<FoundMod
     if (std::find(kept.begin(), kept.end(), before.entry.id) == kept.end()) changes.removed.push_back(before.entry.name);
   }
   std::erase_if(gone, [&](ModelId id) { return std::find(kept.begin(), kept.end(), id) != kept.end(); });
+  std::vector<ModelId> both = kept;
+  both.insert(both.end(), gone.begin(), gone.end());
+  membership_.serve(kNodeId, epoch_, both).IgnoreError();  // it joined above; whoever finds a new model finds its node
   models_ = std::move(models);
   catalog_->replace(entries_of(models_));
   router_->timeline().name_models(catalog_->models());
-  membership_.serve(kNodeId, epoch_, kept).IgnoreError();  // it is there: it joined above
+  membership_.serve(kNodeId, epoch_, kept).IgnoreError();
   for (const ModelId id : gone) node_->retire_model(id);
   return changes;
 }

@@ -9,12 +9,6 @@
 namespace shoal {
 namespace {
 
-uint32_t weight_pages(const NodeModel& model) { return static_cast<uint32_t>(div_up(model.weight_bytes, kPageBytes)); }
-
-uint32_t blocks_per_slab(uint64_t block_bytes) {
-  return static_cast<uint32_t>(slab_pages_for(block_bytes) * kPageBytes / block_bytes);
-}
-
 Status too_long(const NodeModel& model, Duration wait) {
   return unavailable("model '", model.name, "' would begin this request after ", to_seconds(wait), " s or more; its limit (max_wait) is ",
                      to_seconds(model.max_wait), " s");
@@ -22,104 +16,12 @@ Status too_long(const NodeModel& model, Duration wait) {
 
 }  // namespace
 
-uint32_t kv_pages_min(const NodeModel& model) {
-  const uint64_t blocks = div_up(model.max_model_len, kTokensPerBlock);
-  return static_cast<uint32_t>(div_up(blocks, blocks_per_slab(model.kv_block_bytes)) * slab_pages_for(model.kv_block_bytes));
-}
-
-uint32_t fitting_model_len(const NodeModel& model, uint32_t pages, uint32_t wanted) {
-  if (weight_pages(model) >= pages) return 0;
-  const uint64_t slabs = (pages - weight_pages(model)) / slab_pages_for(model.kv_block_bytes);
-  const uint64_t tokens = slabs * blocks_per_slab(model.kv_block_bytes) * kTokensPerBlock;
-  return static_cast<uint32_t>(std::min<uint64_t>(tokens, wanted));
-}
-
 Node::Node(const NodeConfig& config)
     : config_(config), pages_(config.pages), host_(config.host_pages), residency_(pages_), duty_(config.duty), round_(config.turns), prompts_(config.prompts) {
   for (const NodeModel& facts : config_.models) add_model(facts);
   if (config_.scheduling == Scheduling::kStatic) choose_static();
   for (auto& [id, hosted] : models_) {
     if (hosted.pinned) wake(hosted);
-  }
-}
-
-void Node::add_model(const NodeModel& facts) {
-  CHECK_LE(uint64_t{weight_pages(facts)} + kv_pages_min(facts), uint64_t{config_.pages});
-  std::unique_ptr<BlockPool>& blocks = shape_classes_[facts.kv_block_bytes];
-  if (blocks == nullptr) blocks = std::make_unique<BlockPool>(pages_, facts.kv_block_bytes);
-  EngineConfig engine;
-  engine.limits = config_.limits;
-  engine.waiting_max = config_.waiting_max;
-  engine.max_model_len = facts.max_model_len;
-  engine.vocab_size = facts.vocab_size;
-  engine.prefix_cache = config_.prefix_cache;
-  engine.kv_salt_above = facts.kv_salt_above;
-  Hosted& hosted = models_[facts.model];
-  hosted.facts = facts;
-  hosted.facts.slo.ttft = std::min(facts.slo.ttft, facts.max_wait);  // so it has its turn in time
-  hosted.blocks = blocks.get();
-  hosted.pinned = facts.pinned;
-  hosted.engine = std::make_unique<Engine>(*blocks, engine, host_.blocks(facts.kv_block_bytes));
-  residency_.add_model(facts.model, weight_pages(facts));
-  hosted.costs = facts.costs;
-  if (hosted.pinned) wake(hosted);
-  changed_ = residency_changed_ = true;
-}
-
-void Node::retire_model(ModelId model) {
-  const auto found = models_.find(model);
-  if (found == models_.end()) return;
-  Hosted& hosted = found->second;
-  hosted.retired = hosted.unload_asked = true;  // a load under way is called off
-  hosted.pinned = hosted.asked = false;
-  wake(hosted);
-  changed_ = residency_changed_ = true;
-}
-
-std::map<ModelId, ModelEstimator> Node::costs() const {
-  std::map<ModelId, ModelEstimator> out;
-  for (const auto& [id, hosted] : models_) out.emplace(id, hosted.costs);
-  return out;
-}
-
-void Node::wake(Hosted& hosted) { awake_.emplace(hosted.facts.model, hosted); }
-
-// Whoever has nothing to do, wants nothing and holds nothing is not looked at again until somebody asks for it.
-void Node::let_sleep() {
-  std::vector<ModelId> gone;
-  std::erase_if(awake_, [&](const auto& entry) {
-    Hosted& hosted = entry.second;
-    if (hosted.retired && !hosted.engine->has_work()) hosted.engine->drop_cached();
-    const Engine& engine = *hosted.engine;
-    const bool holds = residency_.state(entry.first) != WeightsState::kOnDisk || engine.blocks_cached() > 0 || engine.host_blocks_held() > 0;
-    const bool wants = hosted.pinned || hosted.asked || hosted.wanted_since != kForever || hosted.stalled_since != kForever;
-    const bool sleeps = !holds && !wants && !engine.has_work() && engine.moves() == 0 && (!pressure_ || pressure_->model != entry.first);
-    if (sleeps && hosted.retired) gone.push_back(entry.first);
-    return sleeps;
-  });
-  for (const ModelId id : gone) {
-    switches_.abandoned(id);
-    residency_.remove_model(id);
-    models_.erase(id);
-    changed_ = residency_changed_ = true;
-  }
-}
-
-// Those that fit together, each with the KV of its longest sequence: pinned ones first, then in the order of the list.
-void Node::choose_static() {
-  uint64_t pages = 0;
-  for (const bool pinned : {true, false}) {
-    for (const NodeModel& facts : config_.models) {
-      if (facts.pinned != pinned) continue;
-      Hosted& hosted = models_.at(facts.model);
-      const uint64_t needed = uint64_t{weight_pages(facts)} + kv_pages_min(facts);
-      hosted.pinned = pages + needed <= pages_.capacity();
-      if (hosted.pinned) pages += needed;
-      if (hosted.pinned) continue;
-      hosted.excluded = resource_exhausted("model '", facts.name, "' is not served: with static scheduling only models that fit the device together "
-                                           "are; raise --device-memory, serve fewer models, or choose --scheduling token");
-      hosted.load_error = std::string(hosted.excluded.message());
-    }
   }
 }
 
@@ -273,33 +175,6 @@ void Node::on_cancel(const Cancel& message, std::vector<Effect>& effects) {
   models_.at(found->second.model).engine->cancel(message.id);
   erase(found);
   settle_fetch(message.id, effects);
-  changed_ = true;
-}
-
-void Node::on_set_resident(const SetResident& message, TimePoint now) {
-  const auto found = models_.find(message.model);
-  if (found == models_.end() || !found->second.excluded.ok()) return;
-  wake(found->second);
-  found->second.asked = message.resident && !resident(found->second);
-  if (!message.resident) found->second.pinned = false;
-  if (message.resident && found->second.wanted_since == kForever) found->second.wanted_since = now;
-  if (!message.resident) found->second.unload_asked = true;
-  changed_ = true;
-}
-
-void Node::on_configure(const Configure& message) {
-  const auto found = models_.find(message.model);
-  if (found == models_.end()) return;
-  Hosted& hosted = found->second;
-  NodeModel& facts = hosted.facts;
-  facts.slo = {std::min(message.ttft, message.max_wait), message.tbt};  // so it has its turn in time
-  facts.priority = message.priority;
-  facts.idle_ttl = message.idle_ttl;
-  facts.max_wait = message.max_wait;
-  // What an operator unpinned by hand stays so until the settings say something new.
-  if (facts.pinned != message.pinned && config_.scheduling != Scheduling::kStatic) hosted.pinned = message.pinned;
-  facts.pinned = message.pinned;
-  wake(hosted);
   changed_ = true;
 }
 

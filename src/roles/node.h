@@ -5,9 +5,9 @@
 //   not resident: plan_switch or plan_token_switch -> trim, drop, LoadWeights .. WeightsReady
 //   resident:     next_turn -> begin_step -> StartStep .. StepDone -> finish_step -> Send{Tokens}
 //
-// node.cc: events in. node_report.cc: what it says of itself. node_turns.cc: who is on the device, and whose step is next.
-// node_memory.cc: KV between the tiers, and who gives up what when memory runs out. node_handover.cc: requests that go on at
-// another node, or come from one.
+// node.cc: events in. node_models.cc: which models it has. node_report.cc: what it says of itself. node_turns.cc: who
+// is on the device, and whose step is next. node_memory.cc: KV between the tiers, and who gives up what when memory
+// runs out. node_handover.cc: requests that go on at another node, or come from one.
 #pragma once
 
 #include <cstdint>
