@@ -24,7 +24,7 @@ def operated(tmp_path):
 
 
 def test_models_are_loaded_shown_and_unloaded(operated):
-    assert operated.operate('ps').stdout.splitlines()[0].split() == ['NAME', 'ID', 'SIZE', 'PROCESSOR', 'CONTEXT', 'UNTIL', 'STATE', 'REQUESTS', 'LAST', 'USED']
+    assert operated.operate('ps').stdout.splitlines()[0].split() == ['NAME', 'ID', 'SIZE', 'PROCESSOR', 'CONTEXT', 'UNTIL', 'STATE', 'NEXT', 'REQUESTS', 'LAST', 'USED']
     assert operated.operate('ps', '-q').stdout.split() == ['tiny-llama', 'tiny-qwen3']
     loaded = operated.operate('load', 'tiny-llama', '--wait')
     assert loaded.returncode == 0 and "'tiny-llama' is loaded" in loaded.stdout and '\r' not in loaded.stderr
