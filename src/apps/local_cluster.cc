@@ -3,20 +3,24 @@
 #include <algorithm>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "apps/model_text.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "device/device.h"
 
 namespace shoal {
 namespace {
 
 constexpr NodeId kGatewayId{1};
-constexpr NodeId kNodeId{2};
+constexpr uint32_t kFirstNode = 2;  // the ids of the nodes rise from here
 constexpr size_t kRouterQueueMax = 8192;
 constexpr size_t kTextsMax = 32;  // tokenizers kept; a large one takes some 50 MB
 
-// The models that fit the device, with the context that fits it; the others are reported. An error if none is left.
-StatusOr<std::vector<FoundModel>> admitted(const NodePlan& plan, const std::vector<FoundModel>& models) {
+// The models that fit every device, with the context that fits it; the others are reported. An error if none is left.
+StatusOr<std::vector<FoundModel>> admitted(const std::vector<NodePlan>& plans, const std::vector<FoundModel>& models) {
+  const NodePlan& plan = plans.front();  // devices have the same memory
   std::vector<FoundModel> out;
   Status first_refusal;
   for (const FoundModel& model : models) {
@@ -59,39 +63,75 @@ Configure settings_of(const FoundModel& model) {
   return {model.entry.id, p.slo.ttft, p.slo.tbt, p.priority, p.pinned, p.idle_ttl, p.max_wait};
 }
 
+// One node for each device.
+StatusOr<std::vector<NodeHostConfig>> node_configs(const EngineFlags& flags) {
+  ASSIGN_OR_RETURN(const std::vector<DeviceSpec> devices, device_specs(flags));
+  NodeHostConfig config{.gateways = {kGatewayId}, .threads = flags.threads, .sequences_max = flags.max_num_seqs,
+                        .waiting_max = flags.max_num_queued_reqs, .tokens_per_step = flags.max_num_batched_tokens,
+                        .prefix_cache = !flags.no_prefix_cache};
+  ASSIGN_OR_RETURN(config.device_memory_bytes, device_memory_bytes(flags));
+  if (config.device_memory_bytes == 0 && devices.size() > 1) config.device_memory_bytes = available_memory_bytes() / 10 * 8 / devices.size();
+  ASSIGN_OR_RETURN(config.host_memory_bytes, host_memory_bytes(flags));
+  ASSIGN_OR_RETURN(config.weight_cache_bytes, weight_cache_bytes(flags));
+  ASSIGN_OR_RETURN(config.scheduling, scheduling_of(flags));
+  std::vector<NodeHostConfig> configs;
+  for (const DeviceSpec& device : devices) {
+    config.self = NodeId(static_cast<uint32_t>(kFirstNode + configs.size()));
+    config.duty = device.duty;
+    config.cpus = device.cpus;
+    config.estimates_file = flags.estimates_file;
+    if (!configs.empty() && !flags.estimates_file.empty()) absl::StrAppend(&config.estimates_file, ".", configs.size());
+    configs.push_back(config);
+  }
+  return configs;
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& flags, std::vector<FoundModel> models) {
   ASSIGN_OR_RETURN(const LoadOptions load, load_options(flags));
-  ASSIGN_OR_RETURN(const uint64_t memory_bytes, device_memory_bytes(flags));
-  NodeHostConfig node_config{.self = kNodeId, .gateways = {kGatewayId}, .device_memory_bytes = memory_bytes,
-                             .threads = flags.threads, .sequences_max = flags.max_num_seqs,
-                             .waiting_max = flags.max_num_queued_reqs, .tokens_per_step = flags.max_num_batched_tokens,
-                             .prefix_cache = !flags.no_prefix_cache, .estimates_file = flags.estimates_file};
-  ASSIGN_OR_RETURN(node_config.host_memory_bytes, host_memory_bytes(flags));
-  ASSIGN_OR_RETURN(node_config.weight_cache_bytes, weight_cache_bytes(flags));
-  ASSIGN_OR_RETURN(node_config.scheduling, scheduling_of(flags));
+  ASSIGN_OR_RETURN(const std::vector<NodeHostConfig> configs, node_configs(flags));
   std::unique_ptr<LocalCluster> cluster(new LocalCluster());
   LocalCluster* self = cluster.get();
   std::vector<ServedModel> wanted;
   for (const FoundModel& model : models) wanted.push_back(self->served(flags, load, model));
-  ASSIGN_OR_RETURN(NodePlan plan, plan_node(node_config, wanted));
-  ASSIGN_OR_RETURN(self->models_, admitted(plan, models));
+  std::vector<NodePlan> plans;
+  for (const NodeHostConfig& config : configs) {
+    ASSIGN_OR_RETURN(plans.emplace_back(), plan_node(config, wanted));
+  }
+  ASSIGN_OR_RETURN(self->models_, admitted(plans, models));
   self->next_id_ = static_cast<uint32_t>(models.size());
-  Member member{.id = kNodeId, .role = Role::kNode, .models = ids_of(self->models_)};
 
   cluster->catalog_ = std::make_unique<Catalog>(
       entries_of(self->models_), [](const ModelEntry& model) {
         return load_model_text(model.path, model.tool_call_parser, model.reasoning_parser);
       }, kTextsMax);
-  // The router's endpoint exists before the node reports to it.
+  // The router's endpoint exists before the nodes report to it.
   cluster->router_ = std::make_unique<RouterLoop>(
       RouterConfig{.self = kGatewayId}, kRouterQueueMax,
       [self](Transport::OnMessage on_message) { return self->network_.connect(kGatewayId, std::move(on_message)); });
-  ASSIGN_OR_RETURN(cluster->node_, NodeHost::start(std::move(plan), cluster->network_));
-  ASSIGN_OR_RETURN(self->epoch_, cluster->membership_.join(std::move(member)));
-  cluster->membership_.watch([self](const ClusterState& state) { self->router_->set_cluster(state); });
+  RETURN_IF_ERROR(cluster->start_nodes(std::move(plans)));
   return cluster;
+}
+
+Status LocalCluster::start_nodes(std::vector<NodePlan> plans) {
+  const auto peers = std::make_shared<KvPeers>();
+  for (NodePlan& plan : plans) {
+    const NodeId id = plan.node.self;
+    if (plans.size() > 1) {
+      log_info("device ", id.value - kFirstNode, ": cores ", absl::StrJoin(plan.cpus.cpus, ","), ", duty ", std::string(duty_name(plan.node.duty)));
+    }
+    ASSIGN_OR_RETURN(auto host, NodeHost::start(std::move(plan), network_, peers));
+    nodes_.push_back({id, 0, std::move(host)});
+  }
+  for (LocalNode& node : nodes_) {
+    ASSIGN_OR_RETURN(node.epoch, membership_.join({.id = node.id, .role = Role::kNode, .models = ids_of(models_)}));
+  }
+  membership_.watch([this](const ClusterState& state) {
+    router_->set_cluster(state);
+    for (const LocalNode& node : nodes_) node.host->set_cluster(state);
+  });
+  return OkStatus();
 }
 
 StatusOr<std::shared_ptr<const TokenVocabulary>> LocalCluster::vocabulary(ModelId id) {
@@ -107,6 +147,20 @@ ServedModel LocalCluster::served(const EngineFlags& flags, const LoadOptions& lo
           .vocabulary = [this, id = model.entry.id] { return vocabulary(id); }, .pooling = model.pooling};
 }
 
+// To every node, or to none. The longest sequence that all of them take.
+StatusOr<uint32_t> LocalCluster::add_to_all(const ServedModel& model) {
+  uint32_t length = UINT32_MAX;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const auto facts = nodes_[i].host->add_model(model);
+    if (!facts.ok()) {
+      for (size_t added = 0; added < i; ++added) nodes_[added].host->retire_model(model.id);
+      return facts.status();
+    }
+    length = std::min(length, facts->max_model_len);
+  }
+  return length;
+}
+
 // Gives the model the id of the one that is served already, or brings a new one to the node. False: refused.
 bool LocalCluster::settle(const EngineFlags& flags, const LoadOptions& load, FoundModel& model, ModelChanges& changes) {
   for (const FoundModel& known : models_) {
@@ -118,12 +172,12 @@ bool LocalCluster::settle(const EngineFlags& flags, const LoadOptions& load, Fou
     return true;
   }
   model.entry.id = ModelId(next_id_++);
-  const auto facts = node_->add_model(served(flags, load, model));
-  if (!facts.ok()) {
-    changes.refused.push_back(absl::StrCat(model.entry.name, ": ", facts.status().message()));
+  const auto length = add_to_all(served(flags, load, model));
+  if (!length.ok()) {
+    changes.refused.push_back(absl::StrCat(model.entry.name, ": ", length.status().message()));
     return false;
   }
-  model.entry.max_model_len = facts->max_model_len;
+  model.entry.max_model_len = *length;
   changes.added.push_back(model.entry.name);
   return true;
 }
@@ -145,14 +199,22 @@ ModelChanges LocalCluster::update(const EngineFlags& flags, std::vector<FoundMod
   models_ = std::move(models);
   catalog_->replace(entries_of(models_));
   router_->timeline().name_models(catalog_->models());
-  membership_.serve(kNodeId, epoch_, kept).IgnoreError();
-  for (const ModelId id : gone) node_->retire_model(id);
+  for (const LocalNode& node : nodes_) {
+    membership_.serve(node.id, node.epoch, kept).IgnoreError();
+    for (const ModelId id : gone) node.host->retire_model(id);
+  }
   return changes;
+}
+
+double LocalCluster::stalled_seconds() const {
+  double longest = 0;
+  for (const LocalNode& node : nodes_) longest = std::max(longest, node.host->stalled_seconds());
+  return longest;
 }
 
 bool LocalCluster::wait_ready(Duration timeout) {
   const TimePoint until = steady_now() + timeout;
-  while (router_->snapshot()->nodes.empty()) {
+  while (router_->snapshot()->nodes.size() < nodes_.size()) {
     if (steady_now() > until) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }

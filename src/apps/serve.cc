@@ -228,7 +228,7 @@ StatusOr<int> serve(ServeFlags& flags) {
 
   ServiceConfig service_config{.version = version_line(), .api_keys = std::move(keys),
                                .request_time_max = from_seconds(flags.request_timeout_s),
-                               .stalled_seconds = [&] { return cluster->node().stalled_seconds(); }};
+                               .stalled_seconds = [&] { return cluster->stalled_seconds(); }};
   RETURN_IF_ERROR(record_run(flags, cluster->router().timeline()));
   Service service(std::move(service_config), cluster->catalog(), cluster->router());
   const HttpServerConfig http{.host = flags.host, .port = flags.port, .unix_socket = flags.uds,

@@ -239,7 +239,10 @@ Explained explain_settings(CLI::App& verb, const std::string& config_path) {
 
 void add_engine_flags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--threads", flags.threads, "Compute threads (0: one per core)")->capture_default_str()->check(CLI::Range(0, 1024));
-  verb.add_option("--device-memory", flags.device_memory, "Memory for weights, KV and workspace, e.g. 8GiB (default: most of what is free)");
+  verb.add_option("--devices", flags.devices, "Cores of each device, with commas between devices, e.g. cpu:0-3,cpu:4-7 (default: one device of all cores)")->delimiter(',');
+  verb.add_option("--partition", flags.partition, "Of several devices: how many compute prompts and how many decode, e.g. 3+5; both: each does both; auto: about 3 of 8 compute prompts")
+      ->capture_default_str();
+  verb.add_option("--device-memory", flags.device_memory, "Memory of each device for weights, KV and workspace, e.g. 8GiB (default: most of what is free)");
   verb.add_option("--host-memory", flags.host_memory, "Memory for KV of requests whose model is not on the device now (default: a quarter of the device's, if free; 0: none)");
   verb.add_option("--weight-cache", flags.weight_cache, "Memory for raw weights of models that are not loaded now, with --model-io direct, so that loading them again reads nothing (0: none)")->capture_default_str();
   verb.add_option("--scheduling", flags.scheduling, "When models do not all fit the device. token: turns between tokens; request: a model stays until its answers end; "

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/duty.h"
 #include "base/status.h"
 #include "models/model.h"
 #include "policy/model_switch.h"
@@ -57,7 +58,9 @@ Explained explain_settings(CLI::App& verb, const std::string& config_path);
 // Flags of everything that loads models.
 struct EngineFlags {
   uint32_t threads = 0;
-  std::string device_memory;       // "8GiB"; empty: most of what is free
+  std::vector<std::string> devices;  // "cpu:0-3", a device each; none: one of all cores
+  std::string partition = "auto";  // of the devices: "auto", "both" or "PREFILL+DECODE"
+  std::string device_memory;       // "8GiB", of each device; empty: most of what is free
   std::string host_memory;         // "4GiB"; empty: a share of what is left
   std::string weight_cache = "0";
   std::string scheduling = "token";
@@ -88,6 +91,14 @@ StatusOr<uint64_t> device_memory_bytes(const EngineFlags& flags);
 StatusOr<std::optional<uint64_t>> host_memory_bytes(const EngineFlags& flags);
 StatusOr<uint64_t> weight_cache_bytes(const EngineFlags& flags);
 StatusOr<Scheduling> scheduling_of(const EngineFlags& flags);
+
+struct DeviceSpec {
+  std::vector<int> cpus;  // empty: all
+  Duty duty = Duty::kBoth;
+};
+// --devices and --partition. InvalidArgument for cores that this process may not use or that two devices share, and for a
+// partition that does not add up.
+StatusOr<std::vector<DeviceSpec>> device_specs(const EngineFlags& flags);
 
 // The candidate with the fewest edits to `word`; empty if there are no candidates.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);

@@ -1,10 +1,12 @@
 """More models than the device holds: turns, and the flags that say how models share it."""
 import concurrent.futures
+import os
 import shutil
+import subprocess
 
 import pytest
 
-from conftest import MODELS, NAMES, http
+from conftest import BINARY, MODELS, NAMES, http
 
 SMALL = ['--device-memory', '16MiB', '--max-model-len', '512', '--max-num-batched-tokens', '64', '--max-num-seqs', '16', '--threads', '2']
 
@@ -64,3 +66,26 @@ def test_an_idle_model_leaves_the_device(own_server, six_models):
         assert ask(server, 'm1', tokens=4)[0] == 200
         assert server.metric('shoal_model_loads_total', model_name='m0') == times
     assert server.metric('shoal_model_loads_total', model_name='m1') == 1
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason='one core')
+@pytest.mark.parametrize('partition', ['auto', 'both'])
+def test_prompts_and_decodes_on_devices_of_their_own_give_the_same_answers(own_server, six_models, partition):
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    asked = [(f'm{i}', variant) for i in range(6) for variant in range(2)]
+    one = own_server(*SMALL, models=six_models)
+    alone = [ask(one, *request)[2]['choices'][0]['text'] for request in asked]
+    small = [flag if flag != '2' else '1' for flag in SMALL]
+    two = own_server(*small, '--host-memory', '16MiB', '--devices', f'cpu:{cores[0]},cpu:{cores[1]}', '--partition', partition, models=six_models)
+    with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
+        together = list(pool.map(lambda request: ask(two, *request), asked))
+    assert [status for status, _, _ in together] == [200] * len(asked)
+    assert [answer['choices'][0]['text'] for _, _, answer in together] == alone
+    assert two.metric('shoal_model_loads_total') >= 7, 'both devices computed'
+
+
+def test_devices_that_cannot_be_are_refused(tmp_path):
+    for flags, reason in [(['--devices', 'cpu:0,cpu:0'], 'named twice'), (['--devices', 'tpu'], 'unknown kind of device'),
+                          (['--devices', 'cpu:9999'], 'no range of cores')]:
+        ended = subprocess.run([str(BINARY), 'serve', str(MODELS), *flags], capture_output=True, text=True, timeout=30)
+        assert ended.returncode == 1 and reason in ended.stderr, ended.stderr
