@@ -294,5 +294,25 @@ TEST(Router, WhenTheNodeWithATicketIsLostTheRequestIsComputedAnew) {
   EXPECT_FALSE(sent<Submit>(effects).at(0).kv.has_value());
 }
 
+TEST(Router, AnAcceptedRequestWaitsForANodeToComeBackButNotForEver) {
+  for (const bool comes : {true, false}) {
+    Gateway g;
+    g.first_token();
+    EXPECT_TRUE(g.router.handle(ClusterChanged{Body::cluster({})}, kStart).size() <= 1);  // a wake-up
+    EXPECT_EQ(g.router.live_requests(), 1u);
+    g.router.check();
+    if (comes) {
+      const auto effects = g.router.handle(ClusterChanged{Body::cluster({{kSecond, 2}})}, kStart + std::chrono::seconds(2));
+      EXPECT_EQ(Gateway::to<Submit>(effects), kSecond);
+      EXPECT_EQ(sent<Submit>(effects).at(0).request.output, (std::vector<TokenId>{40}));
+    } else {
+      const auto effects = g.router.handle(Tick{}, kStart + std::chrono::seconds(31));
+      ASSERT_TRUE(!effects.empty() && std::holds_alternative<Refuse>(effects[0]));
+      EXPECT_EQ(g.router.live_requests(), 0u);
+    }
+    g.router.check();
+  }
+}
+
 }  // namespace
 }  // namespace shoal

@@ -81,12 +81,15 @@ void Router::submit(Entry entry, TimePoint now, std::vector<Effect>& effects, Ph
   const Placement placement = choose(entry, phase);
   if (const auto* reject = std::get_if<Reject>(&placement)) {
     give_up_ticket(entry, effects);
+    entry.kv.reset();
     const bool full = reject->why == Reject::Why::kFull;
+    if (!full && hold(entry, now)) return;
     effects.push_back(Refuse{id, full ? resource_exhausted("the server is at its limit of ", config_.requests_max, " requests")
                                       : unavailable("no running node serves this model"),
                              reject->retry_after});
     return;
   }
+  entry.held_until = kForever;
   entry.node = std::get<PlaceOn>(placement).node;
   Placed& placed = placed_[entry.node];
   ++placed.live;
@@ -115,7 +118,30 @@ Router::Entry Router::take(RequestId id) {
   return entry;
 }
 
+// A request that was accepted waits for a node to come (back), within its deadline.
+bool Router::hold(Entry& entry, TimePoint now) {
+  if (entry.request.epoch == 0) return false;
+  if (entry.held_until == kForever) entry.held_until = std::min(entry.deadline, now + config_.hold_max);
+  if (now >= entry.held_until) return false;
+  const RequestId id = entry.request.id;
+  deadlines_.emplace(entry.held_until, id);
+  held_.emplace(id, std::move(entry));
+  return true;
+}
+
+void Router::place_held(TimePoint now, std::vector<Effect>& effects) {
+  for (auto& [id, entry] : std::exchange(held_, {})) {
+    deadlines_.erase({entry.held_until, id});
+    const Phase phase = entry.request.output.empty() ? Phase::kPrompt : Phase::kDecode;
+    submit(std::move(entry), now, effects, phase);
+  }
+}
+
 void Router::on_gone(RequestId id, std::vector<Effect>& effects) {
+  if (const auto held = held_.find(id); held != held_.end()) {
+    deadlines_.erase({held->second.held_until, id});
+    held_.erase(held);
+  }
   if (!journal_.contains(id)) return;
   const Entry entry = take(id);
   effects.push_back(Send{entry.node, Cancel{id, entry.request.epoch}});
@@ -259,6 +285,7 @@ void Router::on_cluster(const ClusterState& state, TimePoint now, std::vector<Ef
     const Entry entry = take(id);
     place_again(entry, unavailable("node ", entry.node.value, " was lost"), now, effects);
   }
+  place_held(now, effects);
 }
 
 void Router::send_to_hosts(ModelId model, const Message& message, std::vector<Effect>& effects) {
@@ -272,6 +299,15 @@ void Router::send_to_hosts(ModelId model, const Message& message, std::vector<Ef
 void Router::expire(TimePoint now, std::vector<Effect>& effects) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const RequestId id = deadlines_.begin()->second;
+    if (const auto held = held_.find(id); held != held_.end()) {
+      const bool late = held->second.deadline <= now;
+      deadlines_.erase(deadlines_.begin());
+      held_.erase(held);
+      effects.push_back(Refuse{id, late ? absl::DeadlineExceededError("the request was not finished before its deadline")
+                                        : unavailable("no running node serves this model; none came within ", to_seconds(config_.hold_max), " s"),
+                               late ? Duration(0) : std::chrono::seconds(5)});
+      continue;
+    }
     const Entry entry = take(id);
     effects.push_back(Send{entry.node, Cancel{id, entry.request.epoch}});
     give_up_ticket(entry, effects);
@@ -280,7 +316,7 @@ void Router::expire(TimePoint now, std::vector<Effect>& effects) {
 }
 
 void Router::check() const {
-  CHECK_EQ(deadlines_.size(), journal_.size());
+  CHECK_EQ(deadlines_.size(), journal_.size() + held_.size());
   std::map<NodeId, uint32_t> live;
   for (const auto& [id, entry] : journal_) {
     CHECK_EQ(entry.request.id, id);

@@ -21,6 +21,7 @@ struct RouterConfig {
   uint32_t replays_max = 3;        // re-placements of one request after losing its node
   DutyOptions duties;
   Duration balance_interval = std::chrono::seconds(2);  // between two changes of duty, or two batches taken from a node
+  Duration hold_max = std::chrono::seconds(30);  // an accepted request waits so long for a node when the last one is lost
 };
 
 class Router {
@@ -31,7 +32,7 @@ class Router {
   // ClusterChanged, DrainRequested and Tick. Every request ends in exactly one of: Deliver with finish, Refuse, ClientGone.
   std::vector<Effect> handle(const Event& event, TimePoint now);
 
-  size_t live_requests() const { return journal_.size(); }
+  size_t live_requests() const { return journal_.size() + held_.size(); }
   const std::map<NodeId, NodeStatus>& node_status() const { return status_; }
   bool draining() const { return draining_; }
   void check() const;  // journal and per-node counts agree
@@ -43,6 +44,7 @@ class Router {
     TimePoint deadline;
     uint32_t replays = 0;
     bool prompt_scores_delivered = false;
+    TimePoint held_until = kForever;  // while no node serves its model
     std::optional<KvTicket> kv;  // went with the last Submit: if that node is lost, so is who would say KvTaken
   };
   // What this router knows of a node beside its report.
@@ -68,6 +70,8 @@ class Router {
   std::optional<DutyChange> duty_change() const;
   std::optional<Steal> steal() const;
   void place_again(Entry entry, const Status& why, TimePoint now, std::vector<Effect>& effects, Duration retry_after = std::chrono::seconds(1));
+  bool hold(Entry& entry, TimePoint now);
+  void place_held(TimePoint now, std::vector<Effect>& effects);
   Entry take(RequestId id);
   void give_up_ticket(const Entry& entry, std::vector<Effect>& effects) const;
   double prompt_seconds(const Entry& entry) const;  // predicted, on the node it is placed on
@@ -77,6 +81,7 @@ class Router {
   std::map<NodeId, NodeStatus> status_;
   std::map<NodeId, Placed> placed_;
   std::unordered_map<RequestId, Entry> journal_;
+  std::map<RequestId, Entry> held_;  // accepted, and on no node at this moment
   std::set<std::pair<TimePoint, RequestId>> deadlines_;
   TimePoint next_balance_{};
   bool draining_ = false;
