@@ -82,11 +82,10 @@ class Ours {
     ours->tied_ = config.tied_embeddings;
     ASSIGN_OR_RETURN(ours->plan_, plan_model(std::move(checkpoint), {}));
     ours->memory_ = std::make_unique<Memory>(ours->plan_->weight_bytes());
-    std::atomic<uint64_t> progress{0};
-    const std::atomic<bool> cancelled{false};
+    LoadControl control;
     const double begin = seconds_now(Seconds::kWall);
     ASSIGN_OR_RETURN(ours->model_, ours->plan_->load({ours->memory_->data, ours->memory_->size}, ours->threads_, ours->threads_,
-                                                     progress, cancelled));
+                                                     control));
     ours->load_seconds_ = seconds_now(Seconds::kWall) - begin;
     ours->workspace_ = std::make_unique<Memory>(ours->plan_->workspace_bytes(kPrefillTokens, 64));
     return ours;

@@ -195,7 +195,9 @@ ModelChanges LocalCluster::update(const EngineFlags& flags, std::vector<FoundMod
   std::erase_if(gone, [&](ModelId id) { return std::find(kept.begin(), kept.end(), id) != kept.end(); });
   std::vector<ModelId> both = kept;
   both.insert(both.end(), gone.begin(), gone.end());
-  membership_.serve(kNodeId, epoch_, both).IgnoreError();  // it joined above; whoever finds a new model finds its node
+  for (const LocalNode& node : nodes_) {
+    membership_.serve(node.id, node.epoch, both).IgnoreError();  // it joined above; whoever finds a new model finds its nodes
+  }
   models_ = std::move(models);
   catalog_->replace(entries_of(models_));
   router_->timeline().name_models(catalog_->models());

@@ -75,9 +75,13 @@ TEST(NodeTimeline, ThePageIsInTheTraceEventFormat) {
       continue;
     }
     EXPECT_GE(event.at("ts").get<double>(), 0) << event;
-    if (phase == "X") EXPECT_GE(event.at("dur").get<double>(), 0);
-    if (phase == "i") EXPECT_EQ(event.at("s"), "t");
-    if (phase == "b" || phase == "n" || phase == "e") EXPECT_EQ(event.at("id"), event["cat"] == "request" ? "7" : "1");
+    if (phase == "X") {
+      EXPECT_GE(event.at("dur").get<double>(), 0);
+    } else if (phase == "i") {
+      EXPECT_EQ(event.at("s"), "t");
+    } else if (phase == "b" || phase == "n" || phase == "e") {
+      EXPECT_EQ(event.at("id"), event["cat"] == "request" ? "7" : "1");
+    }
     open += phase == "b" ? 1 : phase == "e" ? -1 : 0;
     seen.insert(phase + " " + event["name"].get<std::string>());
   }
@@ -104,7 +108,9 @@ TEST(NodeTimeline, AClockFarFromOursIsShifted) {
   for (DeviceEvent& event : status.events) event = {event.act, event.model, event.begin - behind, event.end - behind, event.steps, event.amount};
   timeline.add(kNode, status, at(900));
   for (const Json& event : Json::parse(timeline.chrome_trace())["traceEvents"]) {
-    if (event["ph"] == "X" && event["cat"] == "prefill") EXPECT_NEAR(event["ts"].get<double>(), 0, 1);
+    if (event["ph"] == "X" && event["cat"] == "prefill") {
+      EXPECT_NEAR(event["ts"].get<double>(), 0, 1);
+    }
   }
 }
 

@@ -149,8 +149,8 @@ void check(uint64_t seed, const PrepareContext& context, Tally& tally) {
 }
 
 int run(uint64_t first, uint64_t bodies) {
-  const ModelEntry model = test::World::entry(0, "tiny");
-  const PrepareContext context{.model = model, .text = *test::World::load_text(model), .max_model_len = 200};
+  const auto model = std::make_shared<const ModelEntry>(test::World::entry(0, "tiny"));
+  const PrepareContext context{.model = model, .text = *test::World::load_text(*model), .max_model_len = 200};
   Tally tally;
   for (uint64_t seed = first; seed < first + bodies; ++seed) check(seed, context, tally);
   std::printf("%llu bodies, 4 readings each: %llu requests, %llu refused with a 4xx, %llu faults\n",
