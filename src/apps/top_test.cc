@@ -44,7 +44,7 @@ TEST(Top, FitsTheScreen) {
     from = end + 1;
   }
   EXPECT_EQ(lines, 5u);
-  EXPECT_THAT(text, HasSubstr("... and 2 more"));
+  EXPECT_THAT(text, HasSubstr("... and 3 more"));
 }
 
 TEST(Top, AnswersOfAnotherShapeAreShownAsNothing) {
