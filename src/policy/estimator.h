@@ -57,7 +57,8 @@ struct MovingMean {
 class ModelEstimator {
  public:
   void observe_step(const StepWork& work, double seconds);
-  // A switch to this model: seconds until its weights were there, and how many of them nothing else filled.
+  // A switch to this model: seconds until its weights were there, and what it cost the device: time without a step, or by
+  // which steps beside it took longer.
   void observe_switch(double seconds, double waited_seconds);
 
   double step_seconds(const StepWork& work) const;
@@ -71,7 +72,8 @@ class ModelEstimator {
   double switch_seconds(double fallback) const { return switch_.count == 0 ? fallback : switch_.value; }
   double waited_seconds(double fallback) const { return waited_.count == 0 ? fallback : waited_.value; }
 
-  bool measured() const { return decode_.observations() + prefill_.observations() + switch_.count > 0; }
+  uint64_t steps_observed() const { return decode_.observations() + prefill_.observations(); }
+  bool measured() const { return steps_observed() + switch_.count > 0; }
 
   // One line of JSON with every number that predictions depend on.
   std::string to_json() const;

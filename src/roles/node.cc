@@ -185,7 +185,7 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
   Hosted& hosted = models_.at(event.model);
   residency_.touch(event.model, now);
   const double seconds = to_seconds(now - step_began_);
-  hosted.costs.observe_step(step_work_, seconds);
+  count_step(hosted, seconds);
   log_.step_ended();
   if (hosted.turn_steps++ > 0) hosted.spent_seconds += seconds;  // the quota's clock starts after the first step
   for (TokenDelta& delta : hosted.engine->finish_step(event.result)) {
@@ -214,6 +214,25 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
   changed_ = true;
 }
 
+// What a step takes longer beside a load is a cost of that switch (both may want the same cores), not of the step.
+void Node::count_step(Hosted& hosted, double seconds) {
+  constexpr uint64_t kKnown = 16;
+  const double extra = seconds - hosted.costs.step_seconds(step_work_);
+  if (!step_beside_load_ || hosted.costs.steps_observed() < kKnown) hosted.costs.observe_step(step_work_, seconds);
+  if (!step_beside_load_) return;
+  if (ended_load_) {
+    observe_switch(*ended_load_, extra);
+    ended_load_.reset();
+  } else if (loading_) {
+    load_waited_ += from_seconds(std::max(extra, 0.0));
+  }
+}
+
+void Node::observe_switch(const EndedLoad& load, double extra_seconds) {
+  const auto hosted = models_.find(load.model);
+  if (hosted != models_.end()) hosted->second.costs.observe_switch(load.seconds, load.waited_seconds + std::max(extra_seconds, 0.0));
+}
+
 void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects) {
   CHECK(loading_ == event.model);
   loading_.reset();
@@ -235,7 +254,9 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   if (event.status.ok()) {
     const double seconds = to_seconds(now - load_began_);
     if (!stepping_) load_waited_ += now - std::max(load_began_, idle_since_);
-    hosted.costs.observe_switch(seconds, to_seconds(load_waited_));
+    const EndedLoad ended{event.model, seconds, to_seconds(load_waited_)};
+    if (ended_load_ || !stepping_) observe_switch(ended, 0);
+    else ended_load_ = ended;  // the step beside it will tell
     load_seconds_per_byte_.add(seconds / static_cast<double>(std::max<uint64_t>(hosted.facts.weight_bytes, 1)));
     return;
   }

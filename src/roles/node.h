@@ -146,6 +146,11 @@ class Node {
   };
   // KV on the host tier of this node that somebody has a ticket for. Once a node was granted it, only that node, or its end,
   // gives the blocks back: it may be reading them.
+  struct EndedLoad {
+    ModelId model;
+    double seconds = 0;
+    double waited_seconds = 0;
+  };
   struct Offer {
     ModelId model;
     std::vector<BlockId> blocks;
@@ -177,6 +182,8 @@ class Node {
   void on_set_resident(const SetResident& message, TimePoint now);
   void on_configure(const Configure& message);
   void on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects);
+  void count_step(Hosted& hosted, double seconds);
+  void observe_switch(const EndedLoad& load, double extra_seconds);
   void on_load_cancelled(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
   void on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
   void on_kv_copied(const KvCopied& event, TimePoint now, std::vector<Effect>& effects);
@@ -282,7 +289,9 @@ class Node {
   bool contended_ = false;     // models with work do not all fit the device
   MovingMean load_seconds_per_byte_;
   TimePoint load_began_{};
-  Duration load_waited_{0};    // of the load under way: time in which no step ran
+  Duration load_waited_{0};    // of the load under way: time in which no step ran, or by which steps took longer
+  std::optional<EndedLoad> ended_load_;  // within the step under way
+  bool step_beside_load_ = false;  // for a part of the step under way
   TimePoint idle_since_{};     // no step since
   TimePoint step_began_{};
   StepWork step_work_;

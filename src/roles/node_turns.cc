@@ -275,6 +275,7 @@ void Node::begin_load(Hosted& wanted, TimePoint now, std::vector<Effect>& effect
   switches_.begun(*loading_, now);
   load_began_ = now;
   load_waited_ = Duration(0);
+  step_beside_load_ = true;
   wanted.progress = 0.0f;
   wanted.load_error.clear();
   changed_ = residency_changed_ = true;
@@ -367,6 +368,7 @@ bool Node::begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effect
   if (!token_level()) hosted.fresh = false;
   if (loading_) load_waited_ += now - std::max(load_began_, idle_since_);
   step_began_ = now;
+  step_beside_load_ = loading_.has_value();
   step_work_ = {0, 0, true};
   for (const StepSlice& slice : input->slices) {
     const StepWork work = work_of(slice.begin, slice.begin + slice.tokens.size());

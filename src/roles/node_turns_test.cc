@@ -73,6 +73,20 @@ TEST(NodeTurns, TheNextModelIsLoadedWhileTheOthersCompute) {
   EXPECT_GT(body.loads.size(), 6u);
 }
 
+TEST(NodeTurns, WhatALoadTakesFromTheStepsBesideItIsACostOfTheSwitchAndNotOfTheSteps) {
+  const auto costs = [](Duration drag) {
+    Body body(config(27, {model(0, 8), model(1, 8), model(2, 8)}));  // room for two
+    body.load_drag = drag;
+    for (uint32_t m = 0; m < 3; ++m) body.submit(m, 200);
+    body.run();
+    return body.node().costs().at(ModelId(2));
+  };
+  const ModelEstimator free = costs(Duration(0)), dragged = costs(milliseconds(20));  // half the cores, say
+  EXPECT_LT(free.waited_seconds(9), 0.03);
+  EXPECT_NEAR(dragged.waited_seconds(9), 0.1, 0.03);  // half of a load of 200 ms
+  EXPECT_NEAR(dragged.decode_seconds(1, 100), 0.02, 0.002);
+}
+
 TEST(NodeTurns, EveryTurnBringsATokenEvenIfKvMustGo) {
   // One model with the KV of one sequence fits, nothing beside it: each turn computes anew what the last one lost.
   Body body(config(4 + 4, {model(0), model(1), model(2)}));

@@ -82,6 +82,7 @@ class Body {
   std::vector<uint32_t> loads, drops, steps;  // model by model, in order
   std::vector<uint32_t> rows;                 // of each step
   Duration row_time{0};                       // of a step, beside its 20 ms
+  Duration load_drag{0};                      // of a step that begins beside a load, beside its own time
   Duration load_time = milliseconds(200);
   Duration copy_time = milliseconds(30);      // of one move of KV
   std::map<uint32_t, Status> load_status;     // how loads of a model end, if not well
@@ -118,7 +119,8 @@ class Body {
         result.slices.push_back(out);
       }
       rows.push_back(start->input.rows());
-      pending_.emplace(now_ + milliseconds(20) + row_time * rows.back(), StepDone{start->model, result});
+      const Duration drag = load_ ? load_drag : Duration(0);
+      pending_.emplace(now_ + milliseconds(20) + row_time * rows.back() + drag, StepDone{start->model, result});
     } else if (const auto* load = std::get_if<LoadWeights>(&effect)) {
       loads.push_back(load->model.value);
       resident_.insert(load->model.value);
