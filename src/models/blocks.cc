@@ -64,6 +64,19 @@ StatusOr<MlpBlock> plan_fused_mlp(const ModelConfig& c, WeightLayout& layout, co
   return block;
 }
 
+StatusOr<HeadNorms> plan_head_norms(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
+  HeadNorms norms;
+  ASSIGN_OR_RETURN(norms.q, layout.vector(prefix + "self_attn.q_norm.weight", c.head_dim, c.norm_weight_plus_one));
+  ASSIGN_OR_RETURN(norms.k, layout.vector(prefix + "self_attn.k_norm.weight", c.head_dim, c.norm_weight_plus_one));
+  return norms;
+}
+
+void norm_heads(const Step& step, const ModelConfig& c, const HeadNorms& norms) {
+  const StepBuffers& b = step.at();
+  step.rms_norm(b.q, norms.q, c.norm_eps, b.q, c.heads);
+  step.rms_norm(b.k, norms.k, c.norm_eps, b.k, c.kv_heads);
+}
+
 AttentionSpec attention_spec(const ModelConfig& config, uint32_t layer) {
   return {.layer = layer,
           .window = config.sliding_layers[layer] ? config.sliding_window : 0,

@@ -16,6 +16,11 @@ struct AttentionBlock {
   MatrixPlace o;  // [hidden, heads * head_dim], summed in chunks of whole heads
 };
 
+struct HeadNorms {  // of every head, before it turns
+  VectorPlace q;    // [head_dim]
+  VectorPlace k;    // likewise
+};
+
 struct MlpBlock {
   MatrixPlace gate;  // [intermediate, hidden]
   MatrixPlace up;    // likewise
@@ -28,6 +33,11 @@ StatusOr<MlpBlock> plan_mlp(const ModelConfig& config, WeightLayout& layout, con
 // ... or fused qkv_proj and gate_up_proj, split into the same blocks.
 StatusOr<AttentionBlock> plan_fused_attention(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);
 StatusOr<MlpBlock> plan_fused_mlp(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);
+
+// self_attn.q_norm and k_norm.
+StatusOr<HeadNorms> plan_head_norms(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);
+// Norms the step's q and k in place.
+void norm_heads(const Step& step, const ModelConfig& config, const HeadNorms& norms);
 
 // Window, scale and soft cap of a layer.
 AttentionSpec attention_spec(const ModelConfig& config, uint32_t layer);

@@ -20,11 +20,9 @@ KvFormat kv_format(KvType type, bool quantized) {
 
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_layers(const ModelConfig& config, WeightLayout& layout) {
   switch (config.architecture) {
-    case Architecture::kLlama: case Architecture::kMistral: case Architecture::kQwen2: return plan_llama_layers(config, layout);
-    case Architecture::kQwen3: return plan_qwen3_layers(config, layout);
-    case Architecture::kGemma2: return plan_gemma2_layers(config, layout);
-    case Architecture::kGemma3: return plan_gemma3_layers(config, layout);
-    case Architecture::kPhi3: return plan_phi3_layers(config, layout);
+    case Architecture::kLlama: case Architecture::kMistral: case Architecture::kQwen2: case Architecture::kQwen3: case Architecture::kPhi3:
+      return plan_llama_layers(config, layout);
+    case Architecture::kGemma2: case Architecture::kGemma3: return plan_gemma_layers(config, layout);
   }
   return unimplemented("this architecture is not served");
 }

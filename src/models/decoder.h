@@ -30,9 +30,6 @@ struct DecoderParts {
 
 // One per architecture file. Each asks `layout` for the tensors of its layers.
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_llama_layers(const ModelConfig& config, WeightLayout& layout);
-StatusOr<std::shared_ptr<const DecoderLayers>> plan_qwen3_layers(const ModelConfig& config, WeightLayout& layout);
-StatusOr<std::shared_ptr<const DecoderLayers>> plan_gemma2_layers(const ModelConfig& config, WeightLayout& layout);
-StatusOr<std::shared_ptr<const DecoderLayers>> plan_gemma3_layers(const ModelConfig& config, WeightLayout& layout);
-StatusOr<std::shared_ptr<const DecoderLayers>> plan_phi3_layers(const ModelConfig& config, WeightLayout& layout);
+StatusOr<std::shared_ptr<const DecoderLayers>> plan_gemma_layers(const ModelConfig& config, WeightLayout& layout);
 
 }  // namespace shoal

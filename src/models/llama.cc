@@ -1,5 +1,6 @@
-// Llama (arXiv 2302.13971, 2307.09288), Mistral (arXiv 2310.06825), which adds a sliding window, and Qwen2 and Qwen2.5
-// (arXiv 2407.10671), which add biases on q, k and v: window and biases are facts of the config.
+// Llama (arXiv 2302.13971, 2307.09288) and those that differ from it in facts of the config: Mistral (arXiv 2310.06825), which
+// adds a sliding window; Qwen2 and Qwen2.5 (arXiv 2407.10671), biases on q, k and v; Qwen3 (arXiv 2505.09388), norms of q and k
+// of every head before they turn; Phi-3 (arXiv 2404.14219), fused projections and longrope.
 #include "models/blocks.h"
 #include "models/decoder.h"
 
@@ -9,6 +10,7 @@ namespace {
 struct LlamaLayer {
   VectorPlace attention_norm;  // [hidden]
   AttentionBlock attention;
+  std::optional<HeadNorms> head_norms;
   VectorPlace mlp_norm;  // [hidden]
   MlpBlock mlp;
 };
@@ -24,6 +26,7 @@ class LlamaLayers : public DecoderLayers {
     const StepBuffers& b = step.at();
     step.linear({b.x, layer.attention_norm, config_.norm_eps, b.h},
                 {{&attention.q, b.q}, {&attention.k, b.k}, {&attention.v, b.v}});           // [rows, heads, head_dim]
+    if (layer.head_norms) norm_heads(step, config_, *layer.head_norms);
     step.rope(b.q, b.k, config_.rope);
     step.attend(b.q, b.k, b.v, attention_spec(config_, index), b.attn);                   // [rows, heads, head_dim]
     step.linear(b.attn, {{&attention.o, b.x, true}});                                     // [rows, hidden]
@@ -37,11 +40,15 @@ class LlamaLayers : public DecoderLayers {
 };
 
 StatusOr<LlamaLayer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix) {
+  const bool fused = config.architecture == Architecture::kPhi3;
   LlamaLayer layer;
   ASSIGN_OR_RETURN(layer.attention_norm, layout.vector(prefix + "input_layernorm.weight", config.hidden_size));
-  ASSIGN_OR_RETURN(layer.attention, plan_attention(config, layout, prefix));
+  ASSIGN_OR_RETURN(layer.attention, (fused ? plan_fused_attention : plan_attention)(config, layout, prefix));
+  if (config.architecture == Architecture::kQwen3) {
+    ASSIGN_OR_RETURN(layer.head_norms, plan_head_norms(config, layout, prefix));
+  }
   ASSIGN_OR_RETURN(layer.mlp_norm, layout.vector(prefix + "post_attention_layernorm.weight", config.hidden_size));
-  ASSIGN_OR_RETURN(layer.mlp, plan_mlp(config, layout, prefix));
+  ASSIGN_OR_RETURN(layer.mlp, (fused ? plan_fused_mlp : plan_mlp)(config, layout, prefix));
   return layer;
 }
 

@@ -1,31 +1,35 @@
-// Gemma 2 (arXiv 2408.00118): norms before and after each block, windows in every other layer, soft-capped scores.
+// Gemma 2 (arXiv 2408.00118): norms before and after each block, windows in some layers, soft-capped scores. Gemma 3
+// (arXiv 2503.19786): normed q and k instead of soft caps; sliding layers turn by a base of their own.
 #include "models/blocks.h"
 #include "models/decoder.h"
 
 namespace shoal {
 namespace {
 
-struct Gemma2Layer {
+struct GemmaLayer {
   VectorPlace attention_norm;  // [hidden]
   AttentionBlock attention;
+  std::optional<HeadNorms> head_norms;
   VectorPlace attention_post_norm;  // [hidden]
   VectorPlace mlp_norm;  // [hidden]
   MlpBlock mlp;
   VectorPlace mlp_post_norm;  // [hidden]
 };
 
-class Gemma2Layers : public DecoderLayers {
+class GemmaLayers : public DecoderLayers {
  public:
-  Gemma2Layers(const ModelConfig& config, std::vector<Gemma2Layer> layers) : config_(config), layers_(std::move(layers)) {}
+  GemmaLayers(const ModelConfig& config, std::vector<GemmaLayer> layers) : config_(config), layers_(std::move(layers)) {}
 
   void run(const Step& step, uint32_t index) const override {
-    const Gemma2Layer& layer = layers_[index];
+    const GemmaLayer& layer = layers_[index];
     const AttentionBlock& attention = layer.attention;
     const MlpBlock& mlp = layer.mlp;
     const StepBuffers& b = step.at();
     step.linear({b.x, layer.attention_norm, config_.norm_eps, b.h},
                 {{&attention.q, b.q}, {&attention.k, b.k}, {&attention.v, b.v}});           // [rows, heads, head_dim]
-    step.rope(b.q, b.k, config_.rope);
+    if (layer.head_norms) norm_heads(step, config_, *layer.head_norms);
+    const bool local = config_.local_rope && config_.sliding_layers[index];
+    step.rope(b.q, b.k, local ? *config_.local_rope : config_.rope, local ? 1 : 0);
     step.attend(b.q, b.k, b.v, attention_spec(config_, index), b.attn);                   // [rows, heads, head_dim]
     step.linear(b.attn, {{&attention.o, b.y}});                                           // [rows, hidden]
     step.add_normed({b.y, layer.attention_post_norm, config_.norm_eps, b.y}, b.x);
@@ -36,13 +40,16 @@ class Gemma2Layers : public DecoderLayers {
 
  private:
   ModelConfig config_;
-  std::vector<Gemma2Layer> layers_;
+  std::vector<GemmaLayer> layers_;
 };
 
-StatusOr<Gemma2Layer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix) {
-  Gemma2Layer layer;
+StatusOr<GemmaLayer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix) {
+  GemmaLayer layer;
   ASSIGN_OR_RETURN(layer.attention_norm, layout.vector(prefix + "input_layernorm.weight", config.hidden_size, config.norm_weight_plus_one));
   ASSIGN_OR_RETURN(layer.attention, plan_attention(config, layout, prefix));
+  if (config.architecture == Architecture::kGemma3) {
+    ASSIGN_OR_RETURN(layer.head_norms, plan_head_norms(config, layout, prefix));
+  }
   ASSIGN_OR_RETURN(layer.attention_post_norm, layout.vector(prefix + "post_attention_layernorm.weight", config.hidden_size, config.norm_weight_plus_one));
   ASSIGN_OR_RETURN(layer.mlp_norm, layout.vector(prefix + "pre_feedforward_layernorm.weight", config.hidden_size, config.norm_weight_plus_one));
   ASSIGN_OR_RETURN(layer.mlp, plan_mlp(config, layout, prefix));
@@ -52,9 +59,9 @@ StatusOr<Gemma2Layer> plan_layer(const ModelConfig& config, WeightLayout& layout
 
 }  // namespace
 
-StatusOr<std::shared_ptr<const DecoderLayers>> plan_gemma2_layers(const ModelConfig& config, WeightLayout& layout) {
-  ASSIGN_OR_RETURN(auto layers, plan_each_layer<Gemma2Layer>(config, layout, plan_layer));
-  return std::make_shared<const Gemma2Layers>(config, std::move(layers));
+StatusOr<std::shared_ptr<const DecoderLayers>> plan_gemma_layers(const ModelConfig& config, WeightLayout& layout) {
+  ASSIGN_OR_RETURN(auto layers, plan_each_layer<GemmaLayer>(config, layout, plan_layer));
+  return std::make_shared<const GemmaLayers>(config, std::move(layers));
 }
 
 }  // namespace shoal
