@@ -15,6 +15,8 @@
 namespace shoal {
 namespace {
 
+constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, of Linux 5.14; older headers lack it
+
 Status system_error(const char* what) { return resource_exhausted(what, ": ", std::strerror(errno)); }
 
 // Every page has a home address. A mapping of one range is that address; one of several ranges is a window of fresh
@@ -41,6 +43,10 @@ class CpuDevice : public Device {
       count += range.count;
     }
     CHECK_GT(count, 0u);
+    {
+      std::lock_guard lock(mutex_);
+      for (const PageRange& range : pages) mapped_to_ = std::max(mapped_to_, range.first + range.count);
+    }
     const size_t bytes = count * kDevicePageBytes;
     if (pages.size() == 1) return std::span(home(pages[0].first), bytes);
 
@@ -64,6 +70,13 @@ class CpuDevice : public Device {
     std::lock_guard lock(mutex_);
     windows_.emplace(begin, std::move(window));
     return std::span(begin, bytes);
+  }
+
+  bool populate(uint32_t ahead) override {
+    std::lock_guard lock(mutex_);  // the page is at home, and nobody writes to it
+    populated_to_ = std::max(populated_to_, mapped_to_);
+    if (populated_to_ >= std::min<uint64_t>(pages_, uint64_t{mapped_to_} + ahead)) return false;
+    return madvise(home(populated_to_++), kDevicePageBytes, kPopulateWrite) == 0;
   }
 
   void unmap(std::span<std::byte> memory) override {
@@ -109,6 +122,8 @@ class CpuDevice : public Device {
   std::byte* home_;
   std::mutex mutex_;
   std::map<std::byte*, Window> windows_;
+  uint32_t mapped_to_ = 0;     // no page from here on was ever mapped
+  uint32_t populated_to_ = 0;  // the pages before it have their memory, or are their users' matter
 };
 
 uint64_t read_number(const char* path) {

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -58,6 +61,32 @@ TEST(CpuDevice, PagesSurviveAnyNumberOfMoves) {
     }
     device->unmap(window);
   }
+}
+
+bool has_memory(const std::byte* page) {
+  std::vector<unsigned char> there(kDevicePageBytes / static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+  EXPECT_EQ(mincore(const_cast<std::byte*>(page), kDevicePageBytes, there.data()), 0);
+  return std::all_of(there.begin(), there.end(), [](unsigned char c) { return (c & 1) != 0; });
+}
+
+TEST(CpuDevice, PagesThatComeNextGetTheirMemoryBeforeTheyAreWritten) {
+  const auto device = *make_cpu_device(8);
+  const auto used = *device->map(std::vector<PageRange>{{0, 2}});
+  std::memset(used.data(), 7, used.size());
+  std::byte* const next = used.data() + used.size();
+  EXPECT_FALSE(has_memory(next));
+  EXPECT_TRUE(device->populate(2));
+  EXPECT_TRUE(device->populate(2));
+  EXPECT_FALSE(device->populate(2));  // two ahead are ready
+  EXPECT_TRUE(has_memory(next));
+  EXPECT_TRUE(has_memory(next + kDevicePageBytes));
+  EXPECT_FALSE(has_memory(next + 2 * kDevicePageBytes));
+  EXPECT_EQ(std::to_integer<int>(used[used.size() - 1]), 7);
+  const auto more = *device->map(std::vector<PageRange>{{2, 1}});
+  EXPECT_EQ(std::to_integer<int>(more[0]), 0);
+  int filled = 0;
+  while (device->populate(100)) ++filled;
+  EXPECT_EQ(filled, 4);  // to the end of the device, each once
 }
 
 TEST(CpuDevice, KnowsHowMuchMemoryIsLeft) { EXPECT_GT(available_memory_bytes(), 0u); }

@@ -19,6 +19,7 @@
 #include "host/estimate_store.h"
 #include "host/kv_copier.h"
 #include "host/model_loader.h"
+#include "host/page_filler.h"
 #include "roles/node.h"
 #include "runner/kv_store.h"
 #include "runner/step_runner.h"
@@ -63,6 +64,14 @@ std::map<ModelId, NodeModel> facts_of(const NodeConfig& node) {
   return out;
 }
 
+// What the largest model takes to begin with, from above: its weights and a little KV.
+uint32_t pages_of_the_largest(const NodeConfig& node) {
+  constexpr uint64_t kKvPages = 8;
+  uint64_t pages = 0;
+  for (const NodeModel& model : node.models) pages = std::max(pages, round_up(model.weight_bytes, kDevicePageBytes) / kDevicePageBytes + kKvPages);
+  return static_cast<uint32_t>(std::min<uint64_t>(pages, node.pages));
+}
+
 class NodeHostImpl : public NodeHost {
  public:
   NodeHostImpl(const NodeConfig& node, std::map<ModelId, ServedModel> models, std::unique_ptr<Device> device,
@@ -88,6 +97,7 @@ class NodeHostImpl : public NodeHost {
         copier_(*peers_, [this](const KvCopier::Job& job, bool ok) { events_.push(Event(KvCopied{job.model, job.move, ok})); }),
         loader_(*device_, step_threads_, cpus, std::move(cache), [this] { copier_.give_way(); },
                 [this](LoadedModel loaded) { events_.push(std::move(loaded)); }),
+        filler_(*device_, pages_of_the_largest(node), [this] { return working_.load(); }),
         step_thread_([this] { step_loop(); }),
         loop_thread_([this] { event_loop(); }) {}
 
@@ -198,7 +208,8 @@ class NodeHostImpl : public NodeHost {
 
   void handle(const Event& event, TimePoint now) {
     for (Effect& effect : node_.handle(event, now)) perform(effect, now);
-    if (node_.idle()) node_.check();
+    working_ = !node_.idle();
+    if (!working_) node_.check();
     // A load counts as progress; otherwise the time since the last step ended while there is work.
     if (node_.idle() || loading_) {
       busy_since_ns_ = 0;
@@ -325,9 +336,11 @@ class NodeHostImpl : public NodeHost {
   TimePoint load_started_{}, load_logged_{};
   double unmap_seconds_ = 0;  // of weights dropped since the last load ended
   std::atomic<int64_t> busy_since_ns_{0};
+  std::atomic<bool> working_{false};
   std::unique_ptr<Transport> transport_;
   KvCopier copier_;
   ModelLoader loader_;  // gives way to the copier
+  PageFiller filler_;
   std::thread step_thread_;
   std::thread loop_thread_;
 };
@@ -346,7 +359,7 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwo
   ASSIGN_OR_RETURN(std::unique_ptr<Device> host_tier, make_cpu_device(std::max(plan.node.host_pages, 1u)));
   ASSIGN_OR_RETURN(Buffer workspace, Buffer::allocate(plan.workspace_bytes));
   ASSIGN_OR_RETURN(std::unique_ptr<WeightCache> cache, WeightCache::make(plan.weight_cache_bytes));
-  log_info("memory: up to ", format_bytes(plan.node.pages * kDevicePageBytes), " for weights and KV, taken when they need it, and ",
+  log_info("memory: up to ", format_bytes(plan.node.pages * kDevicePageBytes), " for weights and KV, taken as they are needed, some ahead, and ",
            format_bytes(plan.workspace_bytes), " of workspace; ", format_bytes(plan.node.host_pages * kDevicePageBytes),
            " for KV of models whose turn is not now; ", format_bytes(plan.weight_cache_bytes), " for weights read directly; beside these about ",
            format_bytes(beside_bytes(plan)), "; ", plan.cpus.threads, " threads");

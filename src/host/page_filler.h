@@ -1,0 +1,32 @@
+// Touches memory of a device that the next load is likely to want, while nothing else is to be done.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "device/device.h"
+
+namespace shoal {
+
+class PageFiller {
+ public:
+  // Keeps `ahead` pages beyond those ever used ready. `busy`: called from a thread of its own, now and then. `device` outlives it.
+  PageFiller(Device& device, uint32_t ahead, std::function<bool()> busy);
+  ~PageFiller();  // within milliseconds
+
+ private:
+  void work();
+
+  Device& device_;
+  const uint32_t ahead_;
+  const std::function<bool()> busy_;
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace shoal
