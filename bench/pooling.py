@@ -5,18 +5,22 @@ Serves MODELS files on a budget of memory for BUDGET of them, with each of the s
 with --peer, with llama-server's router mode (--models-max BUDGET). Poisson arrivals, models drawn uniformly or by Zipf,
 lengths from a file of real requests (--lengths, JSON lines with input_toks and output_toks, scaled by --length-scale) or,
 without one, lognormal (prompt: median 60, sigma 1.0; answer: median 40, sigma 0.8). Every system gets the same requests in the
-same order; all files are read once before, so that they are in the page cache. Every rate is a fresh server, which answers a
+same order; all files are read before each, so that they are in the page cache. Every rate is a fresh server, which answers a
 short request of each model before the clock starts: the first touch of memory is not what is measured here.
 
 Attainment, as the design defines it (token k is due at arrival + ttft + (k - 1) * tbt; a failed request counts as nothing on
 time): (a) share of tokens, (b) its mean per request, (c) share of requests with every token on time. A request still under way
 GRACE seconds after the last arrival is given up and has failed.
 
+Before the rates, on a server that does nothing else: the models one after the other, --swaps times round, so that each is away
+when it is asked for; seconds from the request to its first token, and the same once it is there.
+
     build/release/bench/random_model ... makes files; `pooling.py --make DIR` makes six small distinct ones with it.
     python3 bench/pooling.py --models DIR --rates 0.5,1,2 --seconds 60 --out DIR/pooling
 """
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import json
 import os
@@ -126,6 +130,24 @@ async def ask(port, began, request, result):
 async def warm_up(port, models):
     for model in models:
         await ask(port, 0, (0, model, list(range(VOCABULARY[0], VOCABULARY[0] + 32)), 4), Result(0, model, 4))
+
+
+async def first_token_seconds(port, model):
+    began = time.perf_counter()
+    result = Result(0, model, 1)
+    await ask(port, began, (0, model, list(range(VOCABULARY[0], VOCABULARY[0] + 8)), 2), result)
+    if not result.times:
+        raise SystemExit(f'{model}: no answer ({result.error})')
+    return result.times[0]
+
+
+async def swap_seconds(port, models, rounds):
+    away, there = [], []
+    for _ in range(rounds):
+        for model in models:
+            away.append(await first_token_seconds(port, model))
+            there.append(await first_token_seconds(port, model))
+    return {'away': statistics.median(away), 'away_max': max(away), 'there': statistics.median(there)}
 
 
 async def run_load(port, workload, grace):
@@ -288,36 +310,57 @@ def make_models(args):
     print(f'{args.count} models in {folder}')
 
 
+def read_all(files):
+    for f in files:
+        with open(f, 'rb') as data:
+            while data.read(16 * MIB):
+                pass
+
+
+@contextlib.contextmanager
+def served(args, name, command, files, log):
+    read_all(files)
+    port = free_port(args.port)
+    server = Server(name, [*command, '--port', str(port)], port, log)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
 def measure(args):
     folder = pathlib.Path(args.models)
     files = sorted(folder.glob('*.gguf'))
     models = [f.stem for f in files]
     if not models:
         raise SystemExit(f'{folder}: holds no .gguf file; --make DIR makes some')
-    for f in files:  # into the page cache
-        with open(f, 'rb') as data:
-            while data.read(16 * MIB):
-                pass
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     systems, memory = commands(args, files)
     report = {'models': {f.stem: f.stat().st_size for f in files}, 'budget_models': args.budget, 'device_memory': memory, 'ttft': args.ttft, 'tbt': args.tbt,
               'seconds': args.seconds, 'seed': args.seed, 'lengths': pathlib.Path(args.lengths).name if args.lengths else 'lognormal',
               'length_scale': args.length_scale, 'zipf': args.zipf, 'threads': args.threads, 'load_average_before': os.getloadavg(),
-              'copy_bytes_per_second': copy_bandwidth(args.threads), 'systems': {name: [] for name, _ in systems}}
+              'copy_bytes_per_second': copy_bandwidth(args.threads), 'swaps': {}, 'systems': {name: [] for name, _ in systems}}
     print(f'{len(models)} models, memory for {args.budget}: {memory // MIB} MiB; copy {report["copy_bytes_per_second"] / 1e9:.1f} GB/s', flush=True)
+    for name, command in systems:
+        if args.swaps == 0 or name.endswith('static'):
+            continue
+        with served(args, name, command, files, out / f'{name.replace(" ", "-")}-swaps.log') as server:
+            asyncio.run(warm_up(server.port, models))
+            before = server.metrics()
+            swaps = asyncio.run(swap_seconds(server.port, models, args.swaps))
+            swaps['bytes_per_second'] = switch_figures(before, server.metrics()).get('load_bytes_per_second')
+            report['swaps'][name] = swaps
+        print(f'{name:22} a model that is away: first token after {swaps["away"]:.3f} s (at most {swaps["away_max"]:.3f}), one that is there: {swaps["there"]:.3f} s'
+              + (f'; {swaps["bytes_per_second"] / 1e9:.1f} GB/s written' if swaps['bytes_per_second'] else ''), flush=True)
     for rate in (float(r) for r in args.rates.split(',')):
         workload = make_workload(args, models, rate, args.seed)
         for name, command in systems:  # side by side at each rate: what else the machine does hits all of them
-            port = free_port(args.port)
-            server = Server(name, [*command, '--port', str(port)], port, out / f'{name.replace(" ", "-")}-{rate:g}.log')
-            try:
-                asyncio.run(warm_up(port, models))
+            with served(args, name, command, files, out / f'{name.replace(" ", "-")}-{rate:g}.log') as server:
+                asyncio.run(warm_up(server.port, models))
                 before = server.metrics()
-                results, wall = asyncio.run(run_load(port, workload, args.grace))
+                results, wall = asyncio.run(run_load(server.port, workload, args.grace))
                 figures = {'rate': rate, **score(results, args.ttft, args.tbt, wall), **switch_figures(before, server.metrics())}
-            finally:
-                server.stop()
             report['systems'][name].append(figures)
             print(f'{name:22} {rate:6.2f}/s  on time {figures["tokens_on_time"]:6.1%} of tokens, {figures["requests_on_time"]:6.1%} of requests'
                   f'  ttft p99 {figures["ttft_p99"] or 0:6.2f} s  gap p99 {figures["tbt_p99"] or 0:6.3f} s  {figures["tokens_per_second"]:6.1f} tok/s'
@@ -343,6 +386,7 @@ def main():
     parser.add_argument('--rates', default='0.5,1,2', help='requests per second, all models together')
     parser.add_argument('--seconds', type=float, default=60, help='of arrivals, per rate and system')
     parser.add_argument('--grace', type=float, default=60)
+    parser.add_argument('--swaps', type=int, default=3, help='rounds of switches on an idle server; 0: none')
     parser.add_argument('--budget', type=int, default=2)
     parser.add_argument('--kv-mib', type=int, default=48, help='of KV per model of the budget')
     parser.add_argument('--workspace-mib', type=int, default=96)

@@ -73,6 +73,8 @@ def page(report):
              f'deadlines {report["ttft"]:g} s to the first token, {report["tbt"]:g} s between tokens; {report["threads"]} threads; '
              f'copy bandwidth of the same run {report["copy_bytes_per_second"] / 1e9:.1f} GB/s; load average before '
              f'{", ".join(f"{x:.1f}" for x in report["load_average_before"])}.')
+    swaps = ''.join(f'<tr><th>{html.escape(name)}</th><td>{s["away"]:.3f}</td><td>{s["away_max"]:.3f}</td><td>{s["there"]:.3f}</td>'
+                    f'<td>{"%.1f" % (s["bytes_per_second"] / 1e9) if s["bytes_per_second"] else "-"}</td></tr>' for name, s in report['swaps'].items())
     charts = ''.join([chart('Tokens on time', '', 'tokens_on_time', systems, top=1, goal=0.9),
                       chart('Requests with every token on time', '', 'requests_on_time', systems, top=1, goal=0.9),
                       chart('Time to first token, 99th percentile (s)', '', 'ttft_p99', systems),
@@ -91,6 +93,8 @@ svg text{{font-size:12px;fill:#555}}.grid{{stroke:#e5e5e5}}.goal{{stroke:#999;st
 tbody th{{text-align:left;white-space:nowrap}}</style>
 <h1>Models that do not fit together</h1><p>{facts}</p>
 <h2>90 % of tokens on time up to</h2><table><tbody>{crossings}</tbody></table>
+<h2>One model after the other on an idle server</h2><table><thead><tr><th></th><th>first token of a model that is away, s</th><th>at most</th>
+<th>of one that is there, s</th><th>GB/s written</th></tr></thead><tbody>{swaps}</tbody></table>
 <h2>Curves</h2><p class="legend">{legend}</p>{charts}
 <h2>Numbers</h2><p>Times in seconds.</p><div class="wide">{table(systems)}</div></html>
 '''
