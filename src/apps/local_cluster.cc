@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "device/device.h"
+#include "gateway/run_recorder.h"
 
 namespace shoal {
 namespace {
@@ -110,6 +111,10 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
   cluster->router_ = std::make_unique<RouterLoop>(
       RouterConfig{.self = kGatewayId}, kRouterQueueMax,
       [self](Transport::OnMessage on_message) { return self->network_.connect(kGatewayId, std::move(on_message)); });
+  if (!flags.record_events.empty()) {
+    ASSIGN_OR_RETURN(const auto recorder, RunRecorder::open(flags.record_events, steady_now()));
+    for (NodePlan& plan : plans) plan.record = [recorder](std::string line) { recorder->write_line(std::move(line)); };
+  }
   RETURN_IF_ERROR(cluster->start_nodes(std::move(plans)));
   return cluster;
 }

@@ -75,6 +75,8 @@ void add_pooling_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_option("--pin", flags.pin, "Models that are loaded at start and never give way")->delimiter(',');
   verb.add_flag("--preload{all}", flags.preload, "Load all models at start, or --preload=NAME,NAME; the others at first use (default: a model that is the only one; none: not even that)");
   verb.add_option("--record", flags.record, "Write the run to this file, a JSON object per line: requests (lengths and times, never text) and what the devices did");
+  verb.add_option("--record-events", flags.engine.record_events, "Write everything that nodes are told and answer to this file, for `shoal simulate --replay`. It holds prompts and "
+                  "answers as ids of tokens: keep it as you keep those");
   verb.add_option("--estimates", flags.estimates, "File that keeps what steps and switches took from run to run (default: $XDG_STATE_HOME/shoal/estimates.json; none: "
                   "every start guesses anew)");
 }

@@ -14,6 +14,7 @@
 #include "apps/verbs.h"
 #include "base/clock.h"
 #include "nlohmann/json.hpp"
+#include "replay/replay.h"
 #include "sim/world.h"
 
 namespace shoal {
@@ -27,7 +28,7 @@ constexpr char kExamples[] =
 
 struct Simulate {
   SimulateFlags flags;
-  std::string report, csv;
+  std::string report, csv, replay;
   bool as_json = false, no_progress = false, costs = false;
   double sample_seconds = 1;
 };
@@ -76,7 +77,28 @@ std::vector<std::pair<std::string, std::string>> settings_of(const CLI::App& ver
   return settings;
 }
 
+// What nodes of a real run decided, decided again.
+StatusOr<int> replay_run(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return not_found(path, ": cannot be read");
+  Replay replay;
+  uint64_t lines = 0;
+  for (std::string line; std::getline(file, line);) {
+    const bool cut_short = file.eof();  // the recording server ended within this line
+    ++lines;
+    const Status status = cut_short && !line.ends_with('}') ? OkStatus() : replay.line(line);
+    if (!status.ok()) return annotate(status, absl::StrCat(path, ": line ", lines));
+  }
+  const ReplayCounts& n = replay.counts();
+  if (n.events == 0) return invalid_argument(path, ": holds no event; record one with `shoal serve --record-events`");
+  show_text(absl::StrFormat("%d events of %d lives of nodes: all %d decisions are the recorded ones, bit for bit and in order "
+                            "(%d steps, %d loads, %d drops, %d moves of KV, %d messages)\n",
+                            n.events, n.lives, n.effects, n.steps, n.loads, n.drops, n.copies, n.messages));
+  return kExitOk;
+}
+
 StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
+  if (!s.replay.empty()) return replay_run(s.replay);
   ASSIGN_OR_RETURN(const SimulateInputs inputs, SimulateInputs::read(s.flags));
   if (s.costs) {
     show_text(costs_table(inputs.costs()));
@@ -117,6 +139,7 @@ RunVerb add_simulate(CLI::App& app) {
   verb->add_option("--csv", state->csv, "Write one line per request to this file");
   verb->add_option("--report", state->report, "Write a page with plots to this file (HTML)");
   verb->add_option("--sample", state->sample_seconds, "Seconds between the points of time lines")->capture_default_str()->check(CLI::Range(0.01, 1e5));
+  verb->add_option("--replay", state->replay, "Instead: tell production nodes what those of a real run were told (`shoal serve --record-events`), and compare every decision");
   verb->add_flag("--no-progress", state->no_progress, "Show no progress line");
   verb->footer(kExamples);
   return [verb, state] {

@@ -39,7 +39,7 @@ Status apply_policy(const SimulateFlags& flags, const std::string& policy, Clust
 
 void add_workload_flags(CLI::App& verb, SimulateFlags& f) {
   SyntheticSpec& s = f.synthetic;
-  verb.add_option("--trace", f.traces, "Request trace (Azure, BurstGPT, pooling, Mooncake, SpotServe, lengths); may be repeated")->delimiter(',');
+  verb.add_option("--trace", f.traces, "Request trace (Azure, BurstGPT, pooling, Mooncake, SpotServe, lengths, or what `shoal serve --record` wrote); may be repeated")->delimiter(',');
   verb.add_option("--trace-start", f.cut.start_s, "Second of the trace to begin at")->capture_default_str();
   verb.add_option("--trace-duration", f.cut.duration_s, "Seconds of the trace (0: to its end)")->capture_default_str();
   verb.add_option("--trace-speedup", f.cut.speedup, "2 halves the gaps of the trace")->capture_default_str();

@@ -22,8 +22,10 @@ RunRecorder::~RunRecorder() {
   if (file_ != nullptr) std::fclose(file_);
 }
 
-void RunRecorder::write(const Json& line) {
-  const std::string text = dump_json(line) + "\n";
+void RunRecorder::write(const Json& line) { write_line(dump_json(line)); }
+
+void RunRecorder::write_line(std::string text) {
+  text += '\n';
   std::lock_guard lock(mutex_);
   if (file_ == nullptr) return;
   bytes_ += text.size();

@@ -20,6 +20,7 @@
 #include "host/kv_copier.h"
 #include "host/model_loader.h"
 #include "host/page_filler.h"
+#include "replay/event_log.h"
 #include "roles/node.h"
 #include "runner/kv_store.h"
 #include "runner/step_runner.h"
@@ -76,8 +77,9 @@ class NodeHostImpl : public NodeHost {
  public:
   NodeHostImpl(const NodeConfig& node, std::map<ModelId, ServedModel> models, std::unique_ptr<Device> device,
                std::unique_ptr<Device> host_tier, Buffer workspace, std::unique_ptr<WeightCache> cache, const CpuShare& cpus,
-               EstimateStore estimates, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
+               EstimateStore estimates, std::function<void(std::string)> record, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
       : config_(node),
+        record_(std::move(record)),
         estimates_(std::move(estimates)),
         models_(std::move(models)),
         constraints_(make_constraints(models_)),
@@ -99,7 +101,10 @@ class NodeHostImpl : public NodeHost {
                 [this](LoadedModel loaded) { events_.push(std::move(loaded)); }),
         filler_(*device_, pages_of_the_largest(node), [this] { return working_.load(); }),
         step_thread_([this] { step_loop(); }),
-        loop_thread_([this] { event_loop(); }) {}
+        loop_thread_([this] {
+          if (record_) record_(logged_config(config_));
+          event_loop();
+        }) {}
 
   ~NodeHostImpl() override {
     events_.close();
@@ -196,10 +201,12 @@ class NodeHostImpl : public NodeHost {
       facts_.emplace(id, add->facts);
       if (auto costs = estimates_.find(add->facts)) add->facts.costs = *std::move(costs);
       node_.add_model(add->facts);
+      if (record_) record_(logged_model(config_.self, add->facts));
       return handle(Tick{}, now);
     }
     if (const auto* retire = std::get_if<RetireModel>(&event)) {
       node_.retire_model(retire->model);
+      if (record_) record_(logged_retirement(config_.self, retire->model));
       return handle(Tick{}, now);
     }
     if (std::holds_alternative<StepDone>(std::get<Event>(event))) busy_since_ns_ = 0;
@@ -207,7 +214,9 @@ class NodeHostImpl : public NodeHost {
   }
 
   void handle(const Event& event, TimePoint now) {
-    for (Effect& effect : node_.handle(event, now)) perform(effect, now);
+    std::vector<Effect> effects = node_.handle(event, now);
+    if (record_) record_(logged_turn(config_.self, event, now, effects));
+    for (Effect& effect : effects) perform(effect, now);
     working_ = !node_.idle();
     if (!working_) node_.check();
     // A load counts as progress; otherwise the time since the last step ended while there is work.
@@ -311,6 +320,7 @@ class NodeHostImpl : public NodeHost {
   }
 
   const NodeConfig config_;
+  const std::function<void(std::string)> record_;
   EstimateStore estimates_;     // used by the loop thread
   TimePoint estimates_kept_{};
   // Of all models that were ever served here; changed by the loop thread.
@@ -368,7 +378,7 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwo
     if (auto costs = estimates.find(model)) model.costs = *std::move(costs);
   }
   return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(host_tier), std::move(workspace),
-                                        std::move(cache), plan.cpus, std::move(estimates), network, std::move(peers));
+                                        std::move(cache), plan.cpus, std::move(estimates), std::move(plan.record), network, std::move(peers));
 }
 
 }  // namespace shoal

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -66,6 +67,7 @@ struct NodePlan {
   uint64_t workspace_bytes = 0;           // of the largest step; the rest of the budget is pages
   CpuShare cpus;
   std::string estimates_file;
+  std::function<void(std::string line)> record;  // gets the lines of replay/event_log.h, on the node's loop thread; or none
 };
 
 // One more model for a node that was planned before. ResourceExhausted if it does not fit, or its steps do not fit the

@@ -90,7 +90,10 @@ TEST(Trace, EachPublishedFormatIsTold) {
            Case{"num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n3772,54,3826,69.8\n2,3,5,0.6\n", "vidur", 0, 3772, 54},
            Case{"0,0.5,512,0\n1,1.75,512,2944\n", "spotserve", 1.25, 512, 128},
            Case{"{\"timestamp\": 27, \"input_length\": 6758, \"output_length\": 500, \"hash_ids\": [0, 14]}\n{\"timestamp\": 3027, \"input_length\": 5, \"output_length\": 5, \"hash_ids\": []}", "mooncake", 3, 6758, 500},
-           Case{"{\"input_toks\": 2358, \"output_toks\": 531, \"arrival_time_ns\": 46926808}\n{\"input_toks\": 1, \"output_toks\": 1, \"arrival_time_ns\": 1046926808}\n", "lengths-jsonl", 1, 2358, 531}}) {
+           Case{"{\"input_toks\": 2358, \"output_toks\": 531, \"arrival_time_ns\": 46926808}\n{\"input_toks\": 1, \"output_toks\": 1, \"arrival_time_ns\": 1046926808}\n", "lengths-jsonl", 1, 2358, 531},
+           Case{"{\"type\":\"run\",\"version\":1}\n{\"type\":\"request\",\"model\":\"b\",\"arrival\":4.5,\"prompt_tokens\":7,\"output_tokens\":9}\n"
+                "{\"type\":\"turn\",\"node\":2}\n{\"type\":\"request\",\"model\":\"a\",\"arrival\":1.25,\"prompt_tokens\":100,\"output_tokens\":20}\n"
+                "{\"type\":\"request\",\"model\":\"a\",\"arrival\":2,\"prompt_tokens\":100,\"output_tokens\":0}\n", "shoal", 3.25, 100, 20}}) {
     const auto trace = parse_trace(c.text);
     ASSERT_TRUE(trace.ok()) << c.format << trace.status();
     EXPECT_EQ(trace->format, c.format);

@@ -177,16 +177,34 @@ StatusOr<TraceRow> lengths_jsonl_row(const Json& object) {
   return row;
 }
 
+// Of `shoal serve --record`; a line that is not a request has no tokens, and so is left out.
+StatusOr<TraceRow> shoal_row(const Json& object) {
+  TraceRow row;
+  if (object.value("type", Json()) != Json("request")) return row;
+  ASSIGN_OR_RETURN(row.arrival_s, json_double(object, "arrival", 0));
+  if (!std::isfinite(row.arrival_s)) return invalid_argument("'arrival' is not a time in seconds");
+  ASSIGN_OR_RETURN(row.input_tokens, required_int(object, "prompt_tokens", kTraceTokensMax));
+  ASSIGN_OR_RETURN(row.output_tokens, required_int(object, "output_tokens", kTraceTokensMax));
+  ASSIGN_OR_RETURN(row.model, json_string(object, "model", ""));
+  return row;
+}
+
+StatusOr<TraceRow> jsonl_row(const std::string& format, const Json& object) {
+  if (format == "shoal") return shoal_row(object);
+  return format == "mooncake" ? mooncake_row(object) : lengths_jsonl_row(object);
+}
+
 StatusOr<Trace> parse_jsonl(std::string_view text) {
   Trace trace;
   RETURN_IF_ERROR(each_line(text, [&](std::string_view line) -> Status {
     ASSIGN_OR_RETURN(const Json object, parse_json(line));
     if (!object.is_object()) return invalid_argument("is not a JSON object");
     if (trace.format.empty()) {
-      trace.format = object.contains("timestamp") ? "mooncake" : object.contains("input_toks") ? "lengths-jsonl" : "";
-      if (trace.format.empty()) return invalid_argument("has neither 'timestamp' (Mooncake) nor 'input_toks'");
+      const bool run = object.value("type", Json()) == Json("run");
+      trace.format = run ? "shoal" : object.contains("timestamp") ? "mooncake" : object.contains("input_toks") ? "lengths-jsonl" : "";
+      if (trace.format.empty()) return invalid_argument("has neither 'timestamp' (Mooncake) nor 'input_toks', and is not the begin of a recorded run");
     }
-    ASSIGN_OR_RETURN(TraceRow row, trace.format == "mooncake" ? mooncake_row(object) : lengths_jsonl_row(object));
+    ASSIGN_OR_RETURN(TraceRow row, jsonl_row(trace.format, object));
     if (row.output_tokens > 0) trace.rows.push_back(std::move(row));
     return OkStatus();
   }));
@@ -204,7 +222,7 @@ StatusOr<Trace> parse_any(std::string_view text) {
     if (!format.has_header && header.size() == 4 && number_in<uint64_t>(header[0])) return parse_csv(text, format, header, at);
   }
   return invalid_argument("line 1: '", own(first.substr(0, 60)), "' begins no known trace; known are Azure, BurstGPT, pooling, SpotServe "
-                          "and Vidur CSV, and Mooncake and lengths JSONL (see `shoal bench --help`)");
+                          "and Vidur CSV, Mooncake and lengths JSONL, and runs that `shoal serve --record` wrote (see `shoal bench --help`)");
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ constexpr uint32_t kTraceBlockTokens = 512;
 constexpr uint32_t kTraceTokensMax = 4'000'000;  // of one request; more is taken for a fault in the file
 
 struct Trace {
-  std::string format;       // azure | mooncake | burstgpt | pooling | lengths-jsonl | spotserve | vidur
+  std::string format;       // azure | mooncake | burstgpt | pooling | lengths-jsonl | spotserve | vidur | shoal
   bool has_arrivals = true;
   std::vector<TraceRow> rows;  // by arrival
 };
@@ -35,6 +35,7 @@ struct Trace {
 //   spotserve   id,arrival_s,prompt_tokens,byte_offset without a header; 128 output tokens each, as its paper has it
 //   mooncake    {"timestamp" (ms),"input_length","output_length","hash_ids"} per line
 //   lengths     {"input_toks","output_toks","arrival_time_ns"} per line
+//   shoal       what `shoal serve --record` wrote
 // InvalidArgument names the line and the column; rows that answer nothing (BurstGPT's failures) are left out.
 StatusOr<Trace> parse_trace(std::string_view text);
 

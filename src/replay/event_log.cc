@@ -1,0 +1,152 @@
+#include "replay/event_log.h"
+
+#include <bit>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/rng.h"
+#include "replay/fields.h"
+
+namespace shoal {
+namespace {
+
+// Of everything that is put in, in order.
+class Hash {
+ public:
+  void add(uint64_t x) { value_ = mix64(value_ ^ mix64(x)); }
+  void add(std::string_view bytes) {
+    add(bytes.size());
+    for (const char c : bytes) add(static_cast<uint64_t>(static_cast<unsigned char>(c)));
+  }
+  template <typename List>
+  void all(const List& list) {
+    add(list.size());
+    for (const auto& item : list) {
+      if constexpr (IsId<std::remove_cvref_t<decltype(item)>>::value) {
+        add(item.value);
+      } else {
+        add(static_cast<uint64_t>(item));
+      }
+    }
+  }
+  std::string text() const { return absl::StrCat(" #", absl::Hex(value_, absl::kZeroPad16)); }
+
+ private:
+  uint64_t value_ = 0;
+};
+
+void add_pages(Hash& hash, const std::vector<PageRun>& pages) {
+  for (const PageRun& run : pages) hash.add(run.first.value), hash.add(run.count);
+}
+
+std::string step_text(const StartStep& step) {
+  Hash hash;
+  hash.add(step.input.step);
+  for (const StepSlice& s : step.input.slices) {
+    hash.add(s.request.value), hash.add(s.begin), hash.all(s.tokens), hash.all(s.blocks), hash.add(s.prompt_length);
+    hash.add(s.sample), hash.add(s.output_index), hash.add(s.ban_stop_ids), hash.all(s.output), hash.add(s.score_begin), hash.add(s.score_end);
+    hash.add(s.params->id.value), hash.add(s.params->epoch), hash.add(s.params->sampling.seed), hash.add(s.params->max_tokens);
+  }
+  return absl::StrCat("step of ", step.model.value, ": ", step.input.slices.size(), " sequences, ", step.input.rows(), " rows", hash.text());
+}
+
+std::string copy_text(const CopyKv& copy) {
+  Hash hash;
+  hash.add(copy.move.id), hash.add(copy.move.block_bytes);
+  for (const KvCopy& c : copy.move.copies) hash.add(c.from.value), hash.add(c.to.value);
+  return absl::StrCat("copy of ", copy.model.value, ": ", copy.move.copies.size(), " blocks of request ", copy.move.request.value,
+                      copy.move.to == Tier::kHost ? " out" : " in", copy.move.remote ? absl::StrCat(" from node ", copy.from.value) : "", hash.text());
+}
+
+std::string remap_text(const RemapSlabs& remap) {
+  Hash hash;
+  hash.add(static_cast<uint64_t>(remap.tier));
+  for (const SlabChange& c : remap.changes) hash.add(c.block_bytes), hash.add(c.slab), hash.add(c.bound), add_pages(hash, c.pages);
+  return absl::StrCat("remap of ", remap.changes.size(), " slabs", hash.text());
+}
+
+std::string send_text(const Send& send) {
+  Hash hash;
+  hash.add(encode(send.message));
+  std::string what = absl::StrCat("message ", send.message.index());
+  if (const auto* tokens = std::get_if<Tokens>(&send.message)) {
+    what = absl::StrCat("tokens of request ", tokens->id.value, " from ", tokens->first_index, ": ", tokens->tokens.size(), tokens->finish ? ", the last" : "");
+  } else if (std::holds_alternative<NodeStatus>(send.message)) {
+    what = "report";
+  } else if (const auto* handover = std::get_if<Handover>(&send.message)) {
+    what = absl::StrCat("hand-over of request ", handover->id.value);
+  }
+  return absl::StrCat(what, " to ", send.to.value, hash.text());
+}
+
+Json token_json(const SampledToken& token) {
+  Json top = Json::array();
+  for (const TokenLogprob& t : token.top) top.push_back({t.token, std::bit_cast<uint32_t>(t.logprob)});
+  return {token.token, std::bit_cast<uint32_t>(token.logprob), std::move(top)};
+}
+
+Json tokens_json(const std::vector<SampledToken>& tokens) {
+  Json out = Json::array();
+  for (const SampledToken& token : tokens) out.push_back(token_json(token));
+  return out;
+}
+
+Json status_json(const Status& status) { return {static_cast<int>(status.code()), std::string(status.message())}; }
+
+Json step_json(const StepDone& done) {
+  Json slices = Json::array();
+  for (const SliceResult& s : done.result.slices) {
+    slices.push_back({s.request.value, s.finite, s.complete, status_json(s.error), tokens_json(s.sampled), tokens_json(s.scored)});
+  }
+  return {"step", done.model.value, done.result.step, std::move(slices)};
+}
+
+Json cluster_json(const ClusterState& state) {
+  Json members = Json::array();
+  for (const auto& [id, m] : state.members) members.push_back({id.value, static_cast<int>(m.role), m.epoch, m.draining, written(m.models)});
+  return {"cluster", state.version, std::move(members)};
+}
+
+Json event_json(const Event& event) {
+  if (const auto* e = std::get_if<MessageFrom>(&event)) return {"message", e->from.value, absl::Base64Escape(encode(e->message))};
+  if (const auto* e = std::get_if<StepDone>(&event)) return step_json(*e);
+  if (const auto* e = std::get_if<WeightsReady>(&event)) return {"weights", e->model.value, status_json(e->status), written(e->stages)};
+  if (const auto* e = std::get_if<KvCopied>(&event)) return {"copied", e->model.value, e->move, e->ok};
+  if (const auto* e = std::get_if<LoadProgress>(&event)) return {"progress", e->model.value, e->progress};
+  if (const auto* e = std::get_if<ClusterChanged>(&event)) return cluster_json(e->state);
+  if (std::holds_alternative<DrainRequested>(event)) return Json::array({"drain"});
+  return Json::array({"tick"});  // or an event that concerns no node, which is as good as one
+}
+
+std::string line_of(NodeId node, const char* key, Json value) { return dump_json({{"node", node.value}, {key, std::move(value)}}); }
+
+}  // namespace
+
+std::string described(const Effect& effect) {
+  if (const auto* e = std::get_if<Send>(&effect)) return send_text(*e);
+  if (const auto* e = std::get_if<StartStep>(&effect)) return step_text(*e);
+  if (const auto* e = std::get_if<LoadWeights>(&effect)) {
+    Hash hash;
+    add_pages(hash, e->pages);
+    return absl::StrCat("load of ", e->model.value, hash.text());
+  }
+  if (const auto* e = std::get_if<CancelLoad>(&effect)) return absl::StrCat("load of ", e->model.value, " called off");
+  if (const auto* e = std::get_if<ReadAhead>(&effect)) return absl::StrCat("read ahead of ", e->model.value);
+  if (const auto* e = std::get_if<DropWeights>(&effect)) return absl::StrCat("drop of ", e->model.value);
+  if (const auto* e = std::get_if<RemapSlabs>(&effect)) return remap_text(*e);
+  if (const auto* e = std::get_if<CopyKv>(&effect)) return copy_text(*e);
+  if (const auto* e = std::get_if<WakeAt>(&effect)) return absl::StrCat("wake at ", e->at.time_since_epoch().count());
+  return "an effect of no node";
+}
+
+std::string logged_config(const NodeConfig& config) { return line_of(config.self, "config", written(config)); }
+std::string logged_model(NodeId node, const NodeModel& added) { return line_of(node, "add", written(added)); }
+std::string logged_retirement(NodeId node, ModelId model) { return line_of(node, "retire", model.value); }
+
+std::string logged_turn(NodeId node, const Event& event, TimePoint now, std::span<const Effect> effects) {
+  Json texts = Json::array();
+  for (const Effect& effect : effects) texts.push_back(described(effect));
+  return dump_json({{"node", node.value}, {"now", now.time_since_epoch().count()}, {"event", event_json(event)}, {"effects", std::move(texts)}});
+}
+
+}  // namespace shoal

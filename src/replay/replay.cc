@@ -1,0 +1,150 @@
+#include "replay/replay.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "replay/event_log.h"
+#include "replay/fields.h"
+#include "replay/read_event.h"
+
+namespace shoal {
+namespace {
+
+constexpr uint32_t kPagesMax = 1u << 28;
+constexpr uint64_t kBlockBytesMax = 1ull << 32, kWeightBytesMax = 1ull << 48;
+constexpr size_t kModelsMax = 100'000;
+
+Status check_model(const NodeModel& m, uint32_t pages) {
+  const bool sane = m.weight_bytes <= kWeightBytesMax && m.kv_block_bytes > 0 && m.kv_block_bytes <= kBlockBytesMax && m.max_model_len > 0 && m.vocab_size > 0;
+  if (!sane || fitting_model_len(m, pages, m.max_model_len) < m.max_model_len) return invalid_argument("model '", m.name, "' does not fit the node");
+  return OkStatus();
+}
+
+Status check_config(const NodeConfig& c) {
+  const bool sane = c.pages > 0 && c.pages <= kPagesMax && c.host_pages <= kPagesMax && c.models.size() <= kModelsMax && c.limits.tokens_per_step > 0 &&
+                    c.limits.sequences_max > 0 && c.limits.logit_rows_max > 0 && c.load_bytes_per_second > 0;
+  if (!sane) return invalid_argument("config: a size is zero or absurd");
+  std::set<ModelId> ids;
+  for (const NodeModel& model : c.models) {
+    RETURN_IF_ERROR(check_model(model, c.pages));
+    if (!ids.insert(model.model).second) return invalid_argument("config: a model is there twice");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+// A node and what it waits for: an event that nothing asked for would be a fault of the file, not of the node.
+struct Replay::Life {
+  explicit Life(const NodeConfig& c) : config(c), node(c) {
+    for (const NodeModel& model : c.models) vocab[model.model] = model.vocab_size;
+  }
+
+  Status can_follow(const StepDone& done) const {
+    const auto fits = [&](const StepSlice& asked, const SliceResult& got) {
+      const bool fine = got.finite && got.error.ok();
+      const bool sampled = !asked.sample || got.sampled.size() == 1 || (got.sampled.empty() && got.complete);
+      const auto known = [&](const SampledToken& t) { return t.token >= 0 && static_cast<uint32_t>(t.token) < vocab.at(done.model); };
+      return got.request == asked.request && got.scored.size() == asked.score_end - asked.score_begin && (!fine || sampled) &&
+             std::all_of(got.sampled.begin(), got.sampled.end(), known);
+    };
+    const bool fine = step && step->model == done.model && step->input.step == done.result.step &&
+                      std::equal(step->input.slices.begin(), step->input.slices.end(), done.result.slices.begin(), done.result.slices.end(), fits);
+    return fine ? OkStatus() : invalid_argument("a step ends that was not begun");
+  }
+
+  Status can_follow(const Event& event) const {
+    if (const auto* done = std::get_if<StepDone>(&event)) return can_follow(*done);
+    if (const auto* ready = std::get_if<WeightsReady>(&event)) return load == ready->model ? OkStatus() : invalid_argument("a load ends that was not begun");
+    if (const auto* copied = std::get_if<KvCopied>(&event)) {
+      const auto move = moves.find({copied->model, copied->move});
+      if (move == moves.end() || (!copied->ok && !move->second)) return invalid_argument("a copy ends that was not begun");
+    }
+    return OkStatus();
+  }
+
+  void heard(const Event& event) {
+    if (std::holds_alternative<StepDone>(event)) step.reset();
+    if (std::holds_alternative<WeightsReady>(event)) load.reset();
+    if (const auto* copied = std::get_if<KvCopied>(&event)) moves.erase({copied->model, copied->move});
+  }
+
+  void answered(const Effect& effect, ReplayCounts& counts) {
+    ++counts.effects;
+    counts.messages += std::holds_alternative<Send>(effect);
+    counts.drops += std::holds_alternative<DropWeights>(effect);
+    if (const auto* begun = std::get_if<StartStep>(&effect)) ++counts.steps, step = *begun;
+    if (const auto* begun = std::get_if<LoadWeights>(&effect)) ++counts.loads, load = begun->model;
+    if (const auto* begun = std::get_if<CopyKv>(&effect)) ++counts.copies, moves[{begun->model, begun->move.id}] = begun->move.remote;
+  }
+
+  const NodeConfig config;
+  Node node;
+  TimePoint now{};
+  std::optional<StartStep> step;
+  std::optional<ModelId> load;
+  std::map<std::pair<ModelId, uint64_t>, bool> moves;  // under way; true: from another node
+  std::map<ModelId, uint32_t> vocab;                   // of every model that ever was here
+};
+
+Replay::Replay() = default;
+Replay::~Replay() = default;
+
+Status Replay::line(std::string_view text) {
+  ASSIGN_OR_RETURN(const Json json, parse_json(text));
+  if (!json.is_object() || !json.contains("node")) return invalid_argument("is no line of an event log");
+  NodeId id;
+  RETURN_IF_ERROR(read(json["node"], id));
+  if (const auto found = json.find("config"); found != json.end()) {
+    NodeConfig config;
+    RETURN_IF_ERROR(read(*found, config));
+    RETURN_IF_ERROR(check_config(config));
+    ++counts_.lives;
+    lives_[id] = std::make_unique<Life>(config);
+    return OkStatus();
+  }
+  const auto life = lives_.find(id);
+  if (life == lives_.end()) return invalid_argument("node ", id.value, " has no config before this line");
+  if (const auto found = json.find("add"); found != json.end()) {
+    NodeModel model;
+    RETURN_IF_ERROR(read(*found, model));
+    RETURN_IF_ERROR(check_model(model, life->second->config.pages));
+    if (!life->second->vocab.emplace(model.model, model.vocab_size).second) return invalid_argument("model ", model.model.value, " is there already");
+    life->second->node.add_model(model);
+    return OkStatus();
+  }
+  if (const auto found = json.find("retire"); found != json.end()) {
+    ModelId model;
+    RETURN_IF_ERROR(read(*found, model));
+    life->second->node.retire_model(model);
+    return OkStatus();
+  }
+  int64_t now = 0;
+  std::vector<std::string> expected;
+  if (!json.contains("now") || !json.contains("event") || !json.contains("effects")) return invalid_argument("is no line of an event log");
+  RETURN_IF_ERROR(read(json["now"], now));
+  RETURN_IF_ERROR(read(json["effects"], expected));
+  ASSIGN_OR_RETURN(const Event event, read_event(json["event"]));
+  return turn(*life->second, event, TimePoint(Duration(now)), expected);
+}
+
+Status Replay::turn(Life& life, const Event& event, TimePoint now, const std::vector<std::string>& expected) {
+  if (now < life.now) return invalid_argument("time goes back");
+  RETURN_IF_ERROR(life.can_follow(event));
+  life.now = now;
+  life.heard(event);
+  ++counts_.events;
+  const std::vector<Effect> effects = life.node.handle(event, now);
+  for (size_t i = 0; i < std::max(effects.size(), expected.size()); ++i) {
+    const std::string recorded = i < expected.size() ? expected[i] : "nothing", here = i < effects.size() ? described(effects[i]) : "nothing";
+    if (recorded == here) continue;
+    return absl::AbortedError(absl::StrCat("event ", counts_.events, ", effect ", i + 1, " of node ", life.config.self.value, ": recorded was '", recorded,
+                                           "', this build answers '", here, "'"));
+  }
+  for (const Effect& effect : effects) life.answered(effect, counts_);
+  return OkStatus();
+}
+
+}  // namespace shoal

@@ -1,0 +1,43 @@
+// A recorded run once more: production nodes are told what those of the run were told, and must answer the same, bit for
+// bit and in the same order. What differs is the first thing in which this build decides otherwise than that one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "roles/node.h"
+
+namespace shoal {
+
+struct ReplayCounts {
+  uint64_t lives = 0;    // of nodes
+  uint64_t events = 0;
+  uint64_t effects = 0;
+  uint64_t steps = 0, loads = 0, drops = 0, copies = 0, messages = 0;  // of these
+};
+
+class Replay {
+ public:
+  Replay();
+  ~Replay();
+
+  // The next line of an event log (replay/event_log.h). InvalidArgument: it is none, or tells of something that cannot
+  // follow what came before; Aborted: the node answers otherwise, with both answers.
+  Status line(std::string_view text);
+
+  const ReplayCounts& counts() const { return counts_; }
+
+ private:
+  struct Life;
+  Status turn(Life& life, const Event& event, TimePoint now, const std::vector<std::string>& expected);
+
+  std::map<NodeId, std::unique_ptr<Life>> lives_;
+  ReplayCounts counts_;
+};
+
+}  // namespace shoal
