@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
 """Prints docs/SIMULATION.md: what the simulator says, each table under the command that made it. Nothing is typed by hand.
 
-  bench/simulated.py --binary build/release/shoal --data DIR > docs/SIMULATION.md
+  bench/simulated.py --binary build/release/shoal --data DIR [--tests build/release/tests/sim] [--twin FILE] [--jobs 2]
+      [--kept FILE] > docs/SIMULATION.md
 
 DIR holds pooling/step_profiles.csv and pooling/arrivals (see the README of the data). All figures are simulated: roles and
-policies are those of the server, devices are cost models.
+policies are those of the server, devices are cost models. It runs for a long time: with --kept it keeps what it printed of
+this very binary, and goes on there when it is started again.
 """
 import argparse
 import concurrent.futures
 import contextlib
 import datetime
+import hashlib
 import io
 import json
 import pathlib
-import resource
 import subprocess
 import sys
+import tempfile
 
 HEAD = """# Simulation
 
@@ -37,10 +40,13 @@ policies are the object files that `shoal serve` runs; devices, links and client
 - `paper` is the published policy on our node: its order of turns, quotas of up to 4 s, three of eight devices for prompts only, and room for
   two models on a device (the one that computes and the one that is prefetched). `token` is ours, with as many models on a device as fit. `request` swaps whole models between requests, `static` never swaps.
 
-Not modelled: jitter of the host, several devices for one model.
+- **Invariants**: I1-I7, I9 and I10 of the design are checked in every event of `tests/sim`. I8 is about answers of expert servers, which do not exist
+  yet: there is nothing to check, and no checker that pretends to.
+
+Not modelled: jitter of the host, several devices for one model (so `plan` varies how many devices of which kind, which of them compute prompts only, and how
+many models each holds, but no tensor or pipeline shapes).
 """
 
-JOBS = 6
 SECONDS = 60  # of arrivals, in the searches
 POLICIES = ('token', 'paper', 'request', 'static')
 STARTS = ((0.1, 64), (0.5, 24))  # rate of a model, models that a search begins with
@@ -56,25 +62,46 @@ on our node as well, whose memory holds several models at once, so they are stro
 """
 
 
+TWIN = """## The twin
+
+`bench/twin.py` serves a real model on this machine and asks twice. Decisions: everything that the node was told, with the instants, is recorded and
+told to a production node in the simulator; every decision must be the recorded one, bit for bit and in order. Figures: what steps cost is fitted to
+one run, and other traces are replayed against the server and in the simulator.
+
+"""
+
+
 class Report:
-    def __init__(self, binary, data):
-        self.binary, self.data = binary, data
-        self.printed = {}  # by command
+    def __init__(self, binary, data, kept):
+        self.binary, self.data, self.kept = binary, data, kept
+        self.build = hashlib.sha256(binary.read_bytes()).hexdigest()[:16]
+        self.printed = {}  # by command: text, seconds of CPU
+        for line in kept.read_text().splitlines() if kept and kept.exists() else []:
+            build, command, *printed = json.loads(line)
+            if build == self.build:
+                self.printed[command] = printed
+
+    def text(self, command):
+        """What a command prints, and its seconds of CPU; each runs once."""
+        name = ' '.join(map(str, command))
+        if name not in self.printed:
+            print('>', name, file=sys.stderr, flush=True)
+            with tempfile.NamedTemporaryFile('r') as times:
+                done = subprocess.run(['bash', '-c', f'TIMEFORMAT=%U; time "$@" 2> "$0.err"', times.name, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                errors = pathlib.Path(times.name + '.err')
+                said = errors.read_text()
+                errors.unlink()
+            if done.returncode not in (0, 1):
+                sys.exit(said)
+            self.printed[name] = [done.stdout + said, float(done.stderr.split()[-1])]
+            if self.kept:
+                with self.kept.open('a') as file:
+                    file.write(json.dumps([self.build, name, *self.printed[name]]) + '\n')
+        return self.printed[name]
 
     def run(self, *flags, as_json=False):
-        """What a command prints; each runs once."""
-        key = (as_json, *map(str, flags))
-        if key not in self.printed:
-            self.printed[key] = self.really_run(*flags, as_json=as_json)
-        return self.printed[key]
-
-    def really_run(self, *flags, as_json):
-        command = [str(self.binary), *map(str, flags), *(['--json'] if as_json else [])]
-        print('>', ' '.join(command), file=sys.stderr, flush=True)
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if done.returncode not in (0, 1) or (as_json and done.returncode):
-            sys.exit(done.stderr)
-        return json.loads(done.stdout) if as_json else done.stdout + done.stderr
+        out = self.text([self.binary, *flags, *(['--json', '--no-progress'] if as_json else [])])[0]
+        return json.loads(out) if as_json else out
 
     def shown(self, flags):
         text = ' '.join(str(f) for f in flags).replace(str(self.data), 'DATA')
@@ -156,17 +183,15 @@ def speed(r):
     rows = []
     for rate, seconds in ((0.1, 20000), (1, 2000), (10, 200)):
         flags = ['simulate', '--devices', '100xH800', '--models', 100, '--request-rate', rate, '--duration', seconds, *r.profiles()]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run = r.run(*flags, as_json=True)[0]
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = after.ru_utime - before.ru_utime
+        out, cpu = r.text([r.binary, *flags, '--json', '--no-progress'])
+        run = json.loads(out)[0]
         rows.append([r.shown(flags), run['requests'], run['steps'], f'{run["virtual_s"]:.0f}', f'{run["virtual_s"] / cpu:.0f}', f'{run["steps"] / cpu:.0f}'])
     table(['command', 'requests', 'steps', 'simulated s', 'simulated s per CPU s', 'steps per CPU s'], rows)
 
 
-def ahead(r):
-    """Everything that needs no search runs side by side; the pages then find what it printed."""
-    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+def ahead(r, workers):
+    """Everything that can run side by side; the pages then find what it printed."""
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         jobs = [pool.submit(r.crossing, policy, rate, start) for rate, start in STARTS for policy in POLICIES]
         jobs += [pool.submit(r.attainment, policy, rate, models, *flags) for _, policy, flags in CASES for rate, models in SENSITIVE]
         for job in jobs:
@@ -184,25 +209,30 @@ def main():
     parser.add_argument('--binary', type=pathlib.Path, required=True)
     parser.add_argument('--data', type=pathlib.Path, required=True)
     parser.add_argument('--tests', type=pathlib.Path, help='folder with sim_seeds and sim_mutants; their tables are left out without it')
+    parser.add_argument('--twin', type=pathlib.Path, help='what bench/twin.py printed')
+    parser.add_argument('--jobs', type=int, default=1)
+    parser.add_argument('--kept', type=pathlib.Path, help='file to go on from')
     args = parser.parse_args()
-    r = Report(args.binary, args.data)
+    r = Report(args.binary, args.data, args.kept)
     print(HEAD.format(date=datetime.date.today().isoformat()))
     print('## Costs\n')
     r.verbatim('simulate', '--costs', *r.profiles())
     speed_rows = io.StringIO()
     with contextlib.redirect_stdout(speed_rows):
         speed(r)  # first: it measures CPU time of all that ran
-    ahead(r)
+    ahead(r, args.jobs)
     published(r)
     crossings(r)
     sensitivity(r)
     plans(r)
     print(speed_rows.getvalue())
+    if args.twin:
+        print(TWIN + f'```\n{args.twin.read_text().rstrip()}\n```\n')
     if args.tests:
         print('## Faults\n\n`sim_seeds` draws a scenario from each seed; `tests/sim/scenarios` holds scenarios as data. `sim_mutants` makes mistakes in the roles and says '
               'which were found, within how many seeds.\n')
         for program in (['sim_seeds', '--count', '2000'], ['sim_mutants']):
-            out = subprocess.run([str(args.tests / program[0]), *program[1:]], stdout=subprocess.PIPE, text=True).stdout
+            out = r.text([args.tests / program[0], *program[1:]])[0]
             print(f'`{" ".join(program)}`\n\n```\n{out.rstrip()}\n```\n')
 
 

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
-"""Is the simulator right? Serves a real model on this machine, fits what its steps cost, replays traces that the fit has not
-seen against the server and in the simulator, and compares throughput, time to first token and time between tokens.
+"""Is the simulator right? Serves a real model on this machine and asks twice.
 
-  bench/twin.py --binary build/release/shoal --model models/tiny-qwen3 [--seconds 20] [--loads 0.3,0.6]
+Decisions: everything that the node was told is recorded and told to a production node in the simulator; every decision must
+be the recorded one, bit for bit and in order.
+Figures: what steps cost is fitted to one run; traces that the fit has not seen are replayed against the server and in the
+simulator, and throughput, time to first token and time between tokens are compared.
 
-Wants a quiet machine: what else runs on it is in the measured side only. The load average is printed with the result.
+  bench/twin.py --binary build/release/shoal --model models/tiny-qwen3 [--seconds 20] [--loads 0.3,0.6] [--rounds 3]
+
+Wants a quiet machine: what else runs on it is in the measured side only. The load average is printed with the result. The
+rounds replay the same trace; of each figure the median counts.
 """
 import argparse
 import csv
@@ -20,8 +25,9 @@ import tempfile
 import time
 import urllib.request
 
-NAME = 'twin'
 STEP_TOKENS = 512
+LENGTHS = [16, 32, 64, 96]
+OUTPUTS = (16, 96)
 
 
 def free_port():
@@ -31,19 +37,27 @@ def free_port():
 
 
 class Server:
-    def __init__(self, binary, model):
+    """Serves the model while it is entered, and records what its node is told in `events`."""
+
+    def __init__(self, binary, model, events):
         self.url = f'http://127.0.0.1:{free_port()}'
-        self.process = subprocess.Popen([str(binary), 'serve', str(model), '--port', self.url.rsplit(':', 1)[1], '--max-num-batched-tokens', str(STEP_TOKENS)],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.command = [str(binary), 'serve', str(model), '--port', self.url.rsplit(':', 1)[1], '--max-num-batched-tokens', str(STEP_TOKENS),
+                        '--estimates', 'none', '--record-events', str(events)]
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(600):
             try:
-                urllib.request.urlopen(self.url + '/health', timeout=1)
-                return
+                models = json.load(urllib.request.urlopen(self.url + '/v1/models', timeout=1))
+                self.name = models['data'][0]['id']
+                if models['data'][0]['status']['value'] == 'loaded':
+                    return self
             except OSError:
-                time.sleep(0.1)
+                pass
+            time.sleep(0.1)
         sys.exit('the server did not come up')
 
-    def stop(self):
+    def __exit__(self, *_):
         self.process.terminate()
         self.process.wait()
 
@@ -55,20 +69,25 @@ def bench(binary, url, folder, *flags):
     return json.loads((folder / 'r.json').read_text())
 
 
-def calibrate(binary, url, folder, lengths, batches):
-    """Rows of a profile: b prompts of n tokens that come together, and the steps that decode them."""
-    rows = []
-    for n in lengths:
-        for b in batches:
-            if n * b > 2 * STEP_TOKENS:
-                continue
-            prefills, decodes = [], []
-            for seed in range(3):
-                r = bench(binary, url, folder, '--num-prompts', b, '--random-input-len', n, '--random-output-len', 24, '--seed', seed * 100 + n + b)
-                prefills.append(max(r['ttfts']))
-                decodes += [statistics.mean(gaps[b:]) for gaps in r['itls'] if len(gaps) > b]  # while all of them decode
-            rows.append((n, b, 1e3 * statistics.median(prefills), max(1e-3, 1e3 * statistics.median(decodes))))
-    return rows
+def replay(binary, events, *flags):
+    done = subprocess.run([str(binary), 'simulate', '--replay', str(events), *map(str, flags)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return done.stdout.splitlines()
+
+
+def calibrate(binary, model, folder):
+    """Batches of several sizes of prompts and answers; the costs of steps, and the throughput of eight answers at once."""
+    events, costs = folder / 'fit.jsonl', folder / 'costs.csv'
+    with Server(binary, model, events) as server:
+        rates = []
+        for seed in range(3):
+            for batch in (1, 2, 4, 8):
+                for length in (16, 48, 128):
+                    r = bench(binary, server.url, folder, '--num-prompts', batch, '--random-input-len', length, '--random-output-len', 24, '--seed', seed * 1000 + length + batch)
+                    rates += [r['output_throughput']] if batch == 8 and length == 48 else []
+        name = server.name
+    return name, costs, replay(binary, events, '--fit', costs), statistics.median(rates)
 
 
 def quantile(values, share):
@@ -76,12 +95,39 @@ def quantile(values, share):
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
-def write_trace(path, rng, rate, seconds, lengths):
+def write_trace(path, name, rng, rate, seconds):
     at = 0.0
     with path.open('w') as f:
         f.write('Request Time,Model Name,Input Length,Output Length\n')
         while (at := at + rng.expovariate(rate)) < seconds:
-            f.write(f'00:{int(at // 60):02d}:{at % 60:06.3f},{NAME},{rng.choice(lengths)},{rng.randint(16, 96)}\n')
+            f.write(f'00:{int(at // 60):02d}:{at % 60:06.3f},{name},{rng.choice(LENGTHS)},{rng.randint(*OUTPUTS)}\n')
+
+
+WHATS = ['output tokens / s', 'TTFT p50 ms', 'TTFT p90 ms', 'TBT p50 ms', 'TBT p90 ms']
+BOUNDS = [0.10, 0.15, 0.15, 0.15, 0.15]
+
+
+def measured(binary, model, trace, folder):
+    """The figures of one real run, and what its replay says."""
+    events = folder / 'run.jsonl'
+    with Server(binary, model, events) as server:
+        real = bench(binary, server.url, folder, '--dataset-name', 'trace', '--dataset-path', trace)
+    # Of an answer, so that tokens which arrive together at a client count like those that do not.
+    gaps = [statistics.mean(gaps) for gaps in real['itls'] if gaps]
+    return [real['output_throughput'], 1e3 * quantile(real['ttfts'], .5), 1e3 * quantile(real['ttfts'], .9), 1e3 * quantile(gaps, .5),
+            1e3 * quantile(gaps, .9)], replay(binary, events)[0]
+
+
+def simulated(binary, name, costs, trace, folder):
+    shapes, answers = folder / 'shapes.csv', folder / 'simulated.csv'
+    shapes.write_text(f'name,parameters,weight_bytes,kv_bytes_per_token,max_len\n{name},1e8,200000000,8192,1024\n')
+    out = subprocess.run([str(binary), 'simulate', '--json', '--devices', '1xcpu', '--models', '1', '--model-mix', name, '--profiles', str(costs), '--shapes', str(shapes),
+                          '--trace', str(trace), '--max-num-batched-tokens', str(STEP_TOKENS), '--load-overhead', '0', '--csv', str(answers)], check=True, stdout=subprocess.PIPE).stdout
+    run = json.loads(out)[0]
+    rows = [row for row in csv.DictReader(answers.open()) if int(row['tokens']) > 0]
+    first = [float(row['ttft_s']) for row in rows]
+    gaps = [(float(a['end_s']) - float(a['arrival_s']) - float(a['ttft_s'])) / (int(a['tokens']) - 1) for a in rows if int(a['tokens']) > 1]
+    return [run['tokens'] / run['virtual_s'], 1e3 * quantile(first, .5), 1e3 * quantile(first, .9), 1e3 * quantile(gaps, .5), 1e3 * quantile(gaps, .9)]
 
 
 def main():
@@ -90,47 +136,33 @@ def main():
     parser.add_argument('--model', type=pathlib.Path, required=True)
     parser.add_argument('--seconds', type=float, default=20)
     parser.add_argument('--loads', default='0.3,0.6', help='shares of the throughput at 8 sequences')
+    parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
     rng = random.Random(7)
-    server = Server(args.binary, args.model)
-    results = []
-    try:
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = pathlib.Path(temporary)
-            lengths = [16, 32, 64, 96]
-            rows = calibrate(args.binary, server.url, folder, [16, 32, 64, 128], [1, 2, 4, 8])
-            (folder / 'profile.csv').write_text('model,gpu,prompt_tokens_per_request,batch_size,prefill_ms,decode_step_ms\n' +
-                                                ''.join(f'{NAME},cpu,{n},{b},{p:.5f},{d:.5f}\n' for n, b, p, d in rows))
-            (folder / 'shapes.csv').write_text(f'name,parameters,weight_bytes,kv_bytes_per_token,max_len\n{NAME},1e8,200000000,8192,1024\n')
-            eight = 8 / (statistics.median(d for n, b, p, d in rows if b == 8) / 1e3)
-            for load in map(float, args.loads.split(',')):
-                trace = folder / 'trace.csv'
-                write_trace(trace, rng, load * eight / 56, args.seconds, lengths)
-                real = bench(args.binary, server.url, folder, '--dataset-name', 'trace', '--dataset-path', trace)
-                simulated = json.loads(subprocess.run(
-                    [str(args.binary), 'simulate', '--json', '--devices', '1xcpu', '--models', '1', '--model-mix', NAME, '--profiles', str(folder / 'profile.csv'),
-                     '--shapes', str(folder / 'shapes.csv'), '--trace', str(trace), '--max-num-batched-tokens', str(STEP_TOKENS),
-                     '--csv', str(folder / 'simulated.csv')], check=True, stdout=subprocess.PIPE).stdout)[0]
-                # Of an answer, so that tokens which arrive together at a client count like those that do not.
-                gaps = [statistics.mean(gaps) for gaps in real['itls'] if gaps]
-                answers = [row for row in csv.DictReader((folder / 'simulated.csv').open()) if int(row['tokens']) > 1]
-                gaps_s = [(float(a['end_s']) - float(a['arrival_s']) - float(a['ttft_s'])) / (int(a['tokens']) - 1) for a in answers]
-                results += [
-                    (load, 'output tokens / s', real['output_throughput'], simulated['tokens'] / simulated['virtual_s']),
-                    (load, 'TTFT p50 ms', 1e3 * quantile(real['ttfts'], .5), 1e3 * simulated['ttft_s']['p50']),
-                    (load, 'TTFT p90 ms', 1e3 * quantile(real['ttfts'], .9), 1e3 * simulated['ttft_s']['p90']),
-                    (load, 'TBT p50 ms', 1e3 * quantile(gaps, .5), 1e3 * quantile(gaps_s, .5)),
-                    (load, 'TBT p90 ms', 1e3 * quantile(gaps, .9), 1e3 * quantile(gaps_s, .9))]
-    finally:
-        server.stop()
+    results, said = [], []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        name, costs, fitted, eight = calibrate(args.binary, args.model, folder)
+        said += fitted
+        for load in map(float, args.loads.split(',')):
+            trace = folder / 'trace.csv'
+            write_trace(trace, name, rng, load * eight / (sum(OUTPUTS) / 2), args.seconds)
+            runs = [measured(args.binary, args.model, trace, folder) for _ in range(args.rounds)]
+            said += [replayed for _, replayed in runs]
+            guess = simulated(args.binary, name, costs, trace, folder)
+            for i, (what, bound) in enumerate(zip(WHATS, BOUNDS)):
+                results.append((load, what, statistics.median(figures[i] for figures, _ in runs), guess[i], bound))
+    missed = [what for _, what, m, s, bound in results if abs(s - m) > bound * m]
     if args.json:
-        print(json.dumps([{'load': l, 'what': w, 'measured': m, 'simulated': s} for l, w, m, s in results], indent=1))
+        print(json.dumps([{'load': l, 'what': w, 'measured': m, 'simulated': s, 'bound': b} for l, w, m, s, b in results], indent=1))
     else:
-        print(f'{"load":>5} {"what":<20} {"measured":>10} {"simulated":>10} {"error":>7}')
-        for load, what, measured, guess in results:
-            print(f'{load:5.2f} {what:<20} {measured:10.2f} {guess:10.2f} {100 * (guess - measured) / measured:+6.1f}%')
-    print(f'{args.model.name} on {os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.2f}', file=sys.stderr)
+        print('\n'.join(said))
+        print(f'{"load":>5} {"what":<20} {"measured":>10} {"simulated":>10} {"error":>7}  {"bound":>5}')
+        for load, what, real, guess, bound in results:
+            print(f'{load:5.2f} {what:<20} {real:10.2f} {guess:10.2f} {100 * (guess - real) / real:+6.1f}%  {100 * bound:4.0f}%{"" if abs(guess - real) <= bound * real else "  missed"}')
+    print(f'{args.model.name} on {os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.2f}; {len(results) - len(missed)} of {len(results)} figures within their bounds',
+          file=sys.stderr)
 
 
 if __name__ == '__main__':

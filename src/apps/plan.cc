@@ -30,7 +30,7 @@ struct Plan {
   PlanGoal goal;
   std::vector<std::string> kinds = {"A100", "H20", "H100", "H800"};
   std::string report;
-  bool as_json = false, no_mix = false;
+  bool as_json = false, no_mix = false, no_shapes = false;
   std::vector<Hardware> hardware;  // with the prices asked for; rows refer to them
 };
 
@@ -51,13 +51,13 @@ class Simulator {
  public:
   Simulator(const Plan& plan, const SimulateInputs& inputs) : plan_(plan), inputs_(inputs), run_(runs_of(plan.flags).front()) {}
 
-  StatusOr<Outcome> operator()(const std::vector<DeviceGroup>& devices) {
-    ASSIGN_OR_RETURN(WorldSetup setup, inputs_.setup(run_, devices));
+  StatusOr<Outcome> operator()(const std::vector<DeviceGroup>& devices, const PlanShape& shape) {
+    ASSIGN_OR_RETURN(WorldSetup setup, inputs_.setup(run_, devices, shape));
     if (tokens_ == 0) RETURN_IF_ERROR(measure(devices));
     setup.late_tokens_max = static_cast<uint64_t>((1 - plan_.goal.attainment) * static_cast<double>(tokens_)) + 1;
     World world(std::move(setup));
     world.on_progress([&](const Outcome& o, double seconds) {
-      progress_.show(0, 0, absl::StrFormat("trying %s: %.0f simulated s, %d requests", to_string(devices), seconds, o.requests));
+      progress_.show(0, 0, absl::StrFormat("trying %s %s: %.0f simulated s, %d requests", to_string(devices), to_string(shape, devices.front().count), seconds, o.requests));
     });
     Outcome outcome = world.run();
     progress_.clear();
@@ -107,23 +107,33 @@ void explain(const Plan& plan, const SimulateInputs& inputs, const Simulator& si
   }
 }
 
-std::string probe_line(const std::vector<DeviceGroup>& devices, const Outcome& o, const std::string& mark) {
+std::string probe_line(const PlanProbe& p, const std::string& mark) {
+  const Outcome& o = p.outcome;
   const Attainment& a = o.attainment;
   double busy = 0;
   for (const NodeOutcome& n : o.nodes) busy += n.busy_seconds;
   busy /= std::max(o.virtual_seconds, 1e-9) * static_cast<double>(o.nodes.size());
-  const double price = price_per_hour(devices);
+  const double price = price_per_hour(p.devices);
   const double rate = o.virtual_seconds > 0 ? static_cast<double>(o.tokens) / o.virtual_seconds : 0;
-  return absl::StrFormat("%-20s | %6.3f %6.3f %6.3f %6.3f | %7.2f %7.2f | %4.0f%% | %8.2f %10.2f  %s\n", to_string(devices), a.of_tokens(), a.of_tokens_per_request(),
+  return absl::StrFormat("%-24s | %6.3f %6.3f %6.3f %6.3f | %7.2f %7.2f | %4.0f%% | %8.2f %10.2f  %s\n", to_string(p), a.of_tokens(), a.of_tokens_per_request(),
                          a.of_requests(), a.of_artifact(), o.first_token.quantile(0.5), o.first_token.quantile(0.99), 100 * busy, price,
                          rate > 0 ? price / 3600 / rate * 1e6 : 0.0, mark);
+}
+
+// The same number of devices, used otherwise.
+std::vector<PlanProbe> shapes_beside(const PlanRow& row) {
+  std::vector<PlanProbe> out;
+  for (size_t i = 0; row.feasible() && i < row.probes.size(); ++i) {
+    if (i != row.best && row.probes[i].devices.front().count == row.probes[row.best].devices.front().count) out.push_back(row.probes[i]);
+  }
+  return out;
 }
 
 std::string bar(double value, double most) { return std::string(static_cast<size_t>(40 * value / std::max(most, 1e-9) + 0.5), '#'); }
 
 std::string plan_table(const Plan& plan, const Simulator& simulate, uint32_t models, const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes) {
   std::string out = absl::StrFormat("SIMULATED plan: %d models, %d requests, %.1f %% of tokens within %.3g s + %.3g s per token\n"
-                                    "%-20s | %6s %6s %6s %6s | %7s %7s | %5s | %8s %10s\n", models, simulate.requests(), 100 * plan.goal.attainment,
+                                    "%-24s | %6s %6s %6s %6s | %7s %7s | %5s | %8s %10s\n", models, simulate.requests(), 100 * plan.goal.attainment,
                                     plan.flags.ttft, plan.flags.tbt, "devices", "tokens", "/req", "reqs", "artif.", "TTFT50", "TTFT99", "busy", "$/hour", "$/M tokens");
   double cheapest = 1e18, dearest = 0;
   for (const PlanRow& row : rows) {
@@ -133,12 +143,13 @@ std::string plan_table(const Plan& plan, const Simulator& simulate, uint32_t mod
   std::string plot;
   const auto add = [&](const PlanProbe& p) {
     const double price = price_per_hour(p.devices);
-    out += probe_line(p.devices, p.outcome, price == cheapest ? "<- cheapest" : "");
-    absl::StrAppendFormat(&plot, "%-20s %8.2f $/h %s\n", to_string(p.devices), price, bar(price, dearest));
+    out += probe_line(p, price == cheapest ? "<- cheapest" : "");
+    absl::StrAppendFormat(&plot, "%-24s %8.2f $/h %s\n", to_string(p), price, bar(price, dearest));
   };
   for (const PlanRow& row : rows) {
     if (row.feasible()) add(row.probes[row.best]);
-    if (!row.feasible()) absl::StrAppendFormat(&out, "%-20s | not feasible: %s\n", row.hardware->name, row.infeasible);
+    for (const PlanProbe& other : shapes_beside(row)) out += probe_line(other, other.outcome.given_up ? "given up" : other.met ? "" : "not kept");
+    if (!row.feasible()) absl::StrAppendFormat(&out, "%-24s | not feasible: %s\n", row.hardware->name, row.infeasible);
   }
   for (const PlanProbe& mix : mixes) add(mix);
   return plot.empty() ? out : out + "\n" + plot;
@@ -147,7 +158,7 @@ std::string plan_table(const Plan& plan, const Simulator& simulate, uint32_t mod
 OrderedJson plan_json(const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes) {
   OrderedJson all = OrderedJson::array();
   const auto probe_json = [](const PlanProbe& p) {
-    return OrderedJson{{"devices", to_string(p.devices)}, {"met", p.met}, {"given_up", p.outcome.given_up}, {"tokens_on_time", p.outcome.attainment.of_tokens()},
+    return OrderedJson{{"devices", to_string(p.devices)}, {"shape", to_string(p.shape, p.devices.front().count)}, {"met", p.met}, {"given_up", p.outcome.given_up}, {"tokens_on_time", p.outcome.attainment.of_tokens()},
                        {"requests_on_time", p.outcome.attainment.of_requests()}, {"ttft_p99_s", p.outcome.first_token.quantile(0.99)},
                        {"price_per_hour", price_per_hour(p.devices)}};
   };
@@ -168,11 +179,13 @@ StatusOr<int> make_plan(Plan& plan) {
   ASSIGN_OR_RETURN(const SimulateInputs inputs, SimulateInputs::read(plan.flags));
   const uint32_t models = inputs.models(runs_of(plan.flags).front());
   Simulator simulate(plan, inputs);
-  const auto simulated = [&](const std::vector<DeviceGroup>& devices) { return simulate(devices); };
+  const auto simulated = [&](const std::vector<DeviceGroup>& devices, const PlanShape& shape) { return simulate(devices, shape); };
+  const bool shaped = !plan.no_shapes && plan.flags.prefill < 0 && plan.flags.rooms == 0;
   std::vector<PlanRow> rows;
   for (const Hardware& hardware : plan.hardware) {
     ASSIGN_OR_RETURN(PlanRow row, plan_kind(hardware, plan.goal, simulated));
     explain(plan, inputs, simulate, row);
+    if (shaped && row.feasible()) RETURN_IF_ERROR(plan_shapes(row, plan.goal, simulated));
     rows.push_back(std::move(row));
   }
   std::vector<PlanProbe> mixes;
@@ -186,7 +199,7 @@ StatusOr<int> make_plan(Plan& plan) {
   show_text(plan.as_json ? dump_ordered_json(plan_json(rows, mixes), 1) + "\n" : plan_table(plan, simulate, models, rows, mixes));
   if (!plan.report.empty()) {
     std::ofstream file(plan.report, std::ios::binary);
-    file << planned_html(rows, plan.goal.attainment);
+    file << planned_html(rows, mixes, plan.goal.attainment);
     if (!file) return unavailable(plan.report, ": cannot be written");
   }
   return cheapest != rows.end() && cheapest->feasible() ? kExitOk : kExitFailed;
@@ -201,6 +214,7 @@ RunVerb add_plan(CLI::App& app) {
   verb->add_option("--goal", state->goal.attainment, "Share of tokens that must be on time")->capture_default_str()->check(CLI::Range(0.01, 1.0));
   verb->add_option("--devices-max", state->goal.devices_max, "Most devices to consider")->capture_default_str()->check(CLI::Range(1u, 4096u));
   verb->add_flag("--no-mix", state->no_mix, "Consider one kind at a time only");
+  verb->add_flag("--no-shapes", state->no_shapes, "Do not try other partitions into prompts and answers, and fewer models at once");
   add_workload_flags(*verb, state->flags);
   add_cluster_flags(*verb, state->flags);
   verb->add_flag("--json", state->as_json, "Print JSON instead of the table");

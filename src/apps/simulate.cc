@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -28,7 +29,7 @@ constexpr char kExamples[] =
 
 struct Simulate {
   SimulateFlags flags;
-  std::string report, csv, replay;
+  std::string report, csv, replay, fit;
   bool as_json = false, no_progress = false, costs = false;
   double sample_seconds = 1;
 };
@@ -78,10 +79,12 @@ std::vector<std::pair<std::string, std::string>> settings_of(const CLI::App& ver
 }
 
 // What nodes of a real run decided, decided again.
-StatusOr<int> replay_run(const std::string& path) {
+StatusOr<int> replay_run(const std::string& path, const std::string& costs_file) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return not_found(path, ": cannot be read");
   Replay replay;
+  std::map<std::string, SeenSteps> seen;
+  replay.on_step([&](const std::string& model, const StepInput& input, double seconds) { seen[model].add(input, seconds); });
   uint64_t lines = 0;
   for (std::string line; std::getline(file, line);) {
     const bool cut_short = file.eof();  // the recording server ended within this line
@@ -91,14 +94,24 @@ StatusOr<int> replay_run(const std::string& path) {
   }
   const ReplayCounts& n = replay.counts();
   if (n.events == 0) return invalid_argument(path, ": holds no event; record one with `shoal serve --record-events`");
-  show_text(absl::StrFormat("%d events of %d lives of nodes: all %d decisions are the recorded ones, bit for bit and in order "
+  show_text(absl::StrFormat("%d events of %d node lives: all %d decisions are the recorded ones, bit for bit and in order "
                             "(%d steps, %d loads, %d drops, %d moves of KV, %d messages)\n",
                             n.events, n.lives, n.effects, n.steps, n.loads, n.drops, n.copies, n.messages));
+  if (costs_file.empty()) return kExitOk;
+  CostTable costs;
+  for (const auto& [model, steps] : seen) {
+    const auto fitted = steps.fit();
+    if (!fitted.ok()) return annotate(fitted.status(), absl::StrCat(path, ": model '", model, "'"));
+    costs.add(model, "cpu", *fitted);
+  }
+  show_text(costs_table(costs));
+  RETURN_IF_ERROR(write_text(costs_file, costs.to_csv()));
   return kExitOk;
 }
 
 StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
-  if (!s.replay.empty()) return replay_run(s.replay);
+  if (!s.replay.empty()) return replay_run(s.replay, s.fit);
+  if (!s.fit.empty()) return invalid_argument("--fit: needs the run to fit, by --replay");
   ASSIGN_OR_RETURN(const SimulateInputs inputs, SimulateInputs::read(s.flags));
   if (s.costs) {
     show_text(costs_table(inputs.costs()));
@@ -140,6 +153,7 @@ RunVerb add_simulate(CLI::App& app) {
   verb->add_option("--report", state->report, "Write a page with plots to this file (HTML)");
   verb->add_option("--sample", state->sample_seconds, "Seconds between the points of time lines")->capture_default_str()->check(CLI::Range(0.01, 1e5));
   verb->add_option("--replay", state->replay, "Instead: tell production nodes what those of a real run were told (`shoal serve --record-events`), and compare every decision");
+  verb->add_option("--fit", state->fit, "With --replay: write what steps took there to this file, for --profiles");
   verb->add_flag("--no-progress", state->no_progress, "Show no progress line");
   verb->footer(kExamples);
   return [verb, state] {

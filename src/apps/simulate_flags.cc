@@ -139,7 +139,7 @@ uint32_t SimulateInputs::models(const RunSpec& run) const {
   return named > 0 ? static_cast<uint32_t>(named) : kModelsDefault;
 }
 
-StatusOr<WorldSetup> SimulateInputs::setup(const RunSpec& run, const std::vector<DeviceGroup>& devices) const {
+StatusOr<WorldSetup> SimulateInputs::setup(const RunSpec& run, const std::vector<DeviceGroup>& devices, const PlanShape& shape) const {
   constexpr double kGiB = 1073741824.0;
   ClusterSpec spec;
   spec.devices = devices;
@@ -153,6 +153,8 @@ StatusOr<WorldSetup> SimulateInputs::setup(const RunSpec& run, const std::vector
   spec.limits = {flags_.step_tokens, flags_.sequences, flags_.sequences, true};
   spec.max_model_len = flags_.max_model_len;
   RETURN_IF_ERROR(apply_policy(flags_, run.policy, spec));
+  if (shape.prefill > 0) spec.prefill = shape.prefill;
+  if (shape.rooms > 0) spec.rooms = shape.rooms;
   WorldSetup setup;
   setup.seed = flags_.seed;
   setup.requests_max = 1'000'000;

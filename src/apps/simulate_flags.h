@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "sim/cluster.h"
+#include "sim/planner.h"
 #include "sim/workloads.h"
 #include "workload/trace.h"
 
@@ -54,7 +55,7 @@ class SimulateInputs {
   static StatusOr<SimulateInputs> read(const SimulateFlags& flags);
 
   // The setup of a run on these devices.
-  StatusOr<WorldSetup> setup(const RunSpec& run, const std::vector<DeviceGroup>& devices) const;
+  StatusOr<WorldSetup> setup(const RunSpec& run, const std::vector<DeviceGroup>& devices, const PlanShape& shape = {}) const;
   uint32_t models(const RunSpec& run) const;
   // What --model-mix makes of so many models.
   StatusOr<std::vector<const ModelShape*>> mix(uint32_t count) const { return parse_model_mix(flags_.mix, count, *shapes_); }

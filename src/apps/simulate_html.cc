@@ -136,34 +136,69 @@ std::string run_section(const SimulatedRun& run) {
 
 }  // namespace
 
-std::string planned_html(const std::vector<PlanRow>& rows, double goal) {
+namespace {
+
+// Attainment over the number of devices, a curve per kind; other shapes are dots beside it.
+std::string probes_chart(const std::vector<PlanRow>& rows, double goal) {
   double most = 2;
   for (const PlanRow& row : rows) {
     for (const PlanProbe& p : row.probes) most = std::max<double>(most, p.devices.front().count);
   }
   SvgChart chart(kWhole, 320, {.low = 1, .high = most, .label = "devices"}, {.low = 0, .high = 1, .label = "share of tokens on time"},
                  "attainment over the number of devices");
-  std::string key, table = "<table><tr><th>devices</th><th>tokens on time</th><th>p99 TTFT (s)</th><th>$ / hour</th></tr>\n";
+  std::string key;
   size_t next = 0;
   for (const PlanRow& row : rows) {
     Points points;
     for (const PlanProbe& p : row.probes) {
-      points.emplace_back(p.devices.front().count, p.outcome.attainment.of_tokens());
-      chart.dot(points.back().first, points.back().second, p.met ? "dot" : "dot-bad", to_string(p.devices));
+      const double x = p.devices.front().count, y = p.outcome.attainment.of_tokens();
+      if (p.shape == PlanShape{}) points.emplace_back(x, y);
+      chart.dot(x, y, p.met ? "dot" : "dot-bad", absl::StrFormat("%s: %.3f", to_string(p), y));
     }
     const char* css = kCurves[next++ % std::size(kCurves)];
     chart.line(points, css);
-    key += key_of(css, row.hardware->name);
-    if (!row.feasible()) absl::StrAppend(&table, "<tr><td>", row.hardware->name, "</td><td colspan=\"3\">", html_escaped(row.infeasible), "</td></tr>\n");
-    if (!row.feasible()) continue;
-    const PlanProbe& best = row.probes[row.best];
-    absl::StrAppendFormat(&table, "<tr><td>%s</td><td>%.3f</td><td>%.2f</td><td>%.2f</td></tr>\n", to_string(best.devices), best.outcome.attainment.of_tokens(),
-                          best.outcome.first_token.quantile(0.99), row.price_per_hour());
+    if (!points.empty()) key += key_of(css, row.hardware->name);
   }
   chart.line({{1, goal}, {most, goal}}, "goal");
+  return card("Tokens on time over the number of devices (dots beside a curve: other partitions and rooms; red: the goal is missed)", key + chart.svg());
+}
+
+// What the best of each kind costs, cheapest first.
+std::string prices_chart(std::vector<PlanProbe> best) {
+  std::sort(best.begin(), best.end(), [](const PlanProbe& a, const PlanProbe& b) { return price_per_hour(a.devices) < price_per_hour(b.devices); });
+  std::string bars = "<table>";
+  const double dearest = best.empty() ? 1 : std::max(price_per_hour(best.back().devices), 1e-9);
+  for (const PlanProbe& p : best) {
+    const double price = price_per_hour(p.devices);
+    absl::StrAppendFormat(&bars, "<tr><td style=\"white-space:nowrap\">%s</td><td style=\"width:70%%\"><div style=\"background:#4477aa;height:14px;width:%.1f%%\"></div></td>"
+                          "<td>%.2f $ / hour</td></tr>\n", html_escaped(to_string(p)), 100 * price / dearest, price);
+  }
+  return best.empty() ? "" : card("Price of the cheapest that meet the goal", bars + "</table>");
+}
+
+std::string plan_row(const PlanProbe& p, bool best) {
+  const double price = price_per_hour(p.devices);
+  const double tokens = p.outcome.virtual_seconds > 0 ? static_cast<double>(p.outcome.tokens) / p.outcome.virtual_seconds : 0;
+  return absl::StrFormat("<tr><td>%s%s%s</td><td>%s</td><td>%.3f</td><td>%.3f</td><td>%.2f</td><td>%.2f</td><td>%s</td></tr>\n", best ? "<b>" : "", html_escaped(to_string(p)),
+                         best ? "</b>" : "", p.met ? "yes" : p.outcome.given_up ? "given up" : "no", p.outcome.attainment.of_tokens(), p.outcome.attainment.of_requests(),
+                         p.outcome.first_token.quantile(0.99), price, tokens > 0 ? absl::StrFormat("%.2f", price / 3600 / tokens * 1e6) : "");
+}
+
+}  // namespace
+
+std::string planned_html(const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes, double goal) {
+  std::string table = "<table><tr><th>devices</th><th>meets the goal</th><th>tokens on time</th><th>requests with every token</th><th>p99 TTFT (s)</th><th>$ / hour</th>"
+                      "<th>$ / M tokens</th></tr>\n";
+  std::vector<PlanProbe> best = mixes;
+  for (const PlanRow& row : rows) {
+    if (!row.feasible()) absl::StrAppend(&table, "<tr><td>", row.hardware->name, "</td><td colspan=\"6\">", html_escaped(row.infeasible), "</td></tr>\n");
+    if (row.feasible()) best.push_back(row.probes[row.best]);
+    for (size_t i = 0; i < row.probes.size(); ++i) table += plan_row(row.probes[i], i == row.best);
+  }
+  for (const PlanProbe& mix : mixes) table += plan_row(mix, false);
   return html_page("shoal plan", absl::StrCat(kCurveStyle, "<h1>Plan, simulated</h1><p>The fewest devices of each kind that meet the goal (dashed). Runs that "
                                               "could not meet it any more were given up early; their figure is of the part that ran.</p>",
-                                              card("Tokens on time over the number of devices", key + chart.svg()), card("The fewest", table + "</table>")));
+                                              prices_chart(best), probes_chart(rows, goal), card("Everything that was tried", table + "</table>")));
 }
 
 std::string simulated_html(const std::vector<SimulatedRun>& runs, const std::vector<std::pair<std::string, std::string>>& settings) {

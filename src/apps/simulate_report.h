@@ -29,8 +29,8 @@ OrderedJson simulated_json(const std::vector<SimulatedRun>& runs);
 // One self-contained page: attainment, queue, devices over time, cost.
 std::string simulated_html(const std::vector<SimulatedRun>& runs, const std::vector<std::pair<std::string, std::string>>& settings);
 
-// The page of `plan`: attainment over the number of devices, one curve per kind.
-std::string planned_html(const std::vector<PlanRow>& rows, double goal);
+// The page of `plan`: prices, attainment over the number of devices, and every choice that was simulated.
+std::string planned_html(const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes, double goal);
 
 std::string csv_header();
 std::string csv_line(const SimulatedRun& run, const RequestOutcome& request);

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "memory/page_pool.h"
@@ -50,7 +50,7 @@ class Residency {
   const Entry& entry(ModelId model) const;
 
   PagePool& pages_;
-  std::map<ModelId, Entry> models_;
+  absl::flat_hash_map<ModelId, Entry> models_;
   uint32_t pages_held_ = 0;
 };
 

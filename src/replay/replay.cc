@@ -39,14 +39,14 @@ Status check_config(const NodeConfig& c) {
 // A node and what it waits for: an event that nothing asked for would be a fault of the file, not of the node.
 struct Replay::Life {
   explicit Life(const NodeConfig& c) : config(c), node(c) {
-    for (const NodeModel& model : c.models) vocab[model.model] = model.vocab_size;
+    for (const NodeModel& model : c.models) models.emplace(model.model, Known{model.name, model.vocab_size});
   }
 
   Status can_follow(const StepDone& done) const {
     const auto fits = [&](const StepSlice& asked, const SliceResult& got) {
       const bool fine = got.finite && got.error.ok();
       const bool sampled = !asked.sample || got.sampled.size() == 1 || (got.sampled.empty() && got.complete);
-      const auto known = [&](const SampledToken& t) { return t.token >= 0 && static_cast<uint32_t>(t.token) < vocab.at(done.model); };
+      const auto known = [&](const SampledToken& t) { return t.token >= 0 && static_cast<uint32_t>(t.token) < models.at(done.model).vocab_size; };
       return got.request == asked.request && got.scored.size() == asked.score_end - asked.score_begin && (!fine || sampled) &&
              std::all_of(got.sampled.begin(), got.sampled.end(), known);
     };
@@ -75,18 +75,24 @@ struct Replay::Life {
     ++counts.effects;
     counts.messages += std::holds_alternative<Send>(effect);
     counts.drops += std::holds_alternative<DropWeights>(effect);
-    if (const auto* begun = std::get_if<StartStep>(&effect)) ++counts.steps, step = *begun;
+    if (const auto* begun = std::get_if<StartStep>(&effect)) ++counts.steps, step = *begun, step_began = now;
     if (const auto* begun = std::get_if<LoadWeights>(&effect)) ++counts.loads, load = begun->model;
     if (const auto* begun = std::get_if<CopyKv>(&effect)) ++counts.copies, moves[{begun->model, begun->move.id}] = begun->move.remote;
   }
+
+  struct Known {
+    std::string name;
+    uint32_t vocab_size = 0;
+  };
 
   const NodeConfig config;
   Node node;
   TimePoint now{};
   std::optional<StartStep> step;
+  TimePoint step_began{};
   std::optional<ModelId> load;
   std::map<std::pair<ModelId, uint64_t>, bool> moves;  // under way; true: from another node
-  std::map<ModelId, uint32_t> vocab;                   // of every model that ever was here
+  std::map<ModelId, Known> models;                     // that ever were here
 };
 
 Replay::Replay() = default;
@@ -111,7 +117,7 @@ Status Replay::line(std::string_view text) {
     NodeModel model;
     RETURN_IF_ERROR(read(*found, model));
     RETURN_IF_ERROR(check_model(model, life->second->config.pages));
-    if (!life->second->vocab.emplace(model.model, model.vocab_size).second) return invalid_argument("model ", model.model.value, " is there already");
+    if (!life->second->models.emplace(model.model, Life::Known{model.name, model.vocab_size}).second) return invalid_argument("model ", model.model.value, " is there already");
     life->second->node.add_model(model);
     return OkStatus();
   }
@@ -133,6 +139,9 @@ Status Replay::line(std::string_view text) {
 Status Replay::turn(Life& life, const Event& event, TimePoint now, const std::vector<std::string>& expected) {
   if (now < life.now) return invalid_argument("time goes back");
   RETURN_IF_ERROR(life.can_follow(event));
+  if (std::holds_alternative<StepDone>(event) && on_step_) {
+    on_step_(life.models.at(life.step->model).name, life.step->input, to_seconds(now - life.step_began));
+  }
   life.now = now;
   life.heard(event);
   ++counts_.events;

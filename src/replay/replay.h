@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -26,6 +28,10 @@ class Replay {
   Replay();
   ~Replay();
 
+  // Told about every step when it ended: whose, what it computed, and the seconds that it took in the recorded run.
+  using OnStep = std::function<void(const std::string& model, const StepInput& input, double seconds)>;
+  void on_step(OnStep on_step) { on_step_ = std::move(on_step); }
+
   // The next line of an event log (replay/event_log.h). InvalidArgument: it is none, or tells of something that cannot
   // follow what came before; Aborted: the node answers otherwise, with both answers.
   Status line(std::string_view text);
@@ -38,6 +44,7 @@ class Replay {
 
   std::map<NodeId, std::unique_ptr<Life>> lives_;
   ReplayCounts counts_;
+  OnStep on_step_;
 };
 
 }  // namespace shoal

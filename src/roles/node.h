@@ -99,6 +99,8 @@ class Node {
   bool idle() const;            // no request, no step, no load, no copy
   bool step_in_flight() const { return stepping_.has_value(); }
   NodeStatus status() const;
+  // As it is served now; null if it is not. Valid until the next event.
+  const NodeModel* model(ModelId id) const;
   // I5: weights + KV + free == device pages; every engine and pool holds; every live request has one owner.
   void check() const;
 
@@ -107,6 +109,7 @@ class Node {
     NodeModel facts;
     std::unique_ptr<Engine> engine;
     BlockPool* blocks = nullptr;     // of its shape class
+    uint32_t kv_pages = 0;           // kv_pages_min()
     bool pinned = false;             // to be there at all times
     bool asked = false;              // by SetResident: to be loaded, and then like any other
     Status excluded;                 // static scheduling: not one of those that fit together, and why
@@ -220,6 +223,7 @@ class Node {
 
   // node_turns.cc
   void switch_models(TimePoint now, std::vector<Effect>& effects);
+  SwitchPlan plan_of_switch(TimePoint now) const;
   void update_wants(TimePoint now, std::vector<Effect>& effects);
   void update_quotas(TimePoint now);
   void hold_admissions(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects);

@@ -44,6 +44,7 @@ void Node::add_model(const NodeModel& facts) {
   hosted.facts = facts;
   hosted.facts.slo.ttft = std::min(facts.slo.ttft, facts.max_wait);  // so it has its turn in time
   hosted.blocks = blocks.get();
+  hosted.kv_pages = kv_pages_min(facts);
   hosted.pinned = facts.pinned;
   hosted.engine = std::make_unique<Engine>(*blocks, engine, host_.blocks(facts.kv_block_bytes));
   residency_.add_model(facts.model, weight_pages(facts));
@@ -60,6 +61,11 @@ void Node::retire_model(ModelId model) {
   hosted.pinned = hosted.asked = false;
   wake(hosted);
   changed_ = residency_changed_ = true;
+}
+
+const NodeModel* Node::model(ModelId id) const {
+  const auto found = models_.find(id);
+  return found == models_.end() ? nullptr : &found->second.facts;
 }
 
 std::map<ModelId, ModelEstimator> Node::costs() const {
@@ -79,7 +85,8 @@ void Node::let_sleep() {
     const Engine& engine = *hosted.engine;
     const bool holds = residency_.state(entry.first) != WeightsState::kOnDisk || engine.blocks_cached() > 0 || engine.host_blocks_held() > 0;
     const bool wants = hosted.pinned || hosted.asked || hosted.wanted_since != kForever || hosted.stalled_since != kForever;
-    const bool sleeps = !holds && !wants && !engine.has_work() && engine.moves() == 0 && (!pressure_ || pressure_->model != entry.first);
+    const bool offers = hosted.retired && std::any_of(offers_.begin(), offers_.end(), [&](const auto& o) { return o.second.model == entry.first; });
+    const bool sleeps = !holds && !wants && !offers && !engine.has_work() && engine.moves() == 0 && (!pressure_ || pressure_->model != entry.first);
     if (sleeps && hosted.retired) gone.push_back(entry.first);
     return sleeps;
   });

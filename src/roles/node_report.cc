@@ -1,5 +1,6 @@
 // What a node says of itself.
 #include <algorithm>
+#include <utility>
 
 #include "roles/node.h"
 
@@ -56,7 +57,7 @@ ModelStatus Node::status_of(const Hosted& hosted, const TurnsAhead& turns) const
   m.prefix_hits = counters.prefix_hits;
   m.preemptions = counters.preemptions;
   m.steps = counters.steps;
-  m.steps_by_tokens.assign(counters.steps_by_tokens.begin(), counters.steps_by_tokens.end());
+  if (counters.steps > 0) m.steps_by_tokens.assign(counters.steps_by_tokens.begin(), counters.steps_by_tokens.end());
   m.step_tokens = counters.step_tokens;
   m.loads = hosted.loads;
   m.wait_seconds = to_seconds(predicted_wait(hosted, turns));
@@ -110,7 +111,7 @@ void Node::report(TimePoint now, std::vector<Effect>& effects) {
   snapshot.switches = switches_.take();
   snapshot.events = log_.take();
   snapshot.next = next_models(now);
-  for (const NodeId gateway : config_.gateways) effects.push_back(Send{gateway, snapshot});
+  for (const NodeId gateway : config_.gateways) effects.push_back(Send{gateway, gateway == config_.gateways.back() ? std::move(snapshot) : snapshot});
   changed_ = residency_changed_ = false;
   next_report_ = now + config_.status_interval;
 }

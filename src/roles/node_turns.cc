@@ -35,7 +35,7 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
   view.queued = engine.waiting() > 0;
   view.pinned = hosted.pinned;
   view.weight_pages = residency_.weight_pages(view.model);
-  view.kv_pages_min = kv_pages_min(hosted.facts);
+  view.kv_pages_min = hosted.kv_pages;
   view.kv_pages_idle = idle_kv_pages(hosted);
   view.last_used = residency_.last_used(view.model);
   view.fresh = hosted.fresh && engine.has_work();
@@ -65,10 +65,10 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
 // the shortest turn under way, the turns of others that wait too, and its own switch. Those of the resident models share
 // the work.
 Duration Node::predicted_wait(const Hosted& hosted, const TurnsAhead& turns) const {
-  const double prompts = prompts_.seconds_of(hosted.facts.model);
+  const double prompts = hosted.prompts_queued > 0 ? prompts_.seconds_of(hosted.facts.model) : 0;
   if (resident(hosted)) return from_seconds(prompts);
   const double own = hosted.engine->has_work() ? switch_seconds(hosted) + planned_quota(hosted) : 0;
-  const bool room = pages_.free() >= residency_.weight_pages(hosted.facts.model) + kv_pages_min(hosted.facts);
+  const bool room = pages_.free() >= residency_.weight_pages(hosted.facts.model) + hosted.kv_pages;
   const double soonest = room || turns.places == 0 ? 0 : turns.soonest_end;
   return from_seconds(prompts + switch_seconds(hosted) + soonest + (turns.waiting_seconds - own) / std::max(turns.places, 1u));
 }
@@ -92,7 +92,7 @@ double Node::planned_quota(const Hosted& hosted) const {
 }
 
 bool Node::fits_beside_pinned(const Hosted& hosted) const {
-  uint64_t pages = uint64_t{residency_.weight_pages(hosted.facts.model)} + kv_pages_min(hosted.facts);
+  uint64_t pages = uint64_t{residency_.weight_pages(hosted.facts.model)} + hosted.kv_pages;
   for (const auto& [id, other] : awake_) {
     const bool there = residency_.state(id) != WeightsState::kOnDisk;
     if (&other != &hosted && other.pinned && there) pages += residency_.weight_pages(id);
@@ -120,14 +120,20 @@ void Node::drop_weights(Hosted& hosted, bool keep_cached, std::vector<Effect>& e
 void Node::switch_models(TimePoint now, std::vector<Effect>& effects) {
   update_wants(now, effects);
   if (token_level()) update_quotas(now);
-  std::vector<ModelView> views;
-  for (const auto& [id, hosted] : awake_) views.push_back(view_of(hosted, now));
   cancel_unwanted_load(effects);
-  const PoolView pool{pages_.capacity(), pages_.free(), pages_coming(), pages_spoken_for()};
-  const SwitchPlan plan = token_level() ? plan_token_switch(views, pool, config_.turns)
-                                        : plan_switch(views, pool, config_.switching, now);
+  const SwitchPlan plan = plan_of_switch(now);
   hold_admissions(plan, now, effects);
   apply(plan, now, effects);
+}
+
+SwitchPlan Node::plan_of_switch(TimePoint now) const {
+  // Most events find nobody waiting, or a load under way: one at a time.
+  const bool waits = std::any_of(awake_.begin(), awake_.end(), [](const auto& m) { return m.second.wanted_since != kForever; });
+  if (token_level() && (loading_ || !waits)) return {};
+  std::vector<ModelView> views;
+  for (const auto& [id, hosted] : awake_) views.push_back(view_of(hosted, now));
+  const PoolView pool{pages_.capacity(), pages_.free(), pages_coming(), pages_spoken_for()};
+  return token_level() ? plan_token_switch(views, pool, config_.turns) : plan_switch(views, pool, config_.switching, now);
 }
 
 // wanted: has requests (or was asked for) and is not there. The instant it began to wait decides its turn.
@@ -245,7 +251,7 @@ void Node::apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& eff
     switches_.dropped(*plan.load, id);
     drop_weights(models_.at(id), /*keep_cached=*/token_level(), effects);
   }
-  const uint64_t needed = uint64_t{residency_.weight_pages(*plan.load)} + kv_pages_min(wanted.facts);
+  const uint64_t needed = uint64_t{residency_.weight_pages(*plan.load)} + wanted.kv_pages;
   for (const ModelId id : plan.take_kv) {
     Hosted& hosted = models_.at(id);
     while (pages_.free() + pages_coming() < needed) {

@@ -22,6 +22,7 @@ std::vector<Effect> Router::handle(const Event& event, TimePoint now) {
   } else if (const auto* e = std::get_if<ResidencyWanted>(&event)) {
     send_to_hosts(e->model, SetResident{e->model, e->resident}, effects);
   } else if (const auto* e = std::get_if<SettingsWanted>(&event)) {
+    settings_[e->settings.model] = e->settings;
     send_to_hosts(e->settings.model, e->settings, effects);
   } else if (std::holds_alternative<DrainRequested>(event)) {
     draining_ = true;
@@ -40,17 +41,18 @@ NodeView Router::view_of(const Member& member, const Entry& entry) const {
   if (const auto placed = placed_.find(member.id); placed != placed_.end()) {
     view.requests_live = placed->second.live;
     view.wait_seconds = placed->second.seconds;
+    view.requests_queued = placed->second.waiting;
   }
   const auto status = status_.find(member.id);
   if (status == status_.end()) return view;
   view.duty = status->second.duty;
   view.alpha = status->second.alpha;
   for (const ModelStatus& m : status->second.models) {
-    view.requests_queued += m.waiting;
     if (m.model != model) continue;
     view.wait_seconds += m.wait_seconds;
     view.switch_seconds = m.switch_seconds;
     view.decodes_model = m.running > 0;
+    break;
   }
   return view;
 }
@@ -170,6 +172,12 @@ void Router::on_status(NodeId from, const NodeStatus& status, TimePoint now, std
   Placed& placed = placed_[from];
   placed.seconds = 0;
   if (!placed.home) placed.home = status.duty;
+  placed.batches.clear();
+  placed.waiting = 0;
+  for (const ModelStatus& m : status.models) {
+    placed.waiting += m.waiting;
+    if (m.waiting + m.running > 0) placed.batches.push_back({m.model, m.state == ModelState::kLoaded, m.waiting + m.running});
+  }
   balance(now, effects);
 }
 
@@ -198,16 +206,9 @@ std::optional<DutyChange> Router::duty_change() const {
 }
 
 std::optional<Steal> Router::steal() const {
-  std::vector<std::vector<BatchView>> batches;
   std::vector<StealView> views;
-  for (const auto& [id, status] : status_) {
-    std::vector<BatchView> working;
-    for (const ModelStatus& m : status.models) {
-      if (m.waiting + m.running > 0) working.push_back({m.model, m.state == ModelState::kLoaded, m.waiting + m.running});
-    }
-    batches.push_back(std::move(working));
-    views.push_back({id, status.duty, status.alpha, batches.back()});
-  }
+  views.reserve(status_.size());
+  for (const auto& [id, status] : status_) views.push_back({id, status.duty, status.alpha, placed_.at(id).batches});
   return plan_steal(views);
 }
 
@@ -278,14 +279,27 @@ void Router::on_cluster(const ClusterState& state, TimePoint now, std::vector<Ef
     const auto after = state.members.find(id);
     if (after != state.members.end() && after->second.epoch == member.epoch) continue;
     status_.erase(id);
-    placed_[id].home.reset();
+    placed_[id] = {placed_[id].live};
+  }
+  std::vector<NodeId> anew;
+  for (const auto& [id, member] : state.members) {
+    const auto before = cluster_.members.find(id);
+    if (before == cluster_.members.end() || before->second.epoch != member.epoch) anew.push_back(id);
   }
   cluster_ = state;
+  for (const NodeId id : anew) send_settings(cluster_.members.at(id), effects);
   for (const RequestId id : orphans) {
     const Entry entry = take(id);
     place_again(entry, unavailable("node ", entry.node.value, " was lost"), now, effects);
   }
   place_held(now, effects);
+}
+
+// A node that comes (back) may have missed them: what was acknowledged holds.
+void Router::send_settings(const Member& member, std::vector<Effect>& effects) const {
+  for (const auto& [model, settings] : settings_) {
+    if (std::find(member.models.begin(), member.models.end(), model) != member.models.end()) effects.push_back(Send{member.id, settings});
+  }
 }
 
 void Router::send_to_hosts(ModelId model, const Message& message, std::vector<Effect>& effects) {

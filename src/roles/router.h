@@ -52,6 +52,8 @@ class Router {
     uint32_t live = 0;            // requests there
     double seconds = 0;           // predicted, of prompts placed since the last report
     std::optional<Duty> home;     // its duty when it was first heard of
+    std::vector<BatchView> batches;  // by its last report
+    uint32_t waiting = 0;            // requests, likewise
   };
 
   void on_new(const NewRequest& event, TimePoint now, std::vector<Effect>& effects);
@@ -60,6 +62,7 @@ class Router {
   void on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::vector<Effect>& effects);
   void on_cluster(const ClusterState& state, TimePoint now, std::vector<Effect>& effects);
   void send_to_hosts(ModelId model, const Message& message, std::vector<Effect>& effects);
+  void send_settings(const Member& member, std::vector<Effect>& effects) const;
   void expire(TimePoint now, std::vector<Effect>& effects);
   NodeView view_of(const Member& member, const Entry& entry) const;
   Placement choose(const Entry& entry, Phase phase) const;
@@ -83,6 +86,7 @@ class Router {
   std::unordered_map<RequestId, Entry> journal_;
   std::map<RequestId, Entry> held_;  // accepted, and on no node at this moment
   std::set<std::pair<TimePoint, RequestId>> deadlines_;
+  std::map<ModelId, Configure> settings_;  // as changed since the start, for nodes that join later
   TimePoint next_balance_{};
   bool draining_ = false;
 };

@@ -5,6 +5,7 @@
 //       deadline
 //   I7  no request fails without a cause of its own, or a fault
 //   I10 a node's counters are what it sent
+// I9 is the operator's (admin.cc); I8 is about expert answers, which do not exist yet.
 // and: a cancelled request is not computed any further.
 #pragma once
 
@@ -38,17 +39,22 @@ class Checkers {
     TimePoint deadline = kForever;
     ModelId model;
     uint32_t epoch = 0;  // the highest that the router submitted
+    bool served = true;  // its model, when it came
   };
   struct Waiting {
     TimePoint since;
     RequestId request;
   };
   using Class = std::pair<ModelId, int32_t>;  // model, priority
+  struct Held {
+    uint32_t epoch = 0;                       // of its last Submit
+    ModelId model;
+  };
   struct Watched {                            // a node's life
-    std::map<RequestId, uint32_t> held;       // with the epoch of its last Submit
+    std::map<RequestId, Held> held;
     std::set<RequestId> withdrawn;            // by a Cancel of that epoch
     std::map<Class, std::vector<Waiting>> waiting;  // in order of submission
-    uint64_t tokens_sent = 0;
+    std::map<ModelId, uint64_t> tokens_sent;
   };
 
   bool on() const { return world_.setup.strict; }

@@ -32,10 +32,8 @@ NodeModel facts_of(const ClusterSpec& spec, uint32_t id) {
   return model;
 }
 
-// Of `rooms` equal ones beside a fifth of the memory for KV: one more does not fit.
-uint64_t room_bytes(const ClusterSpec& spec, uint32_t pages) {
-  return static_cast<uint64_t>(pages) * 4 / 5 / spec.rooms * kPageBytes;
-}
+// Of `rooms` equal ones, and as much again for KV: one more would leave none.
+uint64_t room_bytes(const ClusterSpec& spec, uint32_t pages) { return div_up(pages, spec.rooms + 1) * kPageBytes; }
 
 // Each model on as few devices as hold them all once; what is left over serves the first ones again.
 void spread_static(std::vector<NodeSpec>& nodes) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "workload/views.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 constexpr double kGiB = 1073741824.0;
 constexpr size_t kRowsMax = 1'000'000;
+constexpr std::string_view kCostsHeader = "model,gpu,prefill_s,prefill_token_s,prefill_square_s,decode_s,decode_context_s,decode_sequence_s";
 constexpr double kTokensMax = 4096, kSequencesMax = 100;  // of a point that a fit takes
 
 const Hardware kHardware[] = {
@@ -140,6 +142,15 @@ Status add_row(std::string_view line, Profiles& profiles) {
   return OkStatus();
 }
 
+// What the tenth with the largest errors would pull away is fitted without it.
+std::vector<Sample> without_outliers(std::vector<Sample> samples) {
+  const auto x = fit_plane(samples);
+  const auto error = [&](const Sample& s) { return std::abs(s.y - x[0] - x[1] * s.a - x[2] * s.b); };
+  std::stable_sort(samples.begin(), samples.end(), [&](const Sample& a, const Sample& b) { return error(a) < error(b); });
+  samples.resize(samples.size() - samples.size() / 10);
+  return samples;
+}
+
 FittedCost fit_points(const ProfilePoints& points) {
   FittedCost fitted;
   const auto p = fit_plane(points.prefill), d = fit_plane(points.decode);
@@ -179,21 +190,27 @@ StatusOr<std::vector<ModelShape>> parse_model_shapes(std::string_view csv) {
   return shapes;
 }
 
+namespace {
+
+bool decodes(const StepSlice& slice) { return slice.tokens.size() == 1 && slice.begin > 0; }
+
+}  // namespace
+
 // A chunk [begin, end) of a prompt has the share of len^2 that lies there: end^2 - begin^2.
 Duration StepCost::of(const StepInput& input) const {
   double seconds = 0;
-  bool prompts = false, decodes = false;
+  bool prompts = false, decoding = false;
   for (const StepSlice& slice : input.slices) {
     const double begin = slice.begin, end = begin + static_cast<double>(slice.tokens.size());
-    if (slice.tokens.size() == 1 && slice.begin > 0) {
-      decodes = true;
+    if (decodes(slice)) {
+      decoding = true;
       seconds += decode_sequence_seconds + decode_context_seconds * end;
     } else {
       prompts = true;
       seconds += prefill_token_seconds * (end - begin) + prefill_square_seconds * (end * end - begin * begin);
     }
   }
-  return from_seconds(seconds + std::max(prompts ? prefill_seconds : 0, decodes ? decode_seconds : 0));
+  return from_seconds(seconds + std::max(prompts ? prefill_seconds : 0, decoding ? decode_seconds : 0));
 }
 
 std::array<double, 3> fit_plane(std::span<const Sample> samples) {
@@ -220,8 +237,62 @@ std::array<double, 3> fit_plane(std::span<const Sample> samples) {
   return best;
 }
 
+void SeenSteps::add(const StepInput& input, double seconds) {
+  Sample prefill{0, 0, seconds}, decode{0, 0, seconds};
+  for (const StepSlice& slice : input.slices) {
+    const double begin = slice.begin, end = begin + static_cast<double>(slice.tokens.size());
+    if (decodes(slice)) {
+      decode.a += end, decode.b += 1;
+    } else {
+      prefill.a += end - begin, prefill.b += end * end - begin * begin;
+    }
+  }
+  if (decode.b == 0) prefill_.push_back(prefill);
+  if (prefill.a == 0) decode_.push_back(decode);
+}
+
+StatusOr<FittedCost> SeenSteps::fit() const {
+  constexpr size_t kLeast = 30;
+  if (std::min(prefill_.size(), decode_.size()) < kLeast) {
+    return absl::FailedPreconditionError(absl::StrCat("has ", prefill_.size(), " steps of prompts alone and ", decode_.size(), " of decodes alone; a fit needs ", kLeast,
+                                                      " of each"));
+  }
+  ProfilePoints points{without_outliers(prefill_), without_outliers(decode_), 0};
+  points.left_out = static_cast<uint32_t>(prefill_.size() - points.prefill.size() + decode_.size() - points.decode.size());
+  return fit_points(points);
+}
+
+std::string CostTable::to_csv() const {
+  std::string out = absl::StrCat(std::string(kCostsHeader), "\n");
+  for (const auto& [key, fitted] : entries_) {
+    const StepCost& c = fitted.cost;
+    absl::StrAppendFormat(&out, "%s,%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n", key.first, key.second, c.prefill_seconds, c.prefill_token_seconds,
+                          c.prefill_square_seconds, c.decode_seconds, c.decode_context_seconds, c.decode_sequence_seconds);
+  }
+  return out;
+}
+
+StatusOr<CostTable> CostTable::read(std::string_view csv) {
+  CostTable table;
+  RETURN_IF_ERROR(each_row(csv, kCostsHeader, [&](std::string_view row) -> Status {
+    std::array<std::string_view, 8> cells;
+    RETURN_IF_ERROR(split(row, cells));
+    std::array<double, 6> x{};
+    for (size_t i = 0; i < x.size(); ++i) {
+      const auto value = number_in<double>(without_blanks(cells[i + 2]));
+      if (!value || !(*value >= 0) || *value > 1e6) return invalid_argument("'", own(cells[i + 2]), "' is not a number of seconds");
+      x[i] = *value;
+    }
+    if (x[0] + x[1] <= 0 || x[3] + x[5] <= 0) return invalid_argument("a step that takes no time");
+    table.entries_[{std::string(cells[0]), std::string(cells[1])}].cost = {x[0], x[1], x[2], x[3], x[4], x[5]};
+    return OkStatus();
+  }));
+  return table;
+}
+
 StatusOr<CostTable> CostTable::fit(std::string_view csv) {
   constexpr std::string_view kHeader = "model,gpu,prompt_tokens_per_request,batch_size,prefill_ms,decode_step_ms";
+  if (csv.starts_with(kCostsHeader)) return read(csv);
   Profiles profiles;
   RETURN_IF_ERROR(each_row(csv, kHeader, [&](std::string_view row) { return add_row(row, profiles); }));
   CostTable table;

@@ -56,6 +56,12 @@ struct StepCost {
   Duration of(const StepInput& input) const;
 };
 
+// Coefficients x of y = x0 + x1 a + x2 b by least squares with equal weights, none negative.
+struct Sample {
+  double a = 0, b = 0, y = 0;
+};
+std::array<double, 3> fit_plane(std::span<const Sample> samples);
+
 // How well a fit explains what it was made of.
 struct FitQuality {
   uint32_t points = 0, points_left_out = 0;
@@ -67,30 +73,40 @@ struct FittedCost {
   FitQuality quality;
 };
 
+// Steps of one model as they were seen on a real device.
+class SeenSteps {
+ public:
+  void add(const StepInput& input, double seconds);
+  // Of the steps that computed only prompts or only decodes; what the operating system did to some of them is left out: the
+  // tenth that a first fit explains worst. FailedPrecondition with fewer than 30 of either.
+  StatusOr<FittedCost> fit() const;
+
+ private:
+  std::vector<Sample> prefill_, decode_;
+};
+
 // Measured costs by model and device.
 class CostTable {
  public:
   // CSV with the columns model,gpu,prompt_tokens_per_request,batch_size,prefill_ms,decode_step_ms. Left out are points above
   // 4096 tokens in all (the engine that was measured split such prompts, so its times saturate) and above 100 sequences
-  // (where steps of most devices leave the line). InvalidArgument names the line.
+  // (where steps of most devices leave the line). Or what to_csv() writes. InvalidArgument names the line.
   static StatusOr<CostTable> fit(std::string_view csv);
 
   const FittedCost* find(std::string_view model, std::string_view hardware) const;
   const std::map<std::pair<std::string, std::string>, FittedCost>& entries() const { return entries_; }
   void add(const std::string& model, const std::string& hardware, const FittedCost& cost) { entries_[{model, hardware}] = cost; }
+  // The coefficients of all entries.
+  std::string to_csv() const;
 
  private:
+  static StatusOr<CostTable> read(std::string_view csv);  // what to_csv() writes
+
   std::map<std::pair<std::string, std::string>, FittedCost> entries_;
 };
 
 // Of a step that is bound by arithmetic or by memory, whichever takes longer, at the shares of the data sheet that the
 // measured pairs reach (0.5 of the arithmetic, 0.6 of the memory), and `launch_seconds` of everything else.
 StepCost roofline(const ModelShape& model, const Hardware& hardware, double launch_seconds = 0.005);
-
-// Coefficients x of y = x0 + x1 a + x2 b by least squares with equal weights, none negative.
-struct Sample {
-  double a = 0, b = 0, y = 0;
-};
-std::array<double, 3> fit_plane(std::span<const Sample> samples);
 
 }  // namespace shoal

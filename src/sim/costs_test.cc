@@ -114,5 +114,39 @@ TEST(Costs, FitsOfThePublishedProfilesPredictWhatWasMeasured) {
   }
 }
 
+// What was fitted to steps that were seen predicts others, can be written, and read again.
+TEST(SeenSteps, AFitOfThemPredictsOthersAndSurvivesAFile) {
+  const StepCost truth{0.004, 3e-5, 1e-9, 0.009, 2e-7, 1e-4};
+  const auto step = [](uint32_t sequences, uint32_t begin, uint32_t tokens) {
+    StepInput input;
+    for (uint32_t i = 0; i < sequences; ++i) {
+      StepSlice& slice = input.slices.emplace_back();
+      slice.begin = begin;
+      slice.tokens.resize(tokens);
+    }
+    return input;
+  };
+  SeenSteps seen;
+  EXPECT_FALSE(seen.fit().ok());
+  for (uint32_t i = 0; i < 60; ++i) {
+    const StepInput prompt = step(1 + i % 3, 64 * (i % 5), 16 + 40 * (i % 7)), decode = step(1 + i % 8, 100 + 37 * i, 1);
+    const double hiccup = i % 20 == 7 ? 5 : 1;  // the machine was elsewhere
+    seen.add(prompt, hiccup * to_seconds(truth.of(prompt)));
+    seen.add(decode, hiccup * to_seconds(truth.of(decode)));
+  }
+  const auto fitted = seen.fit();
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  EXPECT_GT(fitted->quality.points_left_out, 0u);
+  CostTable table;
+  table.add("m", "cpu", *fitted);
+  const auto again = CostTable::fit(table.to_csv());
+  ASSERT_TRUE(again.ok()) << again.status();
+  for (const StepInput& input : {step(2, 0, 300), step(5, 900, 1)}) {
+    EXPECT_NEAR(to_seconds(again->find("m", "cpu")->cost.of(input)), to_seconds(truth.of(input)), 0.02 * to_seconds(truth.of(input)));
+  }
+  EXPECT_FALSE(CostTable::fit("model,gpu,prefill_s,prefill_token_s,prefill_square_s,decode_s,decode_context_s,decode_sequence_s\nm,cpu,1,2,3,4,5,-6\n").ok());
+  EXPECT_FALSE(CostTable::fit("model,gpu,prefill_s,prefill_token_s,prefill_square_s,decode_s,decode_context_s,decode_sequence_s\nm,cpu,0,0,0,0,0,0\n").ok());
+}
+
 }  // namespace
 }  // namespace shoal

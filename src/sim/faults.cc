@@ -29,7 +29,8 @@ void World::begin_fault(const Fault& fault) {
     case Fault::Kind::kDuplicate:
       checkers_.node_fault();  // a gap or a repetition is answered by placing the request again, so many times
       return network_.begin(fault, state_.now);
-    case Fault::Kind::kDelay: return network_.begin(fault, state_.now);
+    case Fault::Kind::kDelay:
+    case Fault::Kind::kApart: return network_.begin(fault, state_.now);
     case Fault::Kind::kSlowDisk: return node.slow_disk(std::max(fault.amount, 1.0));
     case Fault::Kind::kLoadFailure: return node.fail_loads(fault.amount);
     case Fault::Kind::kLeaseLoss:

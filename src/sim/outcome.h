@@ -82,6 +82,8 @@ struct Outcome {
   uint64_t prefix_hits = 0;
   uint64_t crashes = 0;       // and other ends of a node's life
   uint64_t faults = 0;        // begun
+  uint64_t admin_changes = 0; // asked for while requests came
+  uint64_t admin_failures = 0;  // of these, reported as failed
   Attainment attainment;
   Histogram first_token;      // seconds from arrival
   Histogram gap;              // between two tokens of an answer

@@ -123,6 +123,26 @@ Fault make_fault(Fault::Kind kind, uint32_t node, TimePoint at, Rng& rng) {
   return fault;
 }
 
+// Loads and unloads of any model, and once in a run for each: new settings, a model that comes, and one that goes.
+std::vector<AdminChange> make_admin(const Scenario& s, double seconds, Rng& rng) {
+  using Kind = AdminChange::Kind;
+  std::vector<AdminChange> changes;
+  const auto when = [&] { return TimePoint(from_seconds(seconds * rng.uniform())); };
+  for (uint32_t i = 0; i < s.admin_changes; ++i) {
+    const ModelId any(static_cast<uint32_t>(rng.below(s.models)));
+    const bool configured = std::any_of(changes.begin(), changes.end(), [&](const AdminChange& c) { return c.kind == Kind::kConfigure && c.model == any; });
+    const uint64_t kind = rng.below(3);
+    if (kind == 0 && !configured) {
+      changes.push_back({Kind::kConfigure, any, when(), {from_seconds(1 + 9 * rng.uniform()), from_seconds(0.01 + 0.2 * rng.uniform())}});
+    } else {
+      changes.push_back({kind == 1 ? Kind::kUnload : Kind::kLoad, any, when(), {}});
+    }
+  }
+  if (s.admin_changes > 0 && s.models > 1 && rng.chance(0.5)) changes.push_back({Kind::kAdd, ModelId(s.models - 1), when(), {}});
+  if (s.admin_changes > 0 && s.models > 2 && rng.chance(0.5)) changes.push_back({Kind::kRetire, ModelId(s.models - 2), when(), {}});
+  return changes;
+}
+
 }  // namespace
 
 WorldSetup make_setup(const Scenario& s) {
@@ -144,9 +164,12 @@ WorldSetup make_setup(const Scenario& s) {
   for (TimePoint at{}; s.faults_per_second > 0;) {
     at += exponential(rng, s.faults_per_second);
     if (to_seconds(at.time_since_epoch()) > seconds) break;
-    setup.faults.push_back(make_fault(s.fault_kinds[rng.below(s.fault_kinds.size())], static_cast<uint32_t>(rng.below(s.nodes)), at, rng));
+    Fault fault = make_fault(s.fault_kinds[rng.below(s.fault_kinds.size())], static_cast<uint32_t>(rng.below(s.nodes)), at, rng);
+    if (s.nodes > 1) fault.peer = (fault.node + 1 + static_cast<uint32_t>(rng.below(s.nodes - 1))) % s.nodes;
+    setup.faults.push_back(fault);
   }
   setup.faults.insert(setup.faults.end(), s.faults.begin(), s.faults.end());
+  setup.admin = make_admin(s, seconds, rng);
   setup.workload = std::make_unique<MixedWorkload>(s, std::move(models), rng.bits());
   return setup;
 }
@@ -184,11 +207,12 @@ Scenario Scenario::random(uint64_t seed) {
     s.duties.low = s.duties.high * (0.5 + rng.uniform());
     s.slo.tbt = from_seconds(0.1 * rng.uniform());
   }
+  if (rng.chance(0.3)) s.admin_changes = 1 + static_cast<uint32_t>(rng.below(6));
   if (rng.chance(0.4)) {
     using Kind = Fault::Kind;
     s.faults_per_second = 0.5 + 4.0 * rng.uniform();
     s.fault_kinds = {Kind::kCrash, Kind::kPause, Kind::kPartition, Kind::kLossTo, Kind::kLossFrom, Kind::kLoss, Kind::kReorder, Kind::kDuplicate,
-                     Kind::kDelay, Kind::kSlowDisk, Kind::kLeaseLoss, Kind::kNotice};
+                     Kind::kDelay, Kind::kSlowDisk, Kind::kLeaseLoss, Kind::kNotice, Kind::kApart};
     if (rng.chance(0.5)) s.fault_kinds = {s.fault_kinds[rng.below(s.fault_kinds.size())]};
   }
   return s;

@@ -49,6 +49,7 @@ struct Scenario {
   std::vector<Fault::Kind> fault_kinds = {Fault::Kind::kCrash};
   double load_failure_probability = 0;
   std::vector<Fault> faults;           // beside those
+  uint32_t admin_changes = 0;          // by the operator, while requests come; the last model may come late, the one before may go
 
   // A scenario of everything at once: sizes, rates, memory pressure and faults.
   static Scenario random(uint64_t seed);

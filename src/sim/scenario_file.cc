@@ -15,7 +15,8 @@ const std::map<std::string, Fault::Kind, std::less<>> kKinds = {
     {"loss_to", Fault::Kind::kLossTo},      {"loss_from", Fault::Kind::kLossFrom},  {"loss", Fault::Kind::kLoss},
     {"reorder", Fault::Kind::kReorder},     {"duplicate", Fault::Kind::kDuplicate}, {"delay", Fault::Kind::kDelay},
     {"slow_disk", Fault::Kind::kSlowDisk},  {"load_failure", Fault::Kind::kLoadFailure},
-    {"lease_loss", Fault::Kind::kLeaseLoss}, {"notice", Fault::Kind::kNotice}};
+    {"lease_loss", Fault::Kind::kLeaseLoss}, {"notice", Fault::Kind::kNotice},
+    {"apart", Fault::Kind::kApart}};
 
 // What a figure of `expect` looks at.
 using Figure = double (*)(const Outcome&);
@@ -26,6 +27,8 @@ const std::map<std::string, Figure> kFigures = {
     {"cancelled", [](const Outcome& o) { return static_cast<double>(o.cancelled); }},
     {"crashes", [](const Outcome& o) { return static_cast<double>(o.crashes); }},
     {"faults", [](const Outcome& o) { return static_cast<double>(o.faults); }},
+    {"admin_changes", [](const Outcome& o) { return static_cast<double>(o.admin_changes); }},
+    {"admin_failures", [](const Outcome& o) { return static_cast<double>(o.admin_failures); }},
     {"loads", [](const Outcome& o) { return static_cast<double>(o.loads); }},
     {"handovers", [](const Outcome& o) { return static_cast<double>(o.handovers); }},
     {"kv_fetches", [](const Outcome& o) { return static_cast<double>(o.fetches); }},
@@ -149,11 +152,13 @@ StatusOr<Fault> read_fault(const Json& json, const Scenario& s) {
   Duration at{0};
   r.text("kind", kind);
   r.number("node", fault.node, 0, s.nodes - 1);
+  r.number("peer", fault.peer, 0, s.nodes - 1);
   r.number("amount", fault.amount, 0, 1e3);
   r.seconds("at_s", at);
   r.seconds("lasts_s", fault.lasts);
   RETURN_IF_ERROR(read_kind(r, kind, fault.kind));
   fault.at = TimePoint(at);
+  if (fault.kind == Fault::Kind::kApart && fault.peer == fault.node) r.fail("'apart' needs a 'peer' that is another node");
   RETURN_IF_ERROR(r.done());
   return fault;
 }
@@ -206,6 +211,7 @@ StatusOr<ScenarioFile> parse_scenario(std::string_view text) {
   if (const Json* part = r.find("workload")) RETURN_IF_ERROR(read_workload(*part, file.scenario));
   if (const Json* part = r.find("random_faults")) RETURN_IF_ERROR(read_random_faults(*part, file.scenario));
   if (const Json* part = r.find("expect")) RETURN_IF_ERROR(read_expect(*part, file));
+  r.number("admin_changes", file.scenario.admin_changes, 0, 1000);
   r.number("load_failure_probability", file.scenario.load_failure_probability, 0, 1);
   if (const Json* faults = r.find("faults")) {
     if (!faults->is_array()) r.fail("'faults' is not a list");
@@ -243,6 +249,8 @@ void add_counts(const Outcome& o, Outcome& sum) {
   sum.prefix_hits += o.prefix_hits;
   sum.crashes += o.crashes;
   sum.faults += o.faults;
+  sum.admin_changes += o.admin_changes;
+  sum.admin_failures += o.admin_failures;
   sum.virtual_seconds += o.virtual_seconds;
   for (const auto& [kind, count] : o.failures) sum.failures[kind] += count;
   sum.attainment.merge(o.attainment);

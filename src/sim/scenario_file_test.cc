@@ -37,12 +37,13 @@ TEST(ScenarioFile, MistakesAreNamed) {
   EXPECT_THAT(message(R"({"cluster": {"scheduling": "lifo"}})"), HasSubstr("'lifo', not token"));
   EXPECT_THAT(message(R"({"faults": [{"kind": "meteor"}]})"), HasSubstr("'meteor' is no kind of fault; known are crash"));
   EXPECT_THAT(message(R"({"faults": [{"kind": "crash", "node": 4}]})"), HasSubstr("'node' is 4"));
+  EXPECT_THAT(message(R"({"cluster": {"nodes": 2}, "faults": [{"kind": "apart", "node": 1, "peer": 1}]})"), HasSubstr("needs a 'peer'"));
   EXPECT_THAT(message(R"({"expect": {"luck_min": 1}})"), HasSubstr("'luck_min' is not known here"));
 }
 
 // Attainment grows by `each` per device.
 SimulateDevices growing(double each) {
-  return [each](const std::vector<DeviceGroup>& devices) -> StatusOr<Outcome> {
+  return [each](const std::vector<DeviceGroup>& devices, const PlanShape&) -> StatusOr<Outcome> {
     Outcome outcome;
     double on_time = 0;
     for (const DeviceGroup& group : devices) on_time += each * group.count;
@@ -70,9 +71,28 @@ TEST(Planner, SaysWhatTheMostDevicesReachedWhenNoneDo) {
 }
 
 TEST(Planner, AModelThatFitsNoDeviceIsTheReason) {
-  const auto row = plan_kind(*find_hardware("A10"), {}, [](const auto&) -> StatusOr<Outcome> { return invalid_argument("too large"); });
+  const auto row = plan_kind(*find_hardware("A10"), {}, [](const auto&, const auto&) -> StatusOr<Outcome> { return invalid_argument("too large"); });
   ASSERT_TRUE(row.ok());
   EXPECT_EQ(row->infeasible, "too large");
+}
+
+// With two models at once each device is worth a quarter more; a partition is worth nothing.
+TEST(Planner, AnotherShapeThatNeedsFewerDevicesIsTheBest) {
+  const SimulateDevices simulate = [](const std::vector<DeviceGroup>& devices, const PlanShape& shape) {
+    return growing(shape.rooms == 2 ? 0.125 : shape.prefill > 0 ? 0.05 : 0.1)(devices, shape);
+  };
+  const PlanGoal goal{.attainment = 0.9, .devices_max = 64};
+  auto row = plan_kind(*find_hardware("H800"), goal, simulate);
+  ASSERT_TRUE(row.ok() && row->feasible());
+  EXPECT_EQ(row->probes[row->best].devices.front().count, 9u);
+  ASSERT_TRUE(plan_shapes(*row, goal, simulate).ok());
+  EXPECT_EQ(row->probes[row->best].devices.front().count, 8u);
+  EXPECT_EQ(to_string(row->probes[row->best].shape, 8), "2 rooms");
+  EXPECT_EQ(to_string(PlanShape{3, 2}, 8), "3P+5D, 2 rooms");
+  const auto tried = [&](uint32_t count, const PlanShape& shape) {
+    return std::any_of(row->probes.begin(), row->probes.end(), [&](const PlanProbe& p) { return p.devices.front().count == count && p.shape == shape; });
+  };
+  EXPECT_TRUE(tried(9, {3, 0}) && tried(9, {5, 0}) && tried(8, {2, 0}) && tried(7, {0, 2}));
 }
 
 TEST(Planner, AMixReplacesDearDevicesByCheapOnesWhereThatIsEnough) {

@@ -66,11 +66,27 @@ struct Fault {
     kLoadFailure, // loads begun meanwhile fail with probability `amount`
     kLeaseLoss,   // the membership forgets the node and takes it back with a new epoch when the fault ends; it runs on
     kNotice,      // told to drain; it leaves when the fault ends, and a new one comes half a second later
+    kApart,       // nothing passes between the node and `peer`; both talk with the router
   } kind = Kind::kCrash;
   uint32_t node = 0;
   TimePoint at{};
   Duration lasts{0};
   double amount = 0;
+  uint32_t peer = 0;
+};
+
+// What an operator does while requests come.
+struct AdminChange {
+  enum class Kind : uint8_t {
+    kConfigure,  // the model's objective is `slo` from now on; acknowledged at once, and to hold on every node there will be
+    kLoad,       // to be resident; acknowledged when the router hears that it is, or reported failed
+    kUnload,     // to go when nobody uses it; nothing is acknowledged
+    kAdd,        // the model is served from now on, and not before
+    kRetire,     // takes no new requests, and is gone when the last one ended
+  } kind = Kind::kConfigure;
+  ModelId model;
+  TimePoint at{};
+  SloTarget slo;
 };
 
 // Only for tests that show what the checkers find: stands between the roles and their world, and spoils what passes.
@@ -89,6 +105,7 @@ struct WorldSetup {
   Duration balance_interval = std::chrono::seconds(2);
   std::unique_ptr<Workload> workload;
   std::vector<Fault> faults;
+  std::vector<AdminChange> admin;
   Duration lease = std::chrono::seconds(2);
   // Devices that remember every token of every block, the checks of every role after each event, every token compared
   // with the undisturbed answer. For small scenarios.

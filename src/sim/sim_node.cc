@@ -15,7 +15,9 @@ SimNode::SimNode(WorldState& world, uint32_t index, Checkers& checkers, SendMess
       bus_(world, spec_.load_bytes_per_second) {}
 
 void SimNode::start() {
-  node_ = std::make_unique<Node>(spec_.config);
+  NodeConfig config = spec_.config;
+  std::erase_if(config.models, [this](const NodeModel& m) { return !world_.served[m.model.value]; });
+  node_ = std::make_unique<Node>(config);
   if (world_.setup.strict) {
     device_ = std::make_unique<StrictDevice>(spec_.config);
   } else {
@@ -33,6 +35,9 @@ void SimNode::stop() {
   device_.reset();
   bus_.clear();
   held_.clear();
+  for (auto& [model, held] : weights_) {
+    if (std::exchange(held.now, false)) held.left = world_.now;
+  }
   ++life_;
 }
 
@@ -47,11 +52,32 @@ void SimNode::settle() {
   checkers_.life_ended(NodeId(index_), *node_);
 }
 
+void SimNode::when_running(EventHeap::Act act) {
+  if (world_.now >= paused_until_) return act();
+  held_.push_back(std::move(act));
+}
+
+void SimNode::add_model(ModelId model) {
+  when_running([this, model] {
+    node_->add_model(spec_.config.models.at(model.value));
+    handle(Tick{});
+  });
+}
+
+void SimNode::retire_model(ModelId model) {
+  when_running([this, model] {
+    node_->retire_model(model);
+    handle(Tick{});
+  });
+}
+
+bool SimNode::held_since(ModelId model, TimePoint then) const {
+  const auto found = weights_.find(model);
+  return found != weights_.end() && (found->second.now || found->second.left >= then);
+}
+
 void SimNode::handle(const Event& event) {
-  if (world_.now < paused_until_) {
-    held_.push_back(event);
-    return;
-  }
+  if (world_.now < paused_until_) return held_.push_back([this, event] { handle(event); });
   checkers_.event(NodeId(index_), event);
   const Meddling* meddling = world_.setup.meddling.get();
   std::vector<Effect> effects;
@@ -71,8 +97,8 @@ void SimNode::pause(TimePoint until) {
   paused_until_ = until;
   in_this_life(until - world_.now, [this] {
     if (world_.now < paused_until_) return;
-    for (const Event& event : std::exchange(held_, {})) {
-      if (alive()) handle(event);
+    for (EventHeap::Act& act : std::exchange(held_, {})) {
+      if (alive()) act();
     }
   });
 }
@@ -85,7 +111,7 @@ void SimNode::in_this_life(Duration delay, EventHeap::Act act, bool work) {
 
 void SimNode::perform(Effect effect) {
   if (auto* e = std::get_if<Send>(&effect)) {
-    send_(NodeId(index_), e->to, e->message);
+    send_(NodeId(index_), e->to, std::move(e->message));
   } else if (auto* e = std::get_if<StartStep>(&effect)) {
     start_step(std::move(*e));
   } else if (const auto* e = std::get_if<LoadWeights>(&effect)) {
@@ -96,6 +122,7 @@ void SimNode::perform(Effect effect) {
     world_.note(11, index_);  // what a disk takes is part of the cost of a load here
   } else if (const auto* e = std::get_if<DropWeights>(&effect)) {
     world_.note(3, index_, e->model.value);
+    weights_[e->model] = {false, world_.now};
     device_->drop(*e);
   } else if (const auto* e = std::get_if<RemapSlabs>(&effect)) {
     world_.note(4, index_, e->changes.size());
@@ -119,12 +146,12 @@ void SimNode::start_step(StartStep effect) {
   if (loading_since_ && !computing_) seen().visible_load_seconds += world_.seconds() - visible_from_;
   computing_ = true;
   const double from = world_.seconds();
-  in_this_life(takes, [this, model = effect.model, from, result = std::move(result)] {
+  in_this_life(takes, [this, from, done = StepDone{effect.model, std::move(result)}]() mutable {
     computing_ = false;
     visible_from_ = world_.seconds();
-    span(DeviceSpan::Kind::kCompute, model, from);
-    seen().tokens += result.slices.size();
-    handle(StepDone{model, result});
+    span(DeviceSpan::Kind::kCompute, done.model, from);
+    seen().tokens += done.result.slices.size();
+    handle(std::move(done));
   });
 }
 
@@ -169,6 +196,7 @@ void SimNode::end_load(ModelId model, double from, const Status& status) {
   if (!computing_) seen().visible_load_seconds += world_.seconds() - visible_from_;
   loading_since_.reset();
   span(DeviceSpan::Kind::kLoad, model, from);
+  weights_[model].now = status.ok();
   device_->end_load(model);
   handle(WeightsReady{model, status, {}});
 }
@@ -182,17 +210,27 @@ void SimNode::copy(const CopyKv& effect) {
   const auto bytes = static_cast<double>(effect.move.copies.size() * effect.move.block_bytes) * disk_factor_;
   world_.outcome.fetches += effect.move.remote;
   const Connection source = effect.move.remote ? connect_(NodeId(index_), effect.from) : Connection{};
-  auto done = [this, effect, source] {
-    const bool ok = !effect.move.remote || (source.first != nullptr && source == connect_(NodeId(index_), effect.from));
-    if (ok) device_->end_copy(effect, source.first);
-    handle(KvCopied{effect.model, effect.move.id, ok});
-  };
+  auto done = [this, effect, source] { end_copy(effect, source); };
   if (spec_.shared_link) {
     bus_.transfer(bytes, std::move(done));
     return;
   }
   copies_end_ = std::max(copies_end_, world_.now) + from_seconds(bytes / spec_.copy_bytes_per_second);
   in_this_life(copies_end_ - world_.now, std::move(done));
+}
+
+// The last bytes of a remote one wait until they can pass.
+void SimNode::end_copy(const CopyKv& effect, const Connection& source) {
+  bool ok = true;
+  if (effect.move.remote) {
+    const Connection connection = connect_(NodeId(index_), effect.from);
+    ok = source.device != nullptr && source.device == connection.device && source.number == connection.number;
+    if (ok && connection.passable > world_.now) {
+      return in_this_life(connection.passable - world_.now, [this, effect, source] { end_copy(effect, source); });
+    }
+  }
+  if (ok) device_->end_copy(effect, source.device);
+  handle(KvCopied{effect.model, effect.move.id, ok});
 }
 
 void SimNode::wake_at(TimePoint when) {

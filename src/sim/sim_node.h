@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -16,9 +17,13 @@ namespace shoal {
 
 class SimNode {
  public:
-  using SendMessage = std::function<void(NodeId from, NodeId to, const Message&)>;
+  using SendMessage = std::function<void(NodeId from, NodeId to, Message)>;
   // The device that a node reads from, and a number that changes when the connection to it does; null if there is none.
-  using Connection = std::pair<const SimDevice*, uint64_t>;
+  struct Connection {
+    const SimDevice* device = nullptr;
+    uint64_t number = 0;
+    TimePoint passable{};  // nothing arrives before
+  };
   using Connect = std::function<Connection(NodeId from, NodeId to)>;
   SimNode(WorldState& world, uint32_t index, Checkers& checkers, SendMessage send, Connect connect);
 
@@ -28,13 +33,17 @@ class SimNode {
   uint32_t life() const { return life_; }
   const SimDevice* device() const { return device_.get(); }
 
-  void handle(const Event& event);  // at once, or when it runs again
+  void handle(const Event& event);  // at once, or when it runs again; as the next two
+  void add_model(ModelId model);
+  void retire_model(ModelId model);
   void pause(TimePoint until);
   // Loads and copies that begin from now on take so many times longer, or fail.
   void slow_disk(double factor) { disk_factor_ = factor; }
   void fail_loads(double probability) { load_failure_ = probability; }
 
   const Node& node() const { return *node_; }  // REQUIRES: alive
+  // Whether it held the model's weights at any time since then.
+  bool held_since(ModelId model, TimePoint then) const;
   bool computing() const { return computing_; }
   bool loading() const { return loading_since_.has_value(); }
   void settle();  // what is known at the end: counters of the last life
@@ -46,6 +55,8 @@ class SimNode {
   void cancel_load(ModelId model);
   void end_load(ModelId model, double from, const Status& status);
   void copy(const CopyKv& effect);
+  void end_copy(const CopyKv& effect, const Connection& source);
+  void when_running(EventHeap::Act act);
   void wake_at(TimePoint when);
   // Runs `act` after `delay`, unless this life ended meanwhile.
   void in_this_life(Duration delay, EventHeap::Act act, bool work = true);
@@ -66,7 +77,12 @@ class SimNode {
   TimePoint wake_ = kForever;
   TimePoint copies_end_{};      // of those asked for so far
   TimePoint paused_until_{};
-  std::vector<Event> held_;     // while it is paused
+  std::vector<EventHeap::Act> held_;  // while it is paused
+  struct Held {
+    bool now = false;
+    TimePoint left{};
+  };
+  std::map<ModelId, Held> weights_;
   bool computing_ = false;
   std::optional<TimePoint> loading_since_;
   uint64_t load_ = 0;           // number of the load under way; those before it have ended

@@ -18,7 +18,7 @@ World::World(WorldSetup setup)
     state_.outcome.nodes.push_back({setup_.nodes[i].kind});
     state_.outcome.nodes.back().price_per_hour = setup_.nodes[i].price_per_hour;
     nodes_.push_back(std::make_unique<SimNode>(state_, i, checkers_,
-                                               [this](NodeId from, NodeId to, const Message& m) { send(from, to, m); },
+                                               [this](NodeId from, NodeId to, Message m) { send(from, to, std::move(m)); },
                                                [this](NodeId from, NodeId to) { return connection(from.value, to.value); }));
     start_node(i);
   }
@@ -29,6 +29,9 @@ World::World(WorldSetup setup)
   for (const Fault& fault : setup_.faults) {
     CHECK_LT(fault.node, setup_.nodes.size());
     state_.heap.at(fault.at, [this, &fault] { begin_fault(fault); }, /*work=*/false);
+  }
+  for (const AdminChange& change : setup_.admin) {
+    state_.heap.at(change.at, [this, &change] { begin_change(change); }, /*work=*/false);
   }
   next_arrival();
 }
@@ -73,12 +76,12 @@ void World::to_router(const Event& event) {
   }
   if (meddling != nullptr && meddling->effects) meddling->effects(kRouterId, effects);
   checkers_.effects(kRouterId, effects);
-  for (const Effect& effect : effects) perform_router(effect);
+  for (Effect& effect : effects) perform_router(std::move(effect));
 }
 
-void World::perform_router(const Effect& effect) {
-  if (const auto* e = std::get_if<Send>(&effect)) {
-    send(kRouterId, e->to, e->message);
+void World::perform_router(Effect effect) {
+  if (auto* e = std::get_if<Send>(&effect)) {
+    send(kRouterId, e->to, std::move(e->message));
   } else if (const auto* e = std::get_if<Deliver>(&effect)) {
     state_.note(5, e->tokens.id.value, e->tokens.first_index);
     clients_.deliver(e->tokens, state_.now);
@@ -110,23 +113,23 @@ bool World::survives_codec(Message& message) {
   return true;
 }
 
-void World::send(NodeId from, NodeId to, const Message& message) {
+void World::send(NodeId from, NodeId to, Message message) {
   const uint32_t node = to == kRouterId ? from.value : to.value;
   if (node >= nodes_.size()) return state_.violate(absl::StrCat("a message to node ", to.value, ", which is none"));
   if (!nodes_[node]->alive() || links_[node].breaking) return;
   state_.outcome.handovers += std::holds_alternative<Handover>(message);
   state_.outcome.balanced += std::holds_alternative<SetDuty>(message) || std::holds_alternative<Shed>(message);
-  Message carried = message;
-  if (setup_.through_codec && !survives_codec(carried)) return;
+  if (setup_.through_codec && !survives_codec(message)) return;
   const Network::Fate fate = network_.send(from, to, Network::size_of(message), state_.now);
   if (fate.lost) return lose_connection(node);
+  const auto event = std::make_shared<const Event>(MessageFrom{from, std::move(message)});
   for (const TimePoint arrival : fate.arrivals) {
-    state_.heap.at(arrival, [this, from, to, node, connection = links_[node].connection, carried] {
+    state_.heap.at(arrival, [this, to, node, connection = links_[node].connection, event] {
       if (!nodes_[node]->alive() || links_[node].connection != connection) return;  // a connection ends with either life
       if (to == kRouterId) {
-        to_router(MessageFrom{from, carried});
+        to_router(*event);
       } else {
-        nodes_[node]->handle(MessageFrom{from, carried});
+        nodes_[node]->handle(*event);
       }
     });
   }
@@ -157,21 +160,26 @@ void World::publish(const MemberEvent& event) {
   });
 }
 
-// A copy between two nodes ends with the connection of either.
+// A copy between two nodes ends with the connection of either, and with its membership: that ends all grants.
 SimNode::Connection World::connection(uint32_t from, uint32_t to) const {
-  if (to >= nodes_.size() || !nodes_[to]->alive() || links_[from].breaking || links_[to].breaking) return {};
-  return {nodes_[to]->device(), uint64_t{links_[from].connection} << 32 | links_[to].connection};
+  if (to >= nodes_.size() || !nodes_[to]->alive() || links_[from].breaking || links_[to].breaking || !links_[from].member || !links_[to].member) return {};
+  const auto number = [this](uint32_t node) { return uint64_t{links_[node].connection} + links_[node].member_epoch; };  // both only rise
+  return {nodes_[to]->device(), number(from) << 32 | number(to), network_.passable(NodeId(to), NodeId(from), state_.now)};
 }
 
 void World::join(uint32_t node) {
   Link& link = links_[node];
-  Member member{NodeId(node), Role::kNode, ++link.member_epoch, {}, false};
-  member.models = setup_.nodes[node].serves;
-  for (const NodeModel& model : setup_.nodes[node].config.models) {
-    if (setup_.nodes[node].serves.empty()) member.models.push_back(model.model);
-  }
+  ++link.member_epoch;
   link.member = true;
-  publish(MemberJoined{member});
+  publish(MemberJoined{member(node)});
+}
+
+Member World::member(uint32_t node) const {
+  Member member{NodeId(node), Role::kNode, links_[node].member_epoch, setup_.nodes[node].serves, false};
+  for (const NodeModel& model : setup_.nodes[node].config.models) {
+    if (setup_.nodes[node].serves.empty() && state_.served[model.model.value]) member.models.push_back(model.model);
+  }
+  return member;
 }
 
 void World::leave(uint32_t node) {
@@ -227,6 +235,7 @@ void World::check_end() {
     for (const ModelStatus& model : node.status().models) {
       if (model.kv_bytes_active != 0) state_.violate(absl::StrCat("I5: model ", model.model.value, " holds KV of no request"));
     }
+    check_admin(i);
     nodes_[i]->settle();
   }
 }

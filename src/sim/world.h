@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -43,14 +44,15 @@ class World {
   void next_arrival();
   void arrive(Arrival arrival);
   void to_router(const Event& event);
-  void perform_router(const Effect& effect);
-  void send(NodeId from, NodeId to, const Message& message);
+  void perform_router(Effect effect);
+  void send(NodeId from, NodeId to, Message message);
   bool survives_codec(Message& message);
   void lose_connection(uint32_t node);
 
   void start_node(uint32_t node);
   void stop_node(uint32_t node);
   void join(uint32_t node);
+  Member member(uint32_t node) const;
   void leave(uint32_t node);
   void publish(const MemberEvent& event);
   SimNode::Connection connection(uint32_t from, uint32_t to) const;
@@ -59,6 +61,13 @@ class World {
   void end_fault(const Fault& fault);
   void cut_off(const Fault& fault);
   void notice(const Fault& fault);
+
+  void begin_change(const AdminChange& change);
+  void add_model(ModelId model);
+  void retire_model(ModelId model);
+  void announce();
+  void await_load(ModelId model, TimePoint asked);
+  void check_admin(uint32_t node);  // I9
 
   void step();
   void sample();
@@ -74,6 +83,7 @@ class World {
   std::vector<std::unique_ptr<SimNode>> nodes_;
   std::vector<Link> links_;
   ClusterState cluster_;
+  std::map<ModelId, Configure> acknowledged_;  // settings
   TimePoint router_wake_ = kForever;
   bool workload_done_ = false;
   TimePoint last_arrival_{};

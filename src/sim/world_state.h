@@ -13,7 +13,11 @@
 namespace shoal {
 
 struct WorldState {
-  explicit WorldState(const WorldSetup& s) : setup(s), rng(s.seed) {}
+  explicit WorldState(const WorldSetup& s) : setup(s), served(s.nodes.at(0).config.models.size(), true), rng(s.seed) {
+    for (const AdminChange& change : s.admin) {
+      if (change.kind == AdminChange::Kind::kAdd) served.at(change.model.value) = false;
+    }
+  }
 
   void after(Duration delay, EventHeap::Act act) { heap.at(now + delay, std::move(act)); }
   double seconds() const { return to_seconds(now.time_since_epoch()); }
@@ -26,6 +30,7 @@ struct WorldState {
   void violate(std::string what) { outcome.violations.push_back(absl::StrCat("at ", seconds(), " s: ", what)); }
 
   const WorldSetup& setup;
+  std::vector<bool> served;  // [model id] now, as the operator has it
   TimePoint now{};
   EventHeap heap;
   Rng rng;

@@ -2,6 +2,7 @@
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -112,8 +113,8 @@ def test_a_model_that_cannot_be_loaded_is_503_for_those_who_wait(own_server, fol
 
 
 def test_a_run_can_be_recorded_traced_and_watched(own_server, folder, tmp_path):
-    socket, record = tmp_path / 'admin.sock', tmp_path / 'run.jsonl'
-    server = own_server(*SMALL, '--admin-socket', str(socket), '--record', str(record), models=folder)
+    socket, record, events = tmp_path / 'admin.sock', tmp_path / 'run.jsonl', tmp_path / 'events.jsonl'
+    server = own_server(*SMALL, '--admin-socket', str(socket), '--record', str(record), '--record-events', str(events), models=folder)
     for model in ('m0', 'm1', 'm2', 'm3'):
         assert ask(server, model, tokens=16)[0] == 200
     hurried = ask(server, 'm0', tokens=16, slo={'ttft_ms': 1, 'tbt_ms': 1})
@@ -138,6 +139,18 @@ def test_a_run_can_be_recorded_traced_and_watched(own_server, folder, tmp_path):
     assert [(r['model'], r['prompt_tokens'], r['output_tokens'], r['finish']) for r in requests] == [(m, 40, 16, 'length') for m in ('m0', 'm1', 'm2', 'm3', 'm0')]
     assert all(0 <= r['arrival'] <= r['first_token'] <= r['end'] for r in requests)
     assert {'run', 'model', 'request', 'turn', 'switch'} <= {line['type'] for line in lines}
+
+    # The simulator takes both: the requests as a workload, and the decisions once more, which must be the same.
+    simulated = json.loads(shoal('simulate', '--json', '--devices', '1xH800', '--trace', record).stdout)[0]
+    assert (simulated['requests'], simulated['models'], simulated['tokens']) == (5, 4, 80)
+    said = shoal('simulate', '--replay', events).stdout
+    assert 'decisions are the recorded ones, bit for bit and in order' in said and int(re.search(r'(\d+) loads', said)[1]) >= 4
+    text = events.read_text()
+    events.write_text(text.replace('"pages":', '"pages":1', 1))
+    changed = subprocess.run([str(BINARY), 'simulate', '--replay', str(events)], capture_output=True, text=True)
+    assert changed.returncode == 1 and 'this build answers' in changed.stderr
+    events.write_text(text[:-40])  # a server that was killed leaves half a line
+    assert 'bit for bit' in shoal('simulate', '--replay', events).stdout
 
 
 def read_terminal(fd, seconds):

@@ -109,6 +109,10 @@ void crashes(Scenario& s) {
   s.fault_kinds = {Fault::Kind::kCrash, Fault::Kind::kLeaseLoss};
   s.requests_per_second = 20;
 }
+void operated(Scenario& s) {
+  crashes(s);
+  s.admin_changes = 8;
+}
 void two_tiers(Scenario& s) {
   s.models = 6;
   s.pages = 20;
@@ -116,6 +120,17 @@ void two_tiers(Scenario& s) {
   s.host_pages = 40;
   s.requests = 60;
   s.scheduling = Scheduling::kToken;
+}
+
+Meddling forgotten_settings() {
+  const auto joined = std::make_shared<bool>(false);
+  return {[joined](NodeId role, Event& event) {
+            if (role == kRouterId) *joined = std::holds_alternative<ClusterChanged>(event);
+            return true;
+          },
+          [joined](NodeId role, std::vector<Effect>& effects) {
+            if (role == kRouterId && *joined) std::erase_if(effects, [](Effect& e) { return message_in<Configure>(e) != nullptr; });
+          }};
 }
 
 std::vector<Mutant> node_mutants() {
@@ -203,6 +218,14 @@ std::vector<Mutant> end_mutants() {
             if (tokens != nullptr && tokens->finish && sometimes()) tokens->tokens.push_back({1, 0, {}});
           }
         }}},
+      {"lost_settings", "new settings do not reach the nodes",
+       {[](NodeId role, Event& event) { return role == kRouterId || message_in<Configure>(event) == nullptr; }, nullptr}, operated},
+      {"forgotten_settings", "a node that comes back is not told what changed meanwhile",
+       forgotten_settings(), operated},
+      {"false_load", "a node reports models as loaded that are on disk",
+       {change_message<NodeStatus>([](NodeStatus& s) {
+          for (ModelStatus& model : s.models) model.state = ModelState::kLoaded;
+        }), nullptr}, [](Scenario& s) { operated(s), s.models = 12, s.pages = 20, s.weight_pages = 6, s.requests = 20; }},
       {"unfair", "the newest request of a model goes before those that wait",
        {[](NodeId role, Event& event) {
           Submit* submit = role == kRouterId ? nullptr : message_in<Submit>(event);
