@@ -50,15 +50,19 @@ many models each holds, but no tensor or pipeline shapes).
 SECONDS = 60  # of arrivals, in the searches
 POLICIES = ('token', 'paper', 'request', 'static')
 STARTS = ((0.1, 64), (0.5, 24))  # rate of a model, models that a search begins with
-SENSITIVE = ((0.1, 80), (0.5, 32))
+SENSITIVE = ((0.1, 80), (0.5, 40))
 CASES = [('ours', 'token', []), ('ours, two rooms a device', 'token', ['--rooms', 2]), ('ours, 6 devices for prompts', 'token', ['--prefill', 6]),
          ('paper: 6 devices for prompts, two rooms', 'paper', []), ('paper, QMAX 2 s', 'paper', ['--qmax', 2]), ('paper, QMAX 8 s', 'paper', ['--qmax', 8]),
          ('paper, 4 devices for prompts', 'paper', ['--prefill', 4]), ('paper, 8 devices for prompts', 'paper', ['--prefill', 8]),
          ('paper, each device does both', 'paper', ['--prefill', 0]), ('paper, one room: no prefetch', 'paper', ['--rooms', 1]),
-         ('paper, as many rooms as fit', 'paper', ['--rooms', 1000])]
+         ('paper, as many rooms as fit', 'paper', ['--rooms', 1000]), ('paper, 0.05 s a load beside its bytes', 'paper', ['--load-overhead', 0.05])]
 
 PUBLISHED = """The publication reports 70 models at 0.1/s and about 2x its baselines on such a cluster, with one model on a device at a time. Here `request` and `static` run
 on our node as well, whose memory holds several models at once, so they are stronger baselines than the published ones.
+
+Other simulations of the published policy on these traces hold 46 to 52 models at 0.5/s. Ours holds fewer. What was found to
+differ: they charge the 0.35 s only to loads that were not prefetched, here every load takes them (the row of 0.05 s below), and they let no KV wait for weights on a
+device's link. More memory for KV makes no difference. That is not all of it: the rest is not explained.
 """
 
 
@@ -113,15 +117,18 @@ class Report:
     def profiles(self):
         return ['--profiles', self.data / 'pooling/step_profiles.csv']
 
-    def fleet(self):
-        return ['--devices', '16xH800', '--load-bandwidth', 30, '--load-overhead', 0.35, *self.profiles()]
+    def fleet(self, overhead=0.35):
+        return ['--devices', '16xH800', '--load-bandwidth', 30, '--load-overhead', overhead, *self.profiles()]
 
     def synthetic(self, rate_each, models, seconds):
         lengths = self.data / 'pooling/arrivals/synth-80-0.1-1.0-1.0.csv'
         return ['--models', models, '--request-rate', round(rate_each * models, 4), '--duration', seconds, '--lengths', lengths]
 
     def attainment(self, policy, rate_each, models, *more):
-        return self.run('simulate', '--policy', policy, *self.fleet(), *self.synthetic(rate_each, models, SECONDS), *more, as_json=True)[0]['attainment']
+        fleet = self.fleet()
+        if '--load-overhead' in more:
+            fleet, more = self.fleet(more[more.index('--load-overhead') + 1]), [flag for flag in more if flag not in ('--load-overhead', 0.05)]
+        return self.run('simulate', '--policy', policy, *fleet, *self.synthetic(rate_each, models, SECONDS), *more, as_json=True)[0]['attainment']
 
     def crossing(self, policy, rate_each, start):
         """The most models, in steps of 4, that keep 90 % of the tokens' deadlines."""
@@ -167,7 +174,7 @@ def crossings(r):
 
 
 def sensitivity(r):
-    print('## What the result depends on\n\n`tokens` and `reqs` at 80 models of 0.1/s and 32 of 0.5/s, on the same devices; one thing changed at a time.\n')
+    print('## What the result depends on\n\n`tokens` and `reqs` at 80 models of 0.1/s and 40 of 0.5/s, on the same devices; one thing changed at a time.\n')
     rows = []
     for name, policy, flags in CASES:
         cells = []
@@ -175,7 +182,7 @@ def sensitivity(r):
             a = r.attainment(policy, rate, models, *flags)
             cells += [f'{a["tokens"]:.3f}', f'{a["requests"]:.3f}']
         rows.append([name, *cells])
-    table(['', '0.1/s x 80: tokens', 'reqs', '0.5/s x 32: tokens', 'reqs'], rows)
+    table(['', '0.1/s x 80: tokens', 'reqs', '0.5/s x 40: tokens', 'reqs'], rows)
 
 
 def speed(r):

@@ -53,7 +53,8 @@ using Placement = std::variant<PlaceOn, Reject>;
 // Nodes with the phase's duty, or with both, before the others. Among them
 //   a prompt  goes where it is begun first, seconds of a switch counted for those that would wait for it as well: so it
 //             joins its model's group, or goes where the load is least (Aegaeon, SOSP'25, algorithm 1);
-//   a decode  joins its model's on a node that is not over-committed, else goes where the least is wanted;
+//   a decode  joins its model's, where one more costs least, on a node that is not over-committed if there is one; else it
+//             goes where the least is wanted. Another node would have another model to make turns for;
 // then the fewest live requests, then the lowest id. Rejected when the router is full, or when no node that is not
 // draining serves the model.
 Placement place(const ClusterView& view, Phase phase);

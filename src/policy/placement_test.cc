@@ -48,7 +48,7 @@ TEST(Place, DutiesComeBeforeLoad) {
   EXPECT_EQ(chosen(nodes, Phase::kDecode), 1u);  // nobody else: any node can do anything
 }
 
-TEST(Place, ADecodeJoinsItsModelUnlessThatNodeHasTooMuch) {
+TEST(Place, ADecodeJoinsItsModelOnANodeThatHasNotTooMuchIfThereIsOne) {
   std::vector<NodeView> nodes{node(1), node(2), node(3)};
   nodes[0].alpha = 0.6;
   nodes[1].alpha = 0.9;
@@ -56,7 +56,9 @@ TEST(Place, ADecodeJoinsItsModelUnlessThatNodeHasTooMuch) {
   nodes[2].alpha = 0.7;
   EXPECT_EQ(chosen(nodes, Phase::kDecode), 2u);
   nodes[1].alpha = 1.1;
-  EXPECT_EQ(chosen(nodes, Phase::kDecode), 1u);
+  EXPECT_EQ(chosen(nodes, Phase::kDecode), 2u);  // one more is less than another model on another node
+  nodes[2].decodes_model = true;
+  EXPECT_EQ(chosen(nodes, Phase::kDecode), 3u);
 }
 
 TEST(Place, ADrainingNodeTakesNothing) {
