@@ -165,7 +165,7 @@ WorldSetup make_setup(const Scenario& s) {
     at += exponential(rng, s.faults_per_second);
     if (to_seconds(at.time_since_epoch()) > seconds) break;
     Fault fault = make_fault(s.fault_kinds[rng.below(s.fault_kinds.size())], static_cast<uint32_t>(rng.below(s.nodes)), at, rng);
-    if (s.nodes > 1) fault.peer = (fault.node + 1 + static_cast<uint32_t>(rng.below(s.nodes - 1))) % s.nodes;
+    if (s.nodes > 1 && fault.kind == Fault::Kind::kApart) fault.peer = (fault.node + 1 + static_cast<uint32_t>(rng.below(s.nodes - 1))) % s.nodes;
     setup.faults.push_back(fault);
   }
   setup.faults.insert(setup.faults.end(), s.faults.begin(), s.faults.end());
