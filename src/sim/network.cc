@@ -29,7 +29,7 @@ void Network::set(const Fault& fault, bool on, TimePoint until) {
     }
   };
   if (fault.kind == Fault::Kind::kApart) {
-    for (const Pair pair : {Pair(fault.node, fault.peer), Pair(fault.peer, fault.node)}) {
+    for (const Pair& pair : {Pair(fault.node, fault.peer), Pair(fault.peer, fault.node)}) {
       if (on) apart_until_[pair] = std::max(apart_until_[pair], until);
     }
     return;
