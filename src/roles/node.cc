@@ -224,13 +224,13 @@ void Node::count_step(Hosted& hosted, double seconds) {
     observe_switch(*ended_load_, extra);
     ended_load_.reset();
   } else if (loading_) {
-    load_waited_ += from_seconds(std::max(extra, 0.0));
+    load_waited_ += from_seconds(extra);  // either sign: a prediction that is off is off both ways
   }
 }
 
 void Node::observe_switch(const EndedLoad& load, double extra_seconds) {
   const auto hosted = models_.find(load.model);
-  if (hosted != models_.end()) hosted->second.costs.observe_switch(load.seconds, load.waited_seconds + std::max(extra_seconds, 0.0));
+  if (hosted != models_.end()) hosted->second.costs.observe_switch(load.seconds, std::max(load.waited_seconds + extra_seconds, 0.0));
 }
 
 void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects) {
