@@ -44,6 +44,7 @@ struct SwitchRecord {
   double swap_in_seconds = 0;       // in which KV of its requests came back, before the first step
   // In which requests of the model waited and the device computed nothing for anybody, since `planned`.
   double visible_seconds = 0;
+  bool ahead = false;               // a prefetch: another model had work on the device when the load began
   friend bool operator==(const SwitchRecord&, const SwitchRecord&) = default;
 
   double drain_seconds() const { return begun == kForever ? 0 : to_seconds(begun - planned); }

@@ -1,4 +1,5 @@
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -126,6 +127,15 @@ class CpuDevice : public Device {
   uint32_t populated_to_ = 0;  // the pages before it have their memory, or are their users' matter
 };
 
+// The figure in kB of a line of a file of /proc; 0 if there is no such line.
+uint64_t read_kb(const char* path, std::string_view name) {
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with(name)) return std::strtoull(line.c_str() + name.size(), nullptr, 10) * kKiB;
+  }
+  return 0;
+}
+
 uint64_t read_number(const char* path) {
   std::ifstream in(path);
   uint64_t value = 0;
@@ -137,21 +147,31 @@ uint64_t read_number(const char* path) {
 StatusOr<std::unique_ptr<Device>> make_cpu_device(uint32_t pages) {
   const size_t bytes = (size_t{pages} + 1) * kDevicePageBytes;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return system_error("the device memory could not be reserved");
+  if (memory == MAP_FAILED) {
+    return annotate(system_error("the limits of this process (ulimit -d, ulimit -v) or of this machine allow no more"),
+                    absl::StrCat(format_bytes(bytes), " of memory could not be reserved"));
+  }
   madvise(memory, bytes, MADV_HUGEPAGE);  // without it the same works, slower
   return std::make_unique<CpuDevice>(static_cast<std::byte*>(memory), bytes, pages);
 }
 
 uint64_t available_memory_bytes() {
-  uint64_t available = 0;
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string line; std::getline(meminfo, line);) {
-    if (line.rfind("MemAvailable:", 0) == 0) available = std::strtoull(line.c_str() + 13, nullptr, 10) * kKiB;
-  }
+  uint64_t available = read_kb("/proc/meminfo", "MemAvailable:");
   const uint64_t group_max = read_number("/sys/fs/cgroup/memory.max");  // "max" reads as 0: no limit
   const uint64_t group_used = read_number("/sys/fs/cgroup/memory.current");
   if (group_max > group_used && group_max < (1ull << 60)) available = std::min(available, group_max - group_used);
   return available;
+}
+
+ProcessMemory process_memory() {
+  ProcessMemory memory{.taken = read_kb("/proc/self/status", "VmData:")};
+  for (const auto& [resource, line] : {std::pair(RLIMIT_DATA, "VmData:"), std::pair(RLIMIT_AS, "VmSize:")}) {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    const uint64_t taken = read_kb("/proc/self/status", line);
+    memory.left = std::min<uint64_t>(memory.left, limit.rlim_cur > taken ? limit.rlim_cur - taken : 0);
+  }
+  return memory;
 }
 
 }  // namespace shoal

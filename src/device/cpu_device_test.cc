@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -90,6 +92,22 @@ TEST(CpuDevice, PagesThatComeNextGetTheirMemoryBeforeTheyAreWritten) {
 }
 
 TEST(CpuDevice, KnowsHowMuchMemoryIsLeft) { EXPECT_GT(available_memory_bytes(), 0u); }
+
+TEST(CpuDevice, CountsWhatIsReservedAsTakenWithinTheLimitsOfTheProcess) {
+  const ProcessMemory before = process_memory();
+  const auto device = *make_cpu_device(32);
+  EXPECT_GE(process_memory().taken, before.taken + 32 * kDevicePageBytes);
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_DATA, &old), 0);
+  rlimit small = old;
+  small.rlim_cur = process_memory().taken + 16 * kDevicePageBytes;
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &small), 0);
+  EXPECT_LE(process_memory().left, 16 * kDevicePageBytes);
+  const auto refused = make_cpu_device(64);
+  EXPECT_EQ(setrlimit(RLIMIT_DATA, &old), 0);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("ulimit -d"), std::string::npos);
+}
 
 }  // namespace
 }  // namespace shoal

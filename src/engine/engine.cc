@@ -183,7 +183,13 @@ SequenceView Engine::view_of_running(const Sequence& s, bool count_freed) const 
 }
 
 PrefixEntry Engine::root_for(const Sequence& s) const {
-  return PrefixIndex::root(s.prompt_length() > config_.kv_salt_above ? s.prompt_length() : 0);
+  const uint64_t length = s.prompt_length() > config_.kv_salt_above ? s.prompt_length() : 0;
+  return PrefixIndex::root(weights_ << 32 | length);
+}
+
+void Engine::forget_prefixes() {
+  ++weights_;
+  drop_cached();
 }
 
 // At least one token is left to compute, or there would be no logits; scoring needs the logits of every token.
@@ -355,7 +361,10 @@ Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
   for (const Sequence* s : running_) {
     consider(*s);
     ++demand.sequences;
-    demand.decoding += s->known() == s->computed + 1;
+    if (s->known() == s->computed + 1) {
+      ++demand.decoding;
+      demand.tbt = std::min(demand.tbt, tightened(target, s->request->ttft_max, s->request->tbt_max).tbt);
+    }
     demand.context_tokens += s->known();
     demand.blocks += s->blocks.size();
   }

@@ -117,6 +117,8 @@ class Engine {
   HostKv hand_over(RequestId id);
   // Gives up indexed blocks that no sequence uses.
   void drop_cached() { index_.evict_all(); }
+  // What is computed so far is of other weights than what will be: sequences that are admitted from now on find none of it.
+  void forget_prefixes();
   // false: what runs goes on, nothing new is admitted. Else at most so many a step.
   void set_admitting(bool admit, uint32_t admissions_max = UINT32_MAX) {
     config_.limits.admit = admit;
@@ -148,6 +150,7 @@ class Engine {
     uint64_t sequences = 0;            // running
     uint64_t decoding = 0;             // of those, with one token to compute
     uint64_t context_tokens = 0;       // of those, together
+    Duration tbt = Duration::max();    // of those, the shortest between two of their tokens
     uint64_t blocks = 0;               // held by those, shared ones as often as they are held
   };
   Demand demand(const SloTarget& target, TimePoint now) const;
@@ -206,6 +209,7 @@ class Engine {
   std::vector<Sequence*> running_;  // in order of admission
   std::map<uint64_t, Sequence*> parked_;  // by order; not those on their way
   std::map<uint64_t, Move> moves_;        // the move list, by id
+  uint64_t weights_ = 0;  // how often prefixes were forgotten
   uint64_t next_move_ = 1;
   uint64_t next_order_ = 1;
   uint64_t next_step_ = 1;

@@ -74,7 +74,7 @@ class TraceWriter {
     Json dropped = Json::array();
     for (const ModelId model : r.dropped) dropped.push_back(name(model));
     span(pid, kLoads, name(r.model), "load", at, end,
-         {{"ended", end_name(r.end)}, {"bytes", r.stages.bytes_written}, {"visible_ms", r.visible_seconds * 1e3}, {"dropped", std::move(dropped)}});
+         {{"ended", end_name(r.end)}, {"bytes", r.stages.bytes_written}, {"visible_ms", r.visible_seconds * 1e3}, {"prefetch", r.ahead}, {"dropped", std::move(dropped)}});
     const auto stages = stage_seconds(r);
     for (size_t i = 1; i + 1 < stages.size(); ++i) {  // drain was before it, swap_in is KV's
       if (stages[i] <= 0) continue;
@@ -169,6 +169,7 @@ void NodeTimeline::add(NodeId node, const NodeStatus& status, TimePoint now) {
     if (recorder_) recorder_->write(switch_line(*recorder_, names_, node, offset, record));
     SwitchTotals& totals = totals_[record.model];
     ++totals.by_end[static_cast<size_t>(record.end)];
+    totals.ahead_by_end[static_cast<size_t>(record.end)] += record.ahead;
     totals.hidden += record.end == SwitchEnd::kServed && record.hidden();
     totals.visible_seconds += record.visible_seconds;
     totals.bytes_read += record.stages.bytes_read;

@@ -26,6 +26,7 @@ std::array<double, 7> stage_seconds(const SwitchRecord& record);  // as kSwitchS
 struct SwitchTotals {
   std::array<uint64_t, 4> by_end{};       // SwitchEnd
   uint64_t hidden = 0;                    // of those that served somebody
+  std::array<uint64_t, 4> ahead_by_end{}; // prefetches
   std::array<double, 7> stages{};         // seconds
   double visible_seconds = 0;
   double load_seconds = 0;                // from the begin of the load to the weights being there

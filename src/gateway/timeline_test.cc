@@ -31,6 +31,7 @@ NodeStatus busy() {
   SwitchRecord record{ModelId(1), {ModelId(0)}, SwitchEnd::kServed, at(20), at(60), at(62), at(162), at(163)};
   record.stages = {0.001, 0.002, 0.003, 0.04, 0.05, 1000, 2000};
   record.visible_seconds = 0.1;
+  record.ahead = true;
   status.switches = {record};
   return status;
 }
@@ -49,6 +50,7 @@ TEST(NodeTimeline, AddsUpSwitchesByModelAndStage) {
   const SwitchTotals& t = totals.at(ModelId(1));
   EXPECT_EQ(t.of(SwitchEnd::kServed), 2u);
   EXPECT_EQ(t.hidden, 0u);
+  EXPECT_EQ(t.ahead_by_end, (std::array<uint64_t, 4>{2, 0, 0, 0}));
   EXPECT_EQ(t.bytes_written, 4000u);
   EXPECT_NEAR(t.load_seconds, 0.2, 1e-9);
   EXPECT_NEAR(t.stages[0], 0.004, 1e-9) << "drain";

@@ -1,7 +1,9 @@
 #include "host/model_loader.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -11,6 +13,28 @@ namespace shoal {
 namespace {
 
 constexpr size_t kAheadBytes = 1 * kMiB;  // asked for at a time
+
+// Never 0.
+uint64_t identity_of(const Checkpoint& checkpoint) {
+  size_t identity = 0;
+  for (const auto& file : checkpoint.files) identity = absl::HashOf(identity, file->identity());
+  return std::max<uint64_t>(identity, 1);
+}
+
+// Other weights of the same shape may come in place of what was planned for, and nothing else.
+Status check_shape(const ModelLoader::Job& job, const ModelPlan& plan) {
+  const NodeModel& facts = job.facts;
+  if (plan.weight_bytes() != facts.weight_bytes) {
+    return data_loss(job.model.path, ": its weights take ", plan.weight_bytes(), " bytes, not the ", facts.weight_bytes,
+                     " of when the server started; the file was replaced, restart the server to serve the new one");
+  }
+  if (plan.kv_block_bytes() != facts.kv_block_bytes || plan.vocab_size() != facts.vocab_size || plan.kv_salt_above() != facts.kv_salt_above ||
+      plan.context_length() < facts.max_model_len) {
+    return data_loss(job.model.path, ": it is a model of another shape than when the server started; the files were replaced, restart the "
+                     "server to serve the new one");
+  }
+  return OkStatus();
+}
 
 }  // namespace
 
@@ -39,7 +63,7 @@ void ModelLoader::start(Job job) {
   control_->clock = steady_now;
   control_->give_way = give_way_;
   ahead_->cancelled = true;
-  bytes_total_ = std::max<uint64_t>(job.weight_bytes, 1);
+  bytes_total_ = std::max<uint64_t>(job.facts.weight_bytes, 1);
   jobs_.push({std::move(job), control_});
 }
 
@@ -48,7 +72,7 @@ void ModelLoader::read_ahead(ServedModel model) {
   ahead_ = std::make_shared<LoadControl>();
   ahead_->clock = steady_now;
   ahead_->give_way = give_way_;
-  jobs_.push({{std::move(model), 0, {}}, ahead_, true});
+  jobs_.push({{std::move(model), {}, {}}, ahead_, true});
 }
 
 void ModelLoader::cancel() { control_->cancelled = true; }
@@ -102,13 +126,11 @@ LoadedModel ModelLoader::load(const Work& work, std::unique_ptr<ModelPlan>& plan
   const auto attempt = [&]() -> Status {
     ASSIGN_OR_RETURN(result.memory, device_.map(job.pages));
     stage(result.stages.map_seconds);
-    ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(job.model.path));
-    ASSIGN_OR_RETURN(plan, plan_model(std::move(checkpoint), job.model.load));
+    ASSIGN_OR_RETURN(const std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(job.model.path));
+    ASSIGN_OR_RETURN(plan, plan_model(checkpoint, job.model.load));
     stage(result.stages.open_seconds);
-    if (plan->weight_bytes() != job.weight_bytes) {
-      return data_loss(job.model.path, ": its weights take ", plan->weight_bytes(), " bytes, not the ", job.weight_bytes,
-                       " of when the server started; the file was replaced, restart the server to serve the new one");
-    }
+    RETURN_IF_ERROR(check_shape(job, *plan));
+    result.weights = identity_of(*checkpoint);
     if (job.model.load.io == ModelIo::kDirect) control.kept = cache_->use(job.model.id);
     const auto memory = result.memory.first(plan->weight_bytes());
     ASSIGN_OR_RETURN(result.model, plan->load(memory, load_threads_, step_threads_, control));

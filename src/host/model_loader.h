@@ -27,6 +27,7 @@ struct LoadedModel {
   std::span<std::byte> memory;    // mapped pages, also after a failure
   std::unique_ptr<Model> model;   // null after a failure
   LoadStages stages;              // but unmapping
+  uint64_t weights = 0;           // see WeightsReady
 };
 
 class ModelLoader {
@@ -42,7 +43,7 @@ class ModelLoader {
 
   struct Job {
     ServedModel model;
-    uint64_t weight_bytes;  // as planned at start; a file that has changed since is refused
+    NodeModel facts;  // as planned at start; files of another shape are refused
     std::vector<PageRange> pages;
   };
   // One load at a time: not before on_loaded was called for the one before. Called by one thread, as are those below.

@@ -1,5 +1,7 @@
 #include "host/node_host.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -34,6 +36,7 @@ constexpr Duration kProgressLogInterval = std::chrono::seconds(1);
 constexpr Duration kEstimatesInterval = std::chrono::seconds(60);
 constexpr size_t kEventsMax = 65536;
 constexpr uint64_t kProcessBytes = 64 * kMiB;
+constexpr uint64_t kThreadsBeside = 16, kStackBytes = 8 * kMiB;
 
 struct AddModel {
   ServedModel served;
@@ -191,7 +194,7 @@ class NodeHostImpl : public NodeHost {
       const ModelId id = loaded->id;
       residents_[id] = {loaded->memory, std::move(loaded->model)};
       loaded->stages.unmap_seconds = std::exchange(unmap_seconds_, 0);
-      handle(WeightsReady{id, status, loaded->stages}, now);
+      handle(WeightsReady{id, status, loaded->stages, loaded->weights}, now);
       return;
     }
     if (auto* add = std::get_if<AddModel>(&event)) {
@@ -240,7 +243,7 @@ class NodeHostImpl : public NodeHost {
       loading_ = load->model;
       load_started_ = load_logged_ = now;
       wake_ = std::min(wake_, now + kProgressInterval);
-      loader_.start({model, facts(load->model).weight_bytes, page_ranges(load->pages)});
+      loader_.start({model, facts(load->model), page_ranges(load->pages)});
     } else if (std::holds_alternative<CancelLoad>(effect)) {
       loader_.cancel();
     } else if (const auto* next = std::get_if<ReadAhead>(&effect)) {
@@ -362,6 +365,25 @@ uint64_t beside_bytes(const NodePlan& plan) {
   return kProcessBytes + 2 * static_cast<uint64_t>(plan.cpus.threads) * ThreadPool::kScratchBytes + (ring ? kDirectRingBytes : 0);
 }
 
+// Of stacks, the system's figure for each thread of this node and a few of the process.
+uint64_t stack_bytes(const NodePlan& plan) {
+  rlimit limit{};
+  const bool known = ::getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return (kThreadsBeside + 2 * static_cast<uint64_t>(plan.cpus.threads)) * (known ? limit.rlim_cur : kStackBytes);
+}
+
+// Once the budgets are reserved. A limit on the memory of a process counts addresses: pages in use by a model lie at a place
+// of their own beside the one that is kept for them.
+Status check_limits(const NodePlan& plan) {
+  const uint64_t places = (uint64_t{plan.node.pages} + plan.node.host_pages) * kDevicePageBytes + plan.weight_cache_bytes;
+  const uint64_t needed = places + beside_bytes(plan) + stack_bytes(plan);
+  const ProcessMemory memory = process_memory();
+  log_debug("a limit on the memory of this process (ulimit -d) must allow ", memory.taken + needed, " bytes");
+  if (needed <= memory.left) return OkStatus();
+  return resource_exhausted("the limits of this process (ulimit -d, ulimit -v) leave ", format_bytes(memory.left), " beside the memory that is reserved, and ",
+                            format_bytes(needed), " are needed; raise the limits, or lower --device-memory or --host-memory");
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers) {
@@ -369,6 +391,7 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwo
   ASSIGN_OR_RETURN(std::unique_ptr<Device> host_tier, make_cpu_device(std::max(plan.node.host_pages, 1u)));
   ASSIGN_OR_RETURN(Buffer workspace, Buffer::allocate(plan.workspace_bytes));
   ASSIGN_OR_RETURN(std::unique_ptr<WeightCache> cache, WeightCache::make(plan.weight_cache_bytes));
+  RETURN_IF_ERROR(check_limits(plan));
   log_info("memory: up to ", format_bytes(plan.node.pages * kDevicePageBytes), " for weights and KV, taken as they are needed, some ahead, and ",
            format_bytes(plan.workspace_bytes), " of workspace; ", format_bytes(plan.node.host_pages * kDevicePageBytes),
            " for KV of models whose turn is not now; ", format_bytes(plan.weight_cache_bytes), " for weights read directly; beside these about ",

@@ -58,6 +58,7 @@ struct WeightsReady {
   ModelId model;
   Status status;
   LoadStages stages;
+  uint64_t weights = 0;  // which bytes they are: the same number for the same files as long as nobody has changed them
 };
 
 // Node: the copies of CopyKv are done. Only a copy from another node can fail: that node was lost before it was done.

@@ -236,6 +236,76 @@ TEST(Handover, AModelThatIsShedGoesWithWhatIsComputedOfIt) {
   node.check();
 }
 
+TEST(Handover, WhatNobodyComesForEndsInTimeOrWithItsGateway) {
+  Body late(kFirst, Duty::kPrefill);
+  handed_over(late);
+  late.now += std::chrono::seconds(31);
+  late.give(Tick{});
+  EXPECT_TRUE(late.node.idle());
+
+  Body first(kFirst, Duty::kPrefill);
+  const auto members = Body::cluster({{kFirst, 1}, {kSecond, 1}});
+  ClusterState with_gateway = members;
+  with_gateway.members[kGateway] = {.id = kGateway, .role = Role::kGateway, .epoch = 1};
+  first.give(ClusterChanged{with_gateway});
+  handed_over(first);
+  first.give(ClusterChanged{with_gateway});
+  EXPECT_FALSE(first.node.idle());
+  first.give(ClusterChanged{members});
+  EXPECT_TRUE(first.node.idle());
+}
+
+TEST(Handover, AGrantThatLastsLongIsRepeatedAndEndsWhenNobodyKnowsOfIt) {
+  Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
+  const KvTicket ticket = handed_over(first);
+  const auto granted = sent<KvGranted>(first.say(kSecond, sent<KvWanted>(second.say(kGateway, resubmitted(ticket))).at(0)));
+  second.say(kFirst, granted.at(0));
+  ASSERT_EQ(second.copies.size(), 1u);  // being fetched
+  first.now += std::chrono::seconds(31);
+  const auto repeated = sent<KvGranted>(first.give(Tick{}));
+  EXPECT_EQ(repeated, granted);
+  EXPECT_TRUE(sent<KvTaken>(second.say(kFirst, repeated.at(0))).empty());
+  const auto taken = sent<KvTaken>(second.copy());
+  ASSERT_EQ(taken.size(), 1u);  // and lost on its way
+  EXPECT_FALSE(first.node.idle());
+  first.now += std::chrono::seconds(31);
+  const auto once_more = sent<KvGranted>(first.give(Tick{}));
+  const auto unknown = sent<KvTaken>(second.say(kFirst, once_more.at(0)));
+  ASSERT_EQ(unknown.size(), 1u);
+  first.say(kSecond, unknown[0]);
+  EXPECT_TRUE(first.node.idle());
+}
+
+TEST(Handover, WhatWasNotFetchedYetGoesOnWithItsTicket) {
+  Body first(kFirst, Duty::kPrefill), third(NodeId(3), Duty::kDecode);
+  const KvTicket ticket = handed_over(first);
+  NodeConfig by_request = config(kSecond, Duty::kBoth);
+  by_request.scheduling = Scheduling::kRequest;  // fetches nothing before its weights are there
+  Node second(by_request);
+  const auto wanted = sent<KvWanted>(second.handle(MessageFrom{kGateway, resubmitted(ticket)}, kStart));
+  const auto granted = sent<KvGranted>(first.say(kSecond, wanted.at(0)));
+  second.handle(MessageFrom{kFirst, granted.at(0)}, kStart);
+  const auto effects = second.handle(MessageFrom{kGateway, Shed{ModelId(0)}}, kStart);
+  second.check();
+  const auto passed = sent<KvTaken>(effects);
+  const auto handover = sent<Handover>(effects);
+  ASSERT_EQ(passed.size(), 1u);
+  ASSERT_EQ(handover.size(), 1u);
+  EXPECT_EQ(handover[0].kv, ticket);
+  EXPECT_TRUE(passed[0].passed_on);
+  first.say(kSecond, passed[0]);
+  EXPECT_FALSE(first.node.idle());
+  Submit again = resubmitted(*handover[0].kv);
+  again.request.epoch = 2;
+  const auto wanted_again = sent<KvWanted>(third.say(kGateway, again));
+  const auto granted_again = sent<KvGranted>(first.say(NodeId(3), wanted_again.at(0)));
+  EXPECT_EQ(granted_again.at(0).blocks, granted[0].blocks);
+  third.say(kFirst, granted_again[0]);
+  const auto taken = sent<KvTaken>(third.copy());
+  first.say(NodeId(3), taken.at(0));
+  EXPECT_TRUE(first.node.idle());
+}
+
 // ---- the router -----------------------------------------------------------------------------------------------------------
 
 struct Gateway {

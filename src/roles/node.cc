@@ -18,8 +18,8 @@ Status too_long(const NodeModel& model, Duration wait) {
 
 Node::Node(const NodeConfig& config)
     : config_(config), pages_(config.pages), host_(config.host_pages), residency_(pages_), duty_(config.duty), round_(config.turns), prompts_(config.prompts) {
-  for (const NodeModel& facts : config_.models) add_model(facts);
-  if (config_.scheduling == Scheduling::kStatic) choose_static();
+  for (const NodeModel& facts : config_.models) host_model(facts);
+  choose_static();
   for (auto& [id, hosted] : models_) {
     if (hosted.pinned) wake(hosted);
   }
@@ -38,7 +38,7 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
     if (const auto* settings = std::get_if<Configure>(&e->message)) on_configure(*settings);
     if (const auto* wanted = std::get_if<KvWanted>(&e->message)) on_kv_wanted(e->from, *wanted, effects);
     if (const auto* granted = std::get_if<KvGranted>(&e->message)) on_kv_granted(e->from, *granted, now, effects);
-    if (const auto* taken = std::get_if<KvTaken>(&e->message)) on_kv_taken(e->from, *taken);
+    if (const auto* taken = std::get_if<KvTaken>(&e->message)) on_kv_taken(e->from, *taken, now);
     if (const auto* shed = std::get_if<Shed>(&e->message)) on_shed(*shed);
     if (const auto* duty = std::get_if<SetDuty>(&e->message)) duty_ = duty->duty;
   } else if (const auto* e = std::get_if<StepDone>(&event)) {
@@ -55,12 +55,14 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   } else if (const auto* e = std::get_if<ClusterChanged>(&event)) {
     on_cluster(e->state, now, effects);
   }
+  take_withheld(now, effects);
   end_waits(now, effects);
+  end_offers(now, effects);
   hand_over_leaving(now, effects);
   switch_models(now, effects);
   start_step(now, effects);
   flush_slab_changes(effects);
-  let_sleep();
+  let_sleep(now, effects);
   report(now, effects);
   return effects;
 }
@@ -81,11 +83,35 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
   const Request& request = message.request;
   if (const auto owned = owners_.find(request.id); owned != owners_.end()) {
     if (owned->second.epoch >= request.epoch) return;  // a repetition, or an owner of before
-    models_.at(owned->second.model).engine->cancel(request.id);
-    erase(owned);
-    settle_fetch(request.id, effects);
+    withdraw(owned, effects);
   }
-  if (!await_kv(from, message, now, effects)) accept(from, message, std::nullopt, now, effects);
+  const auto before = withheld_.find(request.id);
+  if (before != withheld_.end() && before->second.submit.request.epoch >= request.epoch) return;
+  if (before != withheld_.end()) forget(withheld_, before, effects);
+  const auto model = models_.find(request.model);
+  if (model != models_.end() && model->second.engine->has(request.id)) {
+    withheld_[request.id] = {from, message, now};
+  } else if (!await_kv(from, message, now, effects)) {
+    accept(from, message, std::nullopt, now, effects);
+  }
+}
+
+void Node::take_withheld(TimePoint now, std::vector<Effect>& effects) {
+  for (auto it = withheld_.begin(); it != withheld_.end();) {
+    if (models_.at(it->second.submit.request.model).engine->has(it->first)) {
+      ++it;
+      continue;
+    }
+    const Awaiting withheld = std::move(it->second);
+    it = withheld_.erase(it);
+    on_submit(withheld.gateway, withheld.at(now), now, effects);
+  }
+}
+
+// It is not taken any more.
+void Node::forget(AwaitingList& list, AwaitingList::iterator entry, std::vector<Effect>& effects) {
+  if (entry->second.submit.kv) release(entry->first, *entry->second.submit.kv, effects);
+  list.erase(entry);
 }
 
 // `kv` is the caller's if the request is refused: false.
@@ -98,8 +124,6 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
   const auto found = models_.find(request.model);
   if (found == models_.end() || found->second.retired) return no(not_found("this node does not serve model ", request.model.value));
   Hosted& hosted = found->second;
-  // The step in flight, or a copy, still writes for the owner of before.
-  if (hosted.engine->has(request.id)) return no(unavailable("the request is still being withdrawn here"));
   // What was begun elsewhere has been admitted.
   const Duration wait = request.output.empty() ? predicted_wait(hosted, turns_ahead()) : Duration(0);
   if (const Status status = may_take(hosted, wait); !status.ok()) return no(status, std::max(Duration(0), wait - hosted.facts.max_wait));
@@ -154,6 +178,14 @@ void Node::erase(Owners::iterator owner) {
   owners_.erase(owner);
 }
 
+void Node::withdraw(Owners::iterator owner, std::vector<Effect>& effects) {
+  const RequestId id = owner->first;
+  models_.at(owner->second.model).engine->cancel(id);
+  erase(owner);
+  settle_fetch(id, effects);
+  changed_ = true;
+}
+
 // max_wait is a bound, not a wish: who was admitted and could not begin in time hears so, and may go elsewhere.
 void Node::end_waits(TimePoint now, std::vector<Effect>& effects) {
   while (!bounds_.empty() && bounds_.begin()->first <= now) {
@@ -165,17 +197,12 @@ void Node::end_waits(TimePoint now, std::vector<Effect>& effects) {
 }
 
 void Node::on_cancel(const Cancel& message, std::vector<Effect>& effects) {
-  const auto awaiting = awaiting_.find(message.id);
-  if (awaiting != awaiting_.end() && awaiting->second.submit.request.epoch == message.epoch) {
-    release(message.id, *awaiting->second.submit.kv, effects);
-    awaiting_.erase(awaiting);
+  for (auto* list : {&awaiting_, &withheld_}) {
+    const auto waiting = list->find(message.id);
+    if (waiting != list->end() && waiting->second.submit.request.epoch == message.epoch) forget(*list, waiting, effects);
   }
   const auto found = owners_.find(message.id);
-  if (found == owners_.end() || found->second.epoch != message.epoch) return;
-  models_.at(found->second.model).engine->cancel(message.id);
-  erase(found);
-  settle_fetch(message.id, effects);
-  changed_ = true;
+  if (found != owners_.end() && found->second.epoch == message.epoch) withdraw(found, effects);
 }
 
 void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects) {
@@ -252,6 +279,8 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   const bool used = event.status.ok() && hosted.engine->has_work();
   switches_.ready(event.model, event.stages, used ? SwitchEnd::kServed : event.status.ok() ? SwitchEnd::kUnused : SwitchEnd::kFailed, now);
   if (event.status.ok()) {
+    if (hosted.weights != 0 && hosted.weights != event.weights) on_other_weights(hosted, effects);
+    hosted.weights = event.weights;
     const double seconds = to_seconds(now - load_began_);
     if (!stepping_) load_waited_ += now - std::max(load_began_, idle_since_);
     const EndedLoad ended{event.model, seconds, to_seconds(load_waited_)};
@@ -277,11 +306,26 @@ void Node::on_load_cancelled(const WeightsReady& event, TimePoint now, std::vect
   changed_ = residency_changed_ = true;
 }
 
-// Only its own requests, and with the reason. REQUIRES: none is in a step.
-void Node::fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects) {
+// Its files were replaced while it was away: an answer that has begun cannot go on with other weights, and what is computed
+// of the prompts of others is not of these.
+void Node::on_other_weights(Hosted& hosted, std::vector<Effect>& effects) {
+  const Status why(StatusCode::kFailedPrecondition,
+                   absl::StrCat("the files of model '", hosted.facts.name, "' were replaced while this answer was being written; ask again"));
+  fail_requests_of(hosted, why, effects, hosted.weights);
+  hosted.engine->forget_prefixes();
+  std::erase_if(offers_, [&](const auto& entry) {
+    const bool over = entry.second.model == hosted.facts.model && !entry.second.taker;
+    if (over) withdraw(entry.second);
+    return over;
+  });
+}
+
+// Only its own requests, and with the reason; of them, if `begun_with` is not 0, those whose first step ran with these
+// weights. REQUIRES: none is in a step.
+void Node::fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects, uint64_t begun_with) {
   std::vector<RequestId> failed;
   for (const auto& [id, owner] : owners_) {
-    if (owner.model == hosted.facts.model) failed.push_back(id);
+    if (owner.model == hosted.facts.model && (begun_with == 0 || owner.weights == begun_with)) failed.push_back(id);
   }
   std::sort(failed.begin(), failed.end());
   for (const RequestId id : failed) fail(owners_.find(id), why, effects);
@@ -309,7 +353,7 @@ void Node::flush_slab_changes(std::vector<Effect>& effects) {
   effects.push_back(std::move(remap));
 }
 
-bool Node::idle() const { return owners_.empty() && !stepping_ && !loading_ && moves_ == 0 && offers_.empty() && awaiting_.empty(); }
+bool Node::idle() const { return owners_.empty() && !stepping_ && !loading_ && moves_ == 0 && offers_.empty() && awaiting_.empty() && withheld_.empty(); }
 
 void Node::check() const {
   pages_.check();
@@ -332,10 +376,14 @@ void Node::check() const {
   }
   CHECK_EQ(moves, moves_);
   for (const auto& [id, hosted] : models_) CHECK(awake_.contains(id) || (!hosted.engine->has_work() && hosted.engine->blocks_held() == 0));
-  for (const auto& [key, offer] : offers_) parked[models_.at(offer.model).facts.kv_block_bytes] += offer.blocks.size();
+  for (const auto& [key, offer] : offers_) {
+    parked[offer.block_bytes] += offer.blocks.size();
+    CHECK(offers_due_ <= offer.due);
+  }
   for (const auto& [bytes, blocks] : parked) CHECK_EQ(blocks, uint64_t{host_.blocks_used(bytes)});
   for (const RequestId id : leaving_) CHECK(owners_.contains(id));
   for (const auto& [id, waiting] : awaiting_) CHECK(waiting.submit.kv.has_value());
+  for (const auto& [id, waiting] : withheld_) CHECK(!owners_.contains(id) && models_.at(waiting.submit.request.model).engine->has(id));
   for (const auto& [id, fetch] : fetches_) CHECK(models_.at(fetch.model).engine->kv_is_remote(id));
   for (const auto& [bytes, blocks] : shape_classes_) CHECK_EQ(held[bytes], uint64_t{blocks->used()});
   size_t queued = 0, bounded = 0;

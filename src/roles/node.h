@@ -61,7 +61,7 @@ struct NodeConfig {
   std::vector<NodeId> gateways;         // get NodeStatus
   BatchLimits limits;
   // A step that decodes takes so many tokens of prompts as it has time for, this many at least: its time is the gap that
-  // readers see. As long as gap_stretch decodes alone, or the model's tbt, whichever is longer.
+  // readers see. As long as gap_stretch decodes alone, or the shortest tbt of the batch, whichever is longer.
   uint32_t prompt_tokens_min = 64;
   double gap_stretch = 2;
   uint32_t waiting_max = 1024;          // per model
@@ -72,6 +72,7 @@ struct NodeConfig {
   SwitchLimits switching;
   double load_bytes_per_second = 1e9;   // believed until a load was measured
   Duration status_interval = std::chrono::milliseconds(100);
+  Duration offer_time = std::chrono::seconds(30);  // KV that was handed over stays so long for whoever comes with its ticket
 };
 
 // Pages of KV that one sequence of the longest length needs.
@@ -89,7 +90,8 @@ class Node {
   // WeightsReady, KvCopied, LoadProgress, ClusterChanged, DrainRequested and Tick.
   std::vector<Effect> handle(const Event& event, TimePoint now);
 
-  // One more model. REQUIRES: its id was never used here, and it fits the device alone.
+  // One more model. With static scheduling it is served if it fits beside those that are, and as soon as it does.
+  // REQUIRES: its id was never used here, and it fits the device alone.
   void add_model(const NodeModel& facts);
   // Takes no new requests for it; when those it has are ended, nothing is left of it. Takes effect with the next handle().
   void retire_model(ModelId model);
@@ -112,7 +114,8 @@ class Node {
     uint32_t kv_pages = 0;           // kv_pages_min()
     bool pinned = false;             // to be there at all times
     bool asked = false;              // by SetResident: to be loaded, and then like any other
-    Status excluded;                 // static scheduling: not one of those that fit together, and why
+    bool chosen = false;             // static scheduling: one of those that fit together
+    Status excluded;                 // else why not
     bool retired = false;            // no request more
     bool unload_asked = false;       // and to go when nobody uses it
     bool fresh = false;              // loaded, and not given a token since: not to be dropped for the next in line
@@ -125,6 +128,7 @@ class Node {
     float progress = 0.0f;
     uint64_t last_turn = 0;          // number of the last step
     uint64_t loads = 0;
+    uint64_t weights = 0;            // WeightsReady::weights of the last load; 0: none yet
     uint32_t prompts_queued = 0;     // in prompts_
     ModelEstimator costs;
     double quota_seconds = Turn::kUnlimited;  // of its turn on the device
@@ -140,6 +144,7 @@ class Node {
     bool stays = false;  // came back: nobody else would take it
     bool prompt_queued = false;  // in prompts_: no step yet
     TimePoint begin_by = kForever;  // in bounds_: no step yet
+    uint64_t weights = 0;        // with which its first step here ran; 0: none yet
   };
   using Owners = std::unordered_map<RequestId, Owner>;
   // The device ran out of memory with several models under way: until this request ends, only its model admits.
@@ -147,23 +152,36 @@ class Node {
     ModelId model;
     RequestId request;
   };
-  // KV on the host tier of this node that somebody has a ticket for. Once a node was granted it, only that node, or its end,
-  // gives the blocks back: it may be reading them.
+  // A load whose whole cost the step in flight will tell.
   struct EndedLoad {
     ModelId model;
     double seconds = 0;
     double waited_seconds = 0;
   };
+  // KV on the host tier of this node that somebody has a ticket for. Once a node was granted it, only that node, or its end,
+  // gives the blocks back: it may be reading them. Before that it ends with the gateway that has the ticket, or in time.
   struct Offer {
     ModelId model;
+    uint64_t block_bytes;
+    NodeId gateway;
     std::vector<BlockId> blocks;
+    uint64_t weights;  // Owner::weights
     std::optional<NodeId> taker;
+    TimePoint due;  // without a taker it ends then; else the taker is asked whether it still needs it
   };
-  // A request that came with a ticket, until the ticket's node has answered.
+  // A request that cannot be accepted yet: its ticket's node has not answered, or the step or the copy that writes for its
+  // withdrawn self has not ended.
   struct Awaiting {
     NodeId gateway;
     Submit submit;
+    TimePoint since;
+    Submit at(TimePoint now) const {  // as if it came now
+      Submit later = submit;
+      later.waited += now - since;
+      return later;
+    }
   };
+  using AwaitingList = std::map<RequestId, Awaiting>;
   // KV of a request here that is still on another node, granted.
   struct Fetch {
     ModelId model;
@@ -176,10 +194,13 @@ class Node {
     double waiting_seconds = 0;  // switches and turns of the models with work that are away
   };
 
+  void host_model(const NodeModel& facts);
   void choose_static();
   void wake(Hosted& hosted);
-  void let_sleep();
+  void let_sleep(TimePoint now, std::vector<Effect>& effects);
   void on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
+  void take_withheld(TimePoint now, std::vector<Effect>& effects);
+  void forget(AwaitingList& list, AwaitingList::iterator entry, std::vector<Effect>& effects);
   bool accept(NodeId from, const Submit& message, const std::optional<HostKv>& kv, TimePoint now, std::vector<Effect>& effects);
   void on_cancel(const Cancel& message, std::vector<Effect>& effects);
   void on_set_resident(const SetResident& message, TimePoint now);
@@ -190,7 +211,8 @@ class Node {
   void on_load_cancelled(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
   void on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
   void on_kv_copied(const KvCopied& event, TimePoint now, std::vector<Effect>& effects);
-  void fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects);
+  void on_other_weights(Hosted& hosted, std::vector<Effect>& effects);
+  void fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects, uint64_t begun_with = 0);
   void refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
   void fail(Owners::iterator owner, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
   void end_waits(TimePoint now, std::vector<Effect>& effects);
@@ -198,6 +220,7 @@ class Node {
   void queue_prompt(const Request& request, Owner& owner, Hosted& hosted, TimePoint now);
   void begun(RequestId request, Owner& owner);  // its first step, or its end
   void erase(Owners::iterator owner);
+  void withdraw(Owners::iterator owner, std::vector<Effect>& effects);
   void flush_slab_changes(std::vector<Effect>& effects);
   std::vector<ModelId> next_models(TimePoint now) const;
   void report(TimePoint now, std::vector<Effect>& effects);
@@ -209,15 +232,18 @@ class Node {
 
   // node_handover.cc
   void hand_over_leaving(TimePoint now, std::vector<Effect>& effects);
-  void hand_over(RequestId request, const Owner& owner, std::vector<Effect>& effects);
+  void hand_over(RequestId request, const Owner& owner, TimePoint now, std::vector<Effect>& effects);
   void on_shed(const Shed& message);
   void on_kv_wanted(NodeId from, const KvWanted& message, std::vector<Effect>& effects);
-  void on_kv_taken(NodeId from, const KvTaken& message);
+  void on_kv_taken(NodeId from, const KvTaken& message, TimePoint now);
   void withdraw(const Offer& offer);
+  void end_offers(TimePoint now, std::vector<Effect>& effects);
+  void forget_gateway(NodeId gateway, std::vector<Effect>& effects);
   bool await_kv(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
   void on_kv_granted(NodeId from, const KvGranted& message, TimePoint now, std::vector<Effect>& effects);
   bool take_back(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
   void release(RequestId request, const KvTicket& ticket, std::vector<Effect>& effects);
+  std::optional<KvTicket> pass_on(RequestId request, std::vector<Effect>& effects);
   void settle_fetch(RequestId request, std::vector<Effect>& effects);
   void on_cluster(const ClusterState& state, TimePoint now, std::vector<Effect>& effects);
 
@@ -280,7 +306,9 @@ class Node {
   uint64_t moves_ = 0;         // of KV, under way
   Duty duty_;
   std::map<std::pair<RequestId, uint32_t>, Offer> offers_;  // by request and epoch
-  std::map<RequestId, Awaiting> awaiting_;
+  AwaitingList awaiting_;  // their KV
+  AwaitingList withheld_;  // until their withdrawn selves are gone
+  TimePoint offers_due_ = kForever;         // the first of Offer::due, or earlier
   std::map<RequestId, Fetch> fetches_;
   std::set<RequestId> leaving_;      // to be handed over as soon as their KV is where it can be fetched
   std::map<NodeId, uint32_t> lives_; // epochs of the members, as last heard

@@ -30,20 +30,24 @@ void Node::hand_over_leaving(TimePoint now, std::vector<Effect>& effects) {
         }
         break;
       case Engine::Stage::kWaiting:
-      case Engine::Stage::kParked: hand_over(id, owner, effects); break;
+      case Engine::Stage::kParked: hand_over(id, owner, now, effects); break;
     }
   }
 }
 
-void Node::hand_over(RequestId request, const Owner& owner, std::vector<Effect>& effects) {
+void Node::hand_over(RequestId request, const Owner& owner, TimePoint now, std::vector<Effect>& effects) {
   Hosted& hosted = models_.at(owner.model);
   HostKv kv = hosted.engine->hand_over(request);
   Handover message{request, owner.epoch, {}};
-  if (!kv.remote && kv.tokens > 0) {
-    message.kv = KvTicket{config_.self, owner.epoch, kv.tokens, hosted.facts.kv_block_bytes};
-    offers_[{request, owner.epoch}] = {owner.model, std::move(kv.blocks), std::nullopt};
+  if (kv.remote) {
+    message.kv = pass_on(request, effects);
+  } else if (kv.tokens > 0) {
+    const uint64_t block_bytes = hosted.facts.kv_block_bytes;
+    message.kv = KvTicket{config_.self, owner.epoch, kv.tokens, block_bytes};
+    offers_[{request, owner.epoch}] = {owner.model, block_bytes, owner.gateway, std::move(kv.blocks), owner.weights, std::nullopt,
+                                        now + config_.offer_time};
+    offers_due_ = std::min(offers_due_, now + config_.offer_time);
   }
-  settle_fetch(request, effects);  // what was not fetched yet is granted to this node only
   erase(owners_.find(request));
   effects.push_back(Send{owner.gateway, std::move(message)});
   changed_ = true;
@@ -65,16 +69,45 @@ void Node::on_kv_wanted(NodeId from, const KvWanted& message, std::vector<Effect
   effects.push_back(Send{from, std::move(answer)});
 }
 
-void Node::on_kv_taken(NodeId from, const KvTaken& message) {
-  const auto offer = offers_.find({message.id, message.epoch});
-  if (offer == offers_.end() || offer->second.taker.value_or(from) != from) return;
-  withdraw(offer->second);
-  offers_.erase(offer);
+void Node::on_kv_taken(NodeId from, const KvTaken& message, TimePoint now) {
+  const auto found = offers_.find({message.id, message.epoch});
+  if (found == offers_.end() || found->second.taker.value_or(from) != from) return;
+  Offer& offer = found->second;
+  if (message.passed_on) {
+    offer.taker.reset();
+    offer.due = now + config_.offer_time;
+    return;
+  }
+  withdraw(offer);
+  offers_.erase(found);
 }
 
 void Node::withdraw(const Offer& offer) {
-  BlockPool& blocks = *host_.blocks(models_.at(offer.model).facts.kv_block_bytes);
+  BlockPool& blocks = *host_.blocks(offer.block_bytes);
   for (const BlockId block : offer.blocks) blocks.release(block);
+}
+
+// Nobody came for it in time. Whoever came is granted it once more: to be fetched, it is the same grant; and who does not
+// know of it any more says so.
+void Node::end_offers(TimePoint now, std::vector<Effect>& effects) {
+  if (now >= offers_due_) {
+    offers_due_ = kForever;
+    for (auto it = offers_.begin(); it != offers_.end();) {
+      auto& [key, offer] = *it;
+      if (now >= offer.due && !offer.taker) {
+        withdraw(offer);
+        it = offers_.erase(it);
+        continue;
+      }
+      if (now >= offer.due) {
+        effects.push_back(Send{*offer.taker, KvGranted{key.first, key.second, offer.blocks}});
+        offer.due = now + config_.offer_time;
+      }
+      offers_due_ = std::min(offers_due_, offer.due);
+      ++it;
+    }
+  }
+  if (offers_due_ != kForever) effects.push_back(WakeAt{offers_due_});
 }
 
 // ---- coming -----------------------------------------------------------------------------------------------------------------
@@ -84,8 +117,7 @@ bool Node::await_kv(NodeId from, const Submit& message, TimePoint now, std::vect
   const Request& request = message.request;
   if (const auto before = awaiting_.find(request.id); before != awaiting_.end()) {
     if (before->second.submit.request.epoch >= request.epoch) return true;
-    release(request.id, *before->second.submit.kv, effects);
-    awaiting_.erase(before);
+    forget(awaiting_, before, effects);
   }
   if (!message.kv) return false;
   const KvTicket& ticket = *message.kv;
@@ -99,7 +131,7 @@ bool Node::await_kv(NodeId from, const Submit& message, TimePoint now, std::vect
     return false;
   }
   if (ticket.node == config_.self) return take_back(from, message, now, effects);
-  awaiting_[request.id] = {from, message};
+  awaiting_[request.id] = {from, message, now};
   effects.push_back(Send{ticket.node, KvWanted{request.id, ticket.epoch}});
   return true;
 }
@@ -110,7 +142,11 @@ bool Node::take_back(NodeId from, const Submit& message, TimePoint now, std::vec
   if (found == offers_.end() || found->second.taker || found->second.model != message.request.model) return false;
   const Offer offer = std::move(found->second);
   offers_.erase(found);
-  if (!accept(from, message, HostKv{message.kv->tokens, offer.blocks, false}, now, effects)) withdraw(offer);
+  if (accept(from, message, HostKv{message.kv->tokens, offer.blocks, false}, now, effects)) {
+    owners_.at(message.request.id).weights = offer.weights;
+  } else {
+    withdraw(offer);
+  }
   return true;
 }
 
@@ -128,8 +164,8 @@ void Node::on_kv_granted(NodeId from, const KvGranted& message, TimePoint now, s
   const KvTicket& ticket = *awaiting.submit.kv;
   const bool granted = message.blocks.size() == div_up(ticket.tokens, kTokensPerBlock);
   if (!granted) {
-    accept(awaiting.gateway, awaiting.submit, std::nullopt, now, effects);
-  } else if (accept(awaiting.gateway, awaiting.submit, HostKv{ticket.tokens, message.blocks, true}, now, effects)) {
+    accept(awaiting.gateway, awaiting.at(now), std::nullopt, now, effects);
+  } else if (accept(awaiting.gateway, awaiting.at(now), HostKv{ticket.tokens, message.blocks, true}, now, effects)) {
     fetches_[message.id] = {awaiting.submit.request.model, ticket};
   } else {
     release(message.id, ticket, effects);
@@ -138,8 +174,18 @@ void Node::on_kv_granted(NodeId from, const KvGranted& message, TimePoint now, s
 
 void Node::release(RequestId request, const KvTicket& ticket, std::vector<Effect>& effects) {
   const KvTaken taken{request, ticket.epoch};
-  if (ticket.node == config_.self) return on_kv_taken(config_.self, taken);
+  if (ticket.node == config_.self) return on_kv_taken(config_.self, taken, TimePoint{});
   effects.push_back(Send{ticket.node, taken});
+}
+
+// What was not fetched yet is for whoever comes with its ticket next.
+std::optional<KvTicket> Node::pass_on(RequestId request, std::vector<Effect>& effects) {
+  const auto fetch = fetches_.find(request);
+  CHECK(fetch != fetches_.end());
+  const KvTicket ticket = fetch->second.ticket;
+  fetches_.erase(fetch);
+  effects.push_back(Send{ticket.node, KvTaken{request, ticket.epoch, /*passed_on=*/true}});
+  return ticket;
 }
 
 // To be called when a request may have stopped needing what it fetches: its KV is here, or it ended.
@@ -159,7 +205,28 @@ void Node::on_kv_copied(const KvCopied& event, TimePoint now, std::vector<Effect
   changed_ = true;
 }
 
-// ---- when a node is lost ------------------------------------------------------------------------------------------------------
+// ---- when a node or a gateway is lost -------------------------------------------------------------------------------------------
+
+// Nobody listens any more to what was asked by this one, and nobody will come for what it was given a ticket of.
+void Node::forget_gateway(NodeId gateway, std::vector<Effect>& effects) {
+  for (auto* list : {&awaiting_, &withheld_}) {
+    for (auto it = list->begin(); it != list->end();) {
+      const auto entry = it++;
+      if (entry->second.gateway == gateway) forget(*list, entry, effects);
+    }
+  }
+  std::erase_if(offers_, [&](const auto& entry) {
+    const bool over = entry.second.gateway == gateway && !entry.second.taker;
+    if (over) withdraw(entry.second);
+    return over;
+  });
+  std::vector<RequestId> ended;
+  for (const auto& [id, owner] : owners_) {
+    if (owner.gateway == gateway) ended.push_back(id);
+  }
+  std::sort(ended.begin(), ended.end());
+  for (const RequestId id : ended) withdraw(owners_.find(id), effects);
+}
 
 // Grants end with the life, or the membership, of either side: what was to be fetched is computed anew, and copies under way
 // end by themselves, as failed ones.
@@ -173,6 +240,9 @@ void Node::on_cluster(const ClusterState& state, TimePoint now, std::vector<Effe
     return (was == before.end()) != (is == lives_.end()) || (was != before.end() && was->second != is->second);
   };
   const bool anew = changed(config_.self);
+  for (const auto& [member, epoch] : before) {
+    if (changed(member)) forget_gateway(member, effects);
+  }
   std::erase_if(offers_, [&](const auto& entry) {
     const bool over = anew || (entry.second.taker && changed(*entry.second.taker));
     if (over) withdraw(entry.second);
@@ -186,7 +256,7 @@ void Node::on_cluster(const ClusterState& state, TimePoint now, std::vector<Effe
     }
     const Awaiting awaiting = std::move(it->second);
     it = awaiting_.erase(it);
-    if (!anew) accept(awaiting.gateway, awaiting.submit, std::nullopt, now, effects);  // else the gateway has placed it anew
+    if (!anew) accept(awaiting.gateway, awaiting.at(now), std::nullopt, now, effects);  // else the gateway has placed it anew
   }
   std::erase_if(fetches_, [&](const auto& entry) {
     Engine& engine = *models_.at(entry.second.model).engine;

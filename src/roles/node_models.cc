@@ -30,6 +30,11 @@ uint32_t fitting_model_len(const NodeModel& model, uint32_t pages, uint32_t want
 }
 
 void Node::add_model(const NodeModel& facts) {
+  host_model(facts);
+  choose_static();
+}
+
+void Node::host_model(const NodeModel& facts) {
   CHECK_LE(uint64_t{weight_pages(facts)} + kv_pages_min(facts), uint64_t{config_.pages});
   std::unique_ptr<BlockPool>& blocks = shape_classes_[facts.kv_block_bytes];
   if (blocks == nullptr) blocks = std::make_unique<BlockPool>(pages_, facts.kv_block_bytes);
@@ -77,7 +82,7 @@ std::map<ModelId, ModelEstimator> Node::costs() const {
 void Node::wake(Hosted& hosted) { awake_.emplace(hosted.facts.model, hosted); }
 
 // Whoever has nothing to do, wants nothing and holds nothing is not looked at again until somebody asks for it.
-void Node::let_sleep() {
+void Node::let_sleep(TimePoint now, std::vector<Effect>& effects) {
   std::vector<ModelId> gone;
   std::erase_if(awake_, [&](const auto& entry) {
     Hosted& hosted = entry.second;
@@ -96,19 +101,31 @@ void Node::let_sleep() {
     models_.erase(id);
     changed_ = residency_changed_ = true;
   }
+  if (gone.empty() || config_.scheduling != Scheduling::kStatic) return;
+  choose_static();
+  effects.push_back(WakeAt{now});  // one that was left out may have its place
 }
 
-// Those that fit together, each with the KV of its longest sequence: pinned ones first, then in the order of the list.
+// Those that fit together, each with the KV of its longest sequence: who was chosen before, then pinned ones, then in the
+// order of their ids.
 void Node::choose_static() {
+  if (config_.scheduling != Scheduling::kStatic) return;
   uint64_t pages = 0;
+  const auto needed = [](const NodeModel& facts) { return uint64_t{weight_pages(facts)} + kv_pages_min(facts); };
+  for (const auto& [id, hosted] : models_) pages += hosted.chosen ? needed(hosted.facts) : 0;
   for (const bool pinned : {true, false}) {
-    for (const NodeModel& facts : config_.models) {
-      if (facts.pinned != pinned) continue;
-      Hosted& hosted = models_.at(facts.model);
-      const uint64_t needed = uint64_t{weight_pages(facts)} + kv_pages_min(facts);
-      hosted.pinned = pages + needed <= pages_.capacity();
-      if (hosted.pinned) pages += needed;
-      if (hosted.pinned) continue;
+    for (auto& [id, hosted] : models_) {
+      const NodeModel& facts = hosted.facts;
+      if (hosted.chosen || hosted.retired || facts.pinned != pinned) continue;
+      hosted.chosen = hosted.pinned = pages + needed(facts) <= pages_.capacity();
+      changed_ = true;
+      if (hosted.chosen) {
+        pages += needed(facts);
+        hosted.excluded = OkStatus();
+        hosted.load_error.clear();
+        wake(hosted);
+        continue;
+      }
       hosted.excluded = resource_exhausted("model '", facts.name, "' is not served: with static scheduling only models that fit the device together "
                                            "are; raise --device-memory, serve fewer models, or choose --scheduling token");
       hosted.load_error = std::string(hosted.excluded.message());

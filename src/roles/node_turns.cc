@@ -278,7 +278,8 @@ void Node::begin_load(Hosted& wanted, TimePoint now, std::vector<Effect>& effect
   loading_ = model;
   load_wanted_since_ = wanted.wanted_since;
   planned_.reset();
-  switches_.begun(*loading_, now);
+  const bool ahead = std::any_of(awake_.begin(), awake_.end(), [&](const auto& m) { return resident(m.second) && m.second.engine->has_work(); });
+  switches_.begun(*loading_, ahead, now);
   load_began_ = now;
   load_waited_ = Duration(0);
   step_beside_load_ = true;
@@ -361,7 +362,7 @@ uint32_t Node::step_tokens(const Hosted& hosted) const {
   const Engine::Demand& demand = hosted.demand;
   if (demand.decoding == 0) return config_.limits.tokens_per_step;
   const double decode = hosted.costs.decode_seconds(demand.decoding, demand.context_tokens);
-  const double seconds = std::max(to_seconds(hosted.facts.slo.tbt), config_.gap_stretch * decode);
+  const double seconds = std::max(to_seconds(demand.tbt), config_.gap_stretch * decode);
   const uint64_t rows = hosted.costs.rows_within(seconds, demand.decoding, demand.context_tokens);
   return static_cast<uint32_t>(std::min<uint64_t>(std::max(rows, demand.decoding + config_.prompt_tokens_min), config_.limits.tokens_per_step));
 }
@@ -381,7 +382,10 @@ bool Node::begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effect
     step_work_.rows += work.rows;
     step_work_.attended += work.attended;
     step_work_.decode &= work.decode;
-    if (const auto owner = owners_.find(slice.request); owner != owners_.end()) begun(owner->first, owner->second);
+    if (const auto owner = owners_.find(slice.request); owner != owners_.end()) {
+      begun(owner->first, owner->second);
+      owner->second.weights = hosted.weights;
+    }
   }
   stepping_ = hosted.facts.model;
   switches_.stepped(hosted.facts.model, now);

@@ -28,6 +28,23 @@ TEST(NodeTurns, ALongPromptLeavesReadersTheirGap) {
   EXPECT_LE(most, 100u);  // ... about as fast as leaves them their time
 }
 
+TEST(NodeTurns, AReaderWhoAskedForALessGapHasIt) {
+  NodeModel big = model(0);
+  big.max_model_len = 2048;
+  big.kv_block_bytes = kPageBytes / 64;
+  Body body(config(40, {big}));
+  body.row_time = microseconds(200);
+  body.submit(0, 200, 300, milliseconds(50));  // 150 rows
+  body.run(body.now() + seconds(3));
+  const size_t before = body.rows.size();
+  const RequestId late = body.submit(0, 4, 1200);
+  body.run(body.now() + seconds(4));
+  ASSERT_EQ(body.answer(late).tokens, 4u);
+  const uint32_t most = *std::max_element(body.rows.begin() + static_cast<ptrdiff_t>(before), body.rows.end());
+  EXPECT_GE(most, 100u);
+  EXPECT_LE(most, 250u);  // 400 in the 100 ms that the model allows
+}
+
 TEST(NodeTurns, AModelGivesWayBetweenTokensAndItsAnswerGoesOn) {
   Body body(config(11, {model(0), model(1)}));  // weights of one and KV of both
   const RequestId a = body.submit(0, 100), b = body.submit(1, 100);
@@ -145,6 +162,52 @@ TEST(NodeTurns, StaticServesWhatFitsTogetherAndRefusesTheRest) {
   EXPECT_EQ(body.state(1), ModelState::kFailed);
   EXPECT_EQ(body.loads, (std::vector<uint32_t>{0, 2}));
   EXPECT_TRUE(body.drops.empty());
+}
+
+TEST(NodeTurns, StaticServesAModelThatComesLaterIfItFitsOrAsSoonAsItDoes) {
+  NodeConfig c = config(17, {model(0)});  // 8 pages each
+  c.scheduling = Scheduling::kStatic;
+  Body body(c);
+  body.node().add_model(model(1));
+  body.node().add_model(model(2));
+  const RequestId fits = body.submit(1, 20), refused = body.submit(2, 20);
+  body.run();
+  EXPECT_EQ(body.answer(fits).tokens, 20u);
+  EXPECT_NE(body.answer(refused).error.find("'m2' is not served"), std::string::npos);
+  EXPECT_EQ(body.loads, (std::vector<uint32_t>{0, 1}));
+  body.node().retire_model(ModelId(0));
+  body.give(Tick{});
+  body.run();
+  const RequestId now_fits = body.submit(2, 20);
+  body.run();
+  EXPECT_EQ(body.answer(now_fits).tokens, 20u);
+  EXPECT_EQ(body.loads, (std::vector<uint32_t>{0, 1, 2}));
+  EXPECT_EQ(body.drops, (std::vector<uint32_t>{0}));
+}
+
+// The first model is away, in the middle of an answer, when its files are replaced.
+TEST(NodeTurns, AnAnswerIsNeverWrittenWithTwoWeights) {
+  for (const bool replaced : {false, true}) {
+    NodeConfig c = config(11, {model(0), model(1)});
+    c.host_pages = 40;
+    Body body(c);
+    const RequestId begun = body.submit(0, 100, 120);
+    body.submit(1, 100, 120);
+    while (body.drops.empty()) body.run(body.now() + milliseconds(5));
+    ASSERT_EQ(body.drops.front(), 0u);
+    Request same{.id = RequestId(50), .model = ModelId(0)};  // the same prompt, and not begun
+    for (TokenId i = 0; i < 120; ++i) same.prompt.push_back((i + 1) % 90);
+    same.max_tokens = 30;
+    body.give(MessageFrom{kGateway, Submit{same}});
+    body.weights = replaced ? 2 : 1;
+    body.run();
+    EXPECT_GT(body.answer(begun).tokens, 0u);
+    EXPECT_EQ(body.answer(begun).error.find("were replaced") != std::string::npos, replaced);
+    EXPECT_EQ(body.answer(begun).tokens == 100u, !replaced);
+    EXPECT_EQ(body.answer(same.id).tokens, 30u);  // with the new ones
+    EXPECT_EQ(body.node().status().models[0].prefix_hits == 0, replaced) << "nothing that the old ones computed is used";
+    EXPECT_TRUE(body.node().idle());
+  }
 }
 
 TEST(NodeTurns, AnIdleModelLeavesAfterItsTime) {

@@ -287,13 +287,44 @@ TEST(Node, ACopyOfARequestIsIgnoredAndAHigherEpochTakesOver) {
   const auto first = node.handle(submit(1, 0), TimePoint{});
   ASSERT_EQ(of_kind<StartStep>(first).size(), 1u);
   EXPECT_TRUE(of_kind<StartStep>(node.handle(submit(1, 0), TimePoint{})).empty());
-  const auto taken = sent<Tokens>(node.handle(submit(1, 0, 1), TimePoint{}));
-  ASSERT_EQ(taken.size(), 1u);  // the step in flight still holds it: the router tries again
-  EXPECT_EQ(taken[0].error_code, StatusCode::kUnavailable);
-  EXPECT_EQ(taken[0].epoch, 1u);
-  run(node, first, TimePoint{});
+  EXPECT_TRUE(sent<Tokens>(node.handle(submit(1, 0, 1), TimePoint{})).empty());  // withheld: the step still writes for it
+  EXPECT_TRUE(sent<Tokens>(node.handle(submit(1, 0, 0), TimePoint{})).empty());
+  node.check();
+  const auto answer = run(node, first, TimePoint{});
+  ASSERT_EQ(answer.size(), 2u);
+  EXPECT_EQ(answer[0].epoch, 1u);
+  EXPECT_EQ(answer[0].error_code, StatusCode::kOk);
   EXPECT_TRUE(node.idle());
-  EXPECT_EQ(run(node, node.handle(submit(1, 0, 2), TimePoint{}), TimePoint{}).size(), 2u);
+}
+
+TEST(Node, ARequestThatWaitsForItsWithdrawnSelfCanBeWithdrawnToo) {
+  Node node(node_config(8));
+  run(node, node.handle(MessageFrom{kGateway, SetResident{ModelId(0), true}}, TimePoint{}), TimePoint{});
+  const auto first = node.handle(submit(1, 0), TimePoint{});
+  node.handle(submit(1, 0, 1), TimePoint{});
+  node.handle(MessageFrom{kGateway, Cancel{RequestId(1), 0}}, TimePoint{});  // of the one before: came late
+  EXPECT_FALSE(node.idle());
+  node.handle(submit(1, 0, 2), TimePoint{});
+  node.handle(MessageFrom{kGateway, Cancel{RequestId(1), 2}}, TimePoint{});
+  EXPECT_TRUE(run(node, first, TimePoint{}).empty());
+  EXPECT_TRUE(node.idle());
+}
+
+TEST(Node, WhatALostGatewayAskedForEnds) {
+  Node node(node_config(8));
+  const auto members = [](uint32_t gateway_epoch) {
+    ClusterState state;
+    state.members[kGateway] = {.id = kGateway, .role = Role::kGateway, .epoch = gateway_epoch};
+    return ClusterChanged{state};
+  };
+  node.handle(members(1), TimePoint{});
+  run(node, node.handle(MessageFrom{kGateway, SetResident{ModelId(0), true}}, TimePoint{}), TimePoint{});
+  const auto stepping = node.handle(submit(1, 0), TimePoint{});
+  node.handle(submit(2, 1), TimePoint{});  // waits for its load
+  node.handle(members(2), TimePoint{});    // the gateway has come back, with another life
+  node.check();
+  EXPECT_TRUE(run(node, stepping, TimePoint{}).empty());
+  EXPECT_EQ(node.status().models[1].waiting, 0u);
 }
 
 TEST(Node, ResidentOnRequestAndGoneOnRequest) {

@@ -25,8 +25,11 @@ void SwitchLog::dropped(ModelId model, ModelId victim) {
   if (const auto found = open_.find(model); found != open_.end()) found->second.record.dropped.push_back(victim);
 }
 
-void SwitchLog::begun(ModelId model, TimePoint now) {
-  if (const auto found = open_.find(model); found != open_.end()) found->second.record.begun = now;
+void SwitchLog::begun(ModelId model, bool ahead, TimePoint now) {
+  const auto found = open_.find(model);
+  if (found == open_.end()) return;
+  found->second.record.begun = now;
+  found->second.record.ahead = ahead;
 }
 
 void SwitchLog::ready(ModelId model, const LoadStages& stages, SwitchEnd end, TimePoint now) {

@@ -20,7 +20,7 @@ class SwitchLog {
   // Room is made for this model from now on; repeated while it has to wait for that.
   void planned(ModelId model, TimePoint asked, TimePoint now);
   void dropped(ModelId model, ModelId victim);
-  void begun(ModelId model, TimePoint now);
+  void begun(ModelId model, bool ahead, TimePoint now);
   // `end`: kServed if requests wait for it, and then its first step closes the record.
   void ready(ModelId model, const LoadStages& stages, SwitchEnd end, TimePoint now);
   void swap_in_begun(ModelId model, uint64_t move, TimePoint now);

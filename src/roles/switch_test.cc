@@ -29,6 +29,7 @@ TEST(SwitchRecords, ASwitchThatARequestWaitsForIsTold) {
   EXPECT_EQ(record.first_step, record.ready);
   EXPECT_DOUBLE_EQ(record.visible_seconds, 0.2);
   EXPECT_FALSE(record.hidden());
+  EXPECT_FALSE(record.ahead);
   EXPECT_DOUBLE_EQ(record.stages.repack_seconds, 0.2);
   EXPECT_TRUE(record.dropped.empty());
 }
@@ -43,6 +44,7 @@ TEST(SwitchRecords, WhatStepsOfAnotherModelFillIsNotVisible) {
   EXPECT_EQ(record.end, SwitchEnd::kServed);
   EXPECT_LT(record.visible_seconds, 0.001);
   EXPECT_TRUE(record.hidden());
+  EXPECT_TRUE(record.ahead);
   EXPECT_GE(record.first_step - record.begun, milliseconds(200));
 }
 

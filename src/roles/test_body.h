@@ -14,6 +14,7 @@
 
 namespace shoal {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -41,12 +42,13 @@ class Body {
     give(Tick{});
   }
 
-  RequestId submit(uint32_t model_id, uint32_t max_tokens, uint32_t prompt = 8) {
+  RequestId submit(uint32_t model_id, uint32_t max_tokens, uint32_t prompt = 8, Duration tbt_max = Duration::max()) {
     Request r;
     r.id = RequestId(++next_id_);
     r.model = ModelId(model_id);
     for (uint32_t i = 0; i < prompt; ++i) r.prompt.push_back(static_cast<TokenId>((i + next_id_) % 90));
     r.max_tokens = max_tokens;
+    r.tbt_max = tbt_max;
     give(MessageFrom{kGateway, Submit{r}});
     return r.id;
   }
@@ -86,6 +88,7 @@ class Body {
   Duration load_time = milliseconds(200);
   Duration copy_time = milliseconds(30);      // of one move of KV
   std::map<uint32_t, Status> load_status;     // how loads of a model end, if not well
+  uint64_t weights = 1;                       // which those are that a load finds
   std::vector<SwitchRecord> switches;         // as reported
   size_t copies = 0, cancels = 0;
   std::vector<uint32_t> read_ahead;
@@ -125,7 +128,7 @@ class Body {
       loads.push_back(load->model.value);
       resident_.insert(load->model.value);
       EXPECT_FALSE(load_.has_value());
-      load_ = pending_.emplace(now_ + load_time, WeightsReady{load->model, load_status[load->model.value], LoadStages{.repack_seconds = 0.2}});
+      load_ = pending_.emplace(now_ + load_time, WeightsReady{load->model, load_status[load->model.value], LoadStages{.repack_seconds = 0.2}, weights});
     } else if (const auto* cancel = std::get_if<CancelLoad>(&effect)) {
       ++cancels;
       if (!load_) return;

@@ -102,6 +102,7 @@ struct EnvelopeWriter {
   void operator()(const KvTaken& m) {
     envelope.mutable_kv_taken()->set_id(m.id.value);
     envelope.mutable_kv_taken()->set_epoch(m.epoch);
+    envelope.mutable_kv_taken()->set_passed_on(m.passed_on);
   }
   void operator()(const SetDuty& m) { envelope.mutable_set_duty()->set_duty(static_cast<uint32_t>(m.duty)); }
   void operator()(const Shed& m) { envelope.mutable_shed()->set_model(m.model.value); }
@@ -270,7 +271,8 @@ StatusOr<Message> decode(std::string_view bytes) {
       for (const uint32_t block : envelope.kv_granted().blocks()) granted.blocks.push_back(BlockId(block));
       return granted;
     }
-    case pb::Envelope::kKvTaken: return KvTaken{RequestId(envelope.kv_taken().id()), envelope.kv_taken().epoch()};
+    case pb::Envelope::kKvTaken:
+      return KvTaken{RequestId(envelope.kv_taken().id()), envelope.kv_taken().epoch(), envelope.kv_taken().passed_on()};
     case pb::Envelope::kShed: return Shed{ModelId(envelope.shed().model())};
     case pb::Envelope::kSetDuty: {
       ASSIGN_OR_RETURN(const Duty duty, duty_from(envelope.set_duty().duty()));

@@ -54,6 +54,7 @@ void to_pb(const SwitchRecord& from, pb::SwitchRecord* to) {
   to->set_bytes_written(from.stages.bytes_written);
   to->set_swap_in_seconds(from.swap_in_seconds);
   to->set_visible_seconds(from.visible_seconds);
+  to->set_ahead(from.ahead);
 }
 
 void to_pb(const DeviceEvent& from, pb::DeviceEvent* to) {
@@ -120,6 +121,7 @@ StatusOr<SwitchRecord> from_pb(const pb::SwitchRecord& from) {
                from.repack_seconds(), from.bytes_read(),  from.bytes_written()};
   to.swap_in_seconds = from.swap_in_seconds();
   to.visible_seconds = from.visible_seconds();
+  to.ahead = from.ahead();
   return to;
 }
 

@@ -23,7 +23,9 @@ namespace shoal {
 //   node B -> node A   KvTaken, when it has copied them or does not need them
 //
 // A gateway that cannot pass a ticket on, or lost the node it passed it to, says KvTaken; that counts until somebody was
-// granted the blocks. When A or B joins the cluster anew, all grants between them end.
+// granted the blocks. A node that hands a request over before it has read them says KvTaken{passed_on}, and the ticket goes
+// on with its Handover. When A or B joins the cluster anew, all grants between them end; what nobody was granted ends with
+// the gateway's life, or in time. A grant that has lasted long is repeated: who does not know of it says KvTaken.
 struct KvTicket {
   NodeId node;               // where the blocks are
   uint32_t epoch = 0;        // of the request when it was there
@@ -65,7 +67,8 @@ struct KvGranted {
 // To the node of a ticket: its blocks are not needed any more. Unknown ones are no error.
 struct KvTaken {
   RequestId id;
-  uint32_t epoch = 0;  // of the ticket
+  uint32_t epoch = 0;      // of the ticket
+  bool passed_on = false;  // by this node: somebody else comes with the ticket
   friend bool operator==(const KvTaken&, const KvTaken&) = default;
 };
 

@@ -50,6 +50,7 @@ std::vector<Message> samples() {
   SwitchRecord record{ModelId(3), {ModelId(1), ModelId(2)}, SwitchEnd::kCancelled, TimePoint(Duration(1)), TimePoint(Duration(2))};
   record.stages = {0.1, 0.2, 0.3, 0.4, 0.5, 6, 7};
   record.visible_seconds = 0.25;
+  record.ahead = true;
   status.switches = {record, SwitchRecord{}};
   status.events = {{DeviceAct::kKvIn, ModelId(2), TimePoint(Duration(5)), TimePoint(Duration(9)), 3, 4096}, {}};
   status.next = {ModelId(3), ModelId(0)};
@@ -70,7 +71,7 @@ std::vector<Message> samples() {
   return {Configure{ModelId(4), std::chrono::seconds(2), std::chrono::milliseconds(50), -7, true, std::chrono::minutes(5), std::chrono::seconds(30)},
           Configure{ModelId(0), Duration(1), Duration(1)}, Submit{full_request()}, Submit{}, Cancel{RequestId(1), 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
           tokens, failed, status, NodeStatus{}, Submit{full_request(), std::chrono::seconds(2), ticket},
-          Handover{RequestId(3), 1, ticket}, Handover{RequestId(3), 1, {}}, KvTaken{RequestId(3), 1}, KvWanted{RequestId(3), 1},
+          Handover{RequestId(3), 1, ticket}, Handover{RequestId(3), 1, {}}, KvTaken{RequestId(3), 1}, KvTaken{RequestId(3), 1, true}, KvWanted{RequestId(3), 1},
           KvGranted{RequestId(3), 1, {BlockId(7), BlockId(0)}}, KvGranted{RequestId(3), 1, {}}, SetDuty{Duty::kPrefill},
           Shed{ModelId(6)}};
 }
