@@ -75,10 +75,12 @@ std::string said_of(const ModelSettings& model) {
   return words.empty() ? "as all models" : absl::StrJoin(words, ", ");
 }
 
-Json to_json(const std::string& file, const Explained& explained) {
-  Json settings = Json::object();
+Json to_json(const std::string& file, const Explained& explained, const std::vector<ModelSettings>& of_models) {
+  Json settings = Json::object(), models = Json::object();
   for (const Setting& s : explained.settings) settings[s.name] = {{"value", s.value}, {"source", s.source}};
-  return {{"file", file.empty() ? Json(nullptr) : Json(file)}, {"settings", std::move(settings)}, {"problems", explained.problems}};
+  for (const ModelSettings& model : of_models) models[model.model] = {{"settings", said_of(model)}, {"source", model.where}};
+  return {{"file", file.empty() ? Json(nullptr) : Json(file)}, {"settings", std::move(settings)}, {"models", std::move(models)},
+          {"problems", explained.problems}};
 }
 
 void print_settings(const std::string& file, const Explained& explained, bool all) {
@@ -101,10 +103,7 @@ int check(CLI::App& verb, ConfigFlags& flags) {
   if (explained.problems.empty()) explained.problems = contradictions(flags.serve);
   if (explained.problems.empty()) explained.problems = faults_of_models(flags.serve);
   if (flags.as_json) {
-    Json out = to_json(*file, explained);
-    out["models"] = Json::object();
-    for (const ModelSettings& model : flags.serve.models) out["models"][model.model] = {{"settings", said_of(model)}, {"source", model.where}};
-    show_text(dump_json(out, 2) + "\n");
+    show_text(dump_json(to_json(*file, explained, flags.serve.models), 2) + "\n");
   } else {
     print_settings(*file, explained, flags.all);
     if (!flags.serve.models.empty()) std::printf("\n%-26s %-40s %s\n", "MODEL", "SETTINGS", "FROM");
@@ -127,10 +126,11 @@ std::string yaml_value(const Setting& s) {
 int show(CLI::App& verb, const ConfigFlags& flags) {
   const auto file = config_of(verb);
   if (!file.ok()) return fail(std::string(file.status().message()));
-  const Explained explained = explain_settings(verb, *file);
+  Explained explained = explain_settings(verb, *file);
+  const std::vector<ModelSettings> models = read_model_settings(*file, explained.problems);
   for (const std::string& problem : explained.problems) fail(problem);
   if (flags.as_json) {
-    show_text(dump_json(to_json(*file, explained), 2) + "\n");
+    show_text(dump_json(to_json(*file, explained, models), 2) + "\n");
     return explained.problems.empty() ? kExitOk : kExitFailed;
   }
   for (const Setting& s : explained.settings) {
@@ -139,6 +139,7 @@ int show(CLI::App& verb, const ConfigFlags& flags) {
     if (s.value.empty() || is_secret(s.name)) std::printf("# %s:%s\n\n", s.name.c_str(), s.value.empty() ? "" : (" " + s.value).c_str());
     else std::printf("%s: %s\n\n", s.name.c_str(), yaml_value(s).c_str());
   }
+  if (!models.empty()) std::printf("# What one model gets that others do not\n%s", models_yaml(models).c_str());
   return explained.problems.empty() ? kExitOk : kExitFailed;
 }
 

@@ -153,6 +153,32 @@ void apply_one(const ModelSettings& from, FoundModel& to) {
 
 }  // namespace
 
+std::string models_yaml(const std::vector<ModelSettings>& settings) {
+  if (settings.empty()) return "";
+  YAML::Emitter out;
+  const auto write = [&](const char* key, const auto& value) {
+    if (value) out << YAML::Key << key << YAML::Value << *value;
+  };
+  out << YAML::BeginMap << YAML::Key << kModelsKey << YAML::Value << YAML::BeginMap;
+  for (const ModelSettings& model : settings) {
+    out << YAML::Key << model.model << YAML::Value << YAML::BeginMap;
+    write("ttft", model.ttft);
+    write("tbt", model.tbt);
+    write("max-wait", model.max_wait);
+    write("idle-ttl", model.idle_ttl);
+    write("priority", model.priority);
+    write("pin", model.pin);
+    write("preload", model.preload);
+    write("context", model.context);
+    if (!model.aliases.empty()) out << YAML::Key << "aliases" << YAML::Value << YAML::Flow << model.aliases;
+    write("tool-call-parser", model.tool_call_parser);
+    write("reasoning-parser", model.reasoning_parser);
+    out << YAML::EndMap;
+  }
+  out << YAML::EndMap << YAML::EndMap;
+  return std::string(out.c_str()) + "\n";
+}
+
 Json models_schema() {
   const Json time = {{"type", {"number", "string"}}, {"description", "Seconds, or a number with ms, s, m or h."}};
   const Json flag = {{"type", "boolean"}}, word = {{"type", "string"}}, count = {{"type", "integer"}, {"minimum", 1}};

@@ -44,6 +44,9 @@ std::vector<ModelSettings> read_model_settings(const std::string& config_path, s
 // InvalidArgument for an alias that is taken.
 StatusOr<std::vector<std::string>> apply_model_settings(const std::vector<ModelSettings>& settings, std::vector<FoundModel>& models);
 
+// The section as a file would have it, read back to the same; "" without settings.
+std::string models_yaml(const std::vector<ModelSettings>& settings);
+
 // The JSON schema of the section.
 Json models_schema();
 

@@ -29,12 +29,12 @@ void fields_of(Visit& visit, auto&& value) {
   using T = std::remove_cvref_t<decltype(value)>;
   if constexpr (std::is_same_v<T, NodeConfig>) {
     auto& [self, duty, pages, workspace_bytes, host_pages, models, gateways, limits, prompt_tokens_min, gap_stretch, waiting_max, prefix_cache, scheduling, turns,
-           prompts, switching, load_bytes_per_second, status_interval] = value;
+           prompts, switching, load_bytes_per_second, status_interval, offer_time] = value;
     visit("self", self), visit("duty", duty), visit("pages", pages), visit("workspace_bytes", workspace_bytes), visit("host_pages", host_pages);
     visit("models", models), visit("gateways", gateways), visit("limits", limits), visit("prompt_tokens_min", prompt_tokens_min);
     visit("gap_stretch", gap_stretch), visit("waiting_max", waiting_max), visit("prefix_cache", prefix_cache), visit("scheduling", scheduling);
     visit("turns", turns), visit("prompts", prompts), visit("switching", switching), visit("load_bytes_per_second", load_bytes_per_second);
-    visit("status_interval", status_interval);
+    visit("status_interval", status_interval), visit("offer_time", offer_time);
   } else if constexpr (std::is_same_v<T, NodeModel>) {
     auto& [model, name, weight_bytes, kv_block_bytes, max_model_len, vocab_size, kv_salt_above, slo, priority, pinned, idle_ttl, max_wait, costs] = value;
     visit("model", model), visit("name", name), visit("weight_bytes", weight_bytes), visit("kv_block_bytes", kv_block_bytes);

@@ -103,11 +103,12 @@ StatusOr<Event> read_message(const Json& json) {
 }
 
 StatusOr<Event> read_weights(const Json& json) {
-  RETURN_IF_ERROR(items(json, 4));
+  RETURN_IF_ERROR(items(json, 5));
   WeightsReady ready;
   RETURN_IF_ERROR(read(json[1], ready.model));
   RETURN_IF_ERROR(read_status(json[2], ready.status));
   RETURN_IF_ERROR(read(json[3], ready.stages));
+  RETURN_IF_ERROR(read(json[4], ready.weights));
   return ready;
 }
 

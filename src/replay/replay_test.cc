@@ -161,7 +161,7 @@ TEST(Replay, LinesThatCannotBeAreRefusedWithTheReason) {
       {R"({"node":7,"retire":1})", "has no config"},
       {R"({"node":1,"now":1,"event":["tick"],"effects":[]})", "goes back"},
       {turn + R"(["step",0,77,[]]})", "not begun"},
-      {turn + R"(["weights",0,[0,""],{}]})", "unmap_seconds"},
+      {turn + R"(["weights",0,[0,""],{},1]})", "unmap_seconds"},
       {turn + R"(["copied",0,1,true]})", "not begun"},
       {turn + R"(["message",9,"AAAA"]})", "message"},
       {turn + R"(["message",9,"!"]})", "Base64"},

@@ -1,4 +1,5 @@
 """Settings of models and their reloading, what can be seen of a run, and estimates that outlive it."""
+import concurrent.futures
 import json
 import os
 import pty
@@ -14,6 +15,7 @@ import time
 import urllib.request
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import BINARY, MODELS, NAMES, http
 
@@ -103,6 +105,17 @@ def test_config_check_names_what_is_wrong_with_models(folder):
     assert 'no problem found' in shoal('config', 'check', folder).stdout
 
 
+def test_config_show_has_the_settings_of_models_and_can_be_read_again(folder, tmp_path):
+    (folder / 'shoal.yaml').write_text('models:\n  m0: {ttft: 500ms, pin: true, aliases: [zero, "gpt: 4"]}\n  m1:\n')
+    told = json.loads(shoal('config', 'show', folder, '--json').stdout)['models']
+    assert told['m0']['settings'] == 'ttft 0.5 s, pinned, aliases zero gpt: 4' and told['m1']['settings'] == 'as all models'
+    again = tmp_path / 'again.yaml'
+    again.write_text(shoal('config', 'show', folder).stdout)
+    read = json.loads(shoal('config', 'check', folder, '--config', again, '--json').stdout)
+    assert read['problems'] == []
+    assert {name: model['settings'] for name, model in read['models'].items()} == {name: model['settings'] for name, model in told.items()}
+
+
 def test_a_model_that_cannot_be_loaded_is_503_for_those_who_wait(own_server, folder):
     server = own_server(*SMALL, models=folder)
     with open(folder / 'm1' / 'model.safetensors', 'r+b') as weights:
@@ -110,6 +123,68 @@ def test_a_model_that_cannot_be_loaded_is_503_for_those_who_wait(own_server, fol
     status, _, answer = ask(server, 'm1')
     assert (status, answer['error']['code']) == (503, 'model_load_failed'), answer
     assert ask(server, 'm0')[0] == 200
+
+
+def check_trace(trace):
+    """The rules of the Trace Event Format that viewers rely on."""
+    tracks, instances, named = {}, {}, set()
+    for event in trace['traceEvents']:
+        assert {'ph', 'pid', 'tid', 'name'} <= event.keys(), event
+        assert type(event['pid']) is int and type(event['tid']) is int and type(event['name']) is str, event
+        if event['ph'] == 'M':
+            assert event['name'] in ('process_name', 'thread_name') and type(event['args']['name']) is str
+            named.add((event['pid'], event['tid'] if event['name'] == 'thread_name' else None))
+            continue
+        assert event['ts'] >= 0 and type(event['cat']) is str, event
+        assert (event['pid'], None) in named, 'a process without a name'
+        if event['ph'] == 'X':
+            assert event['dur'] >= 0 and (event['pid'], event['tid']) in named, event
+            tracks.setdefault((event['pid'], event['tid']), []).append((event['ts'], event['ts'] + event['dur'], event['name']))
+        elif event['ph'] == 'i':
+            assert event['s'] in ('t', 'p', 'g'), event
+        else:
+            assert event['ph'] in 'bne' and type(event['id']) is str, event
+            instances.setdefault((event['pid'], event['cat'], event['id'], event['name']), []).append((event['ph'], event['ts']))
+    for spans in tracks.values():  # of one track: one after the other, or one within the other
+        open_until = []
+        for begin, end, name in sorted(spans, key=lambda s: (s[0], -s[1])):
+            while open_until and open_until[-1][0] <= begin + 0.01:
+                open_until.pop()
+            assert not open_until or end <= open_until[-1][0] + 0.01, (name, open_until[-1])
+            open_until.append((end, name))
+    for key, phases in instances.items():
+        order = [phase for phase, _ in phases]
+        assert order[0] == 'b' and order[-1] == 'e' and set(order[1:-1]) <= {'n'}, (key, phases)
+        assert [ts for _, ts in phases] == sorted(ts for _, ts in phases), (key, phases)
+
+
+def test_metrics_are_read_by_the_client_library_of_prometheus(own_server, folder):
+    server = own_server(*SMALL, '--host-memory', '16MiB', models=folder)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(answer[0] == 200 for answer in pool.map(lambda i: ask(server, f'm{i % 4}', tokens=100), range(12)))
+    families = {family.name: family for family in text_string_to_metric_families(http(server.url + '/metrics')[2])}
+    # The parser takes the _total of counters away.
+    counters = {'shoal_switches': {'model', 'end'}, 'shoal_switches_hidden': {'model'}, 'shoal_prefetches': {'model', 'end'},
+                'shoal_switch_stage_seconds': {'model', 'stage'}, 'shoal_switch_visible_seconds': {'model'}, 'shoal_switch_bytes': {'model', 'kind'},
+                'shoal_switch_load_seconds': {'model'}, 'shoal_slo_tokens': {'model'}, 'shoal_slo_tokens_on_time': {'model'}, 'shoal_slo_requests': {'model'},
+                'shoal_slo_requests_on_time': {'model'}, 'shoal_slo_request_shares': {'model'}, 'shoal_slo_artifact_shares': {'model'},
+                'shoal_kv_swap_bytes': {'node', 'direction'}}
+    gauges = {'shoal_slo_attainment': {'model', 'figure'}, 'shoal_slo_target_seconds': {'model', 'kind'}, 'shoal_kv_fragmentation': {'node'},
+              'shoal_models_waiting': {'node'}, 'shoal_round_alpha': {'node'}, 'shoal_prompt_pressure': {'node'}, 'shoal_device_memory_bytes': {'node', 'kind'}}
+    for kind, wanted in (('counter', counters), ('gauge', gauges)):
+        for name, labels in wanted.items():
+            family = families[name]
+            assert family.type == kind and family.documentation and family.samples, name
+            assert all(set(sample.labels) == labels and sample.value >= 0 for sample in family.samples), family.samples
+    lateness = families['shoal_token_lateness_seconds']
+    assert lateness.type == 'histogram' and any(sample.name.endswith('_bucket') and sample.labels['le'] == '+Inf' for sample in lateness.samples)
+
+    def total(name, **labels):
+        return sum(s.value for s in families[name].samples if labels.items() <= s.labels.items())
+
+    assert total('shoal_switches', end='served') >= 4
+    assert 0 < total('shoal_prefetches') <= total('shoal_switches'), 'a model was loaded while another one computed'
+    assert total('shoal_prefetches', end='used') <= total('shoal_switches', end='served')
 
 
 def test_a_run_can_be_recorded_traced_and_watched(own_server, folder, tmp_path):
@@ -122,7 +197,7 @@ def test_a_run_can_be_recorded_traced_and_watched(own_server, folder, tmp_path):
     trace = json.loads(shoal('trace', '--socket', socket).stdout)
     kinds = {(event['ph'], event.get('cat')) for event in trace['traceEvents']}
     assert {('X', 'decode'), ('X', 'load'), ('X', 'stage'), ('b', 'request'), ('e', 'request')} <= kinds
-    assert all(event['dur'] >= 0 for event in trace['traceEvents'] if event['ph'] == 'X')
+    check_trace(trace)
 
     seen = json.loads(shoal('top', '--socket', socket, '--json', '--interval', '0.2').stdout)
     m0 = next(model for model in seen['models'] if model['id'] == 'm0')

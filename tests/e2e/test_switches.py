@@ -4,11 +4,13 @@ import json
 import os
 import pathlib
 import re
+import resource
 import socket
+import subprocess
 import threading
 import time
 
-from conftest import wait_until
+from conftest import BINARY, wait_until
 from test_pooling import SMALL, ask, loads, six_models  # noqa: F401 (a fixture)
 
 
@@ -87,3 +89,23 @@ def test_the_server_takes_no_more_memory_than_its_log_says(own_server, six_model
         watcher.join()
         assert loads(server) > 6
         assert 16 << 20 < peak < promised(server), flags
+
+
+def test_it_lives_within_the_limit_that_it_asks_for_and_does_not_start_with_less(own_server, six_models):  # noqa: F811
+    flags = [*SMALL, '--host-memory', '16MiB', '--log-level', 'debug']
+    first = own_server(*flags, models=six_models)
+    alone = [ask(first, f'm{i % 6}', variant=i)[2]['choices'][0]['text'] for i in range(24)]
+    asked_for = int(re.search(r'\(ulimit -d\) must allow (\d+) bytes', first.output()).group(1))
+    first.stop()
+
+    def limited(to):
+        return lambda: resource.setrlimit(resource.RLIMIT_DATA, (to, to))
+
+    server = own_server(*flags, models=six_models, before=limited(asked_for + (1 << 20)))  # what a process takes by itself varies a little
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda i: ask(server, f'm{i % 6}', variant=i), range(24)))
+    assert [answer[2]['choices'][0]['text'] for answer in answers] == alone
+    assert loads(server) > 6
+    for less in (16 << 20, asked_for // 2):
+        ended = subprocess.run([str(BINARY), 'serve', str(six_models), *flags], capture_output=True, text=True, timeout=60, preexec_fn=limited(asked_for - less))
+        assert ended.returncode == 1 and 'ulimit -d' in ended.stderr, (less, ended)
