@@ -42,8 +42,11 @@ def test_the_crossing_lies_on_the_line_between_two_rates():
 def test_the_page_shows_every_system_and_fetches_nothing():
     point = {'rate': 1.0, 'tokens_on_time': 0.9, 'requests_on_time': 0.8, 'ttft_p99': 1.2, 'tbt_p99': 0.1, 'tokens_per_second': 5.0, 'requests': 3, 'failed': 0}
     report = {'systems': {'shoal token': [point, {**point, 'rate': 2.0}], 'other <b>': []}, 'crossings': {'shoal token': 2.0, 'other <b>': None},
+              'swaps': {'shoal token': {'away': 0.125, 'away_max': 0.25, 'there': 0.03125, 'bytes_per_second': 4e9},
+                        'other <b>': {'away': 2.5, 'away_max': 3, 'there': 0.5, 'bytes_per_second': None}},
               'models': {'a': 10}, 'budget_models': 2, 'device_memory': 1 << 30, 'seconds': 60, 'lengths': 'lognormal', 'length_scale': 1, 'ttft': 10, 'tbt': .1,
               'threads': 2, 'copy_bytes_per_second': 1e9, 'load_average_before': [1, 2, 3]}
     page = pooling_html.page(report)
     assert page.count('<polyline') >= 5 and 'other &lt;b&gt;' in page and 'below the lowest rate' in page
+    assert '<td>0.125</td>' in page and '<td>2.500</td>' in page
     assert 'http' not in page and '<script' not in page
