@@ -52,8 +52,10 @@ double quota_max_seconds(std::span<const TurnBatch> batches, const TurnOptions& 
   if (options.quota_max_seconds > 0) return options.quota_max_seconds;
   std::set<ModelId> models;
   for (const TurnBatch& b : batches) models.insert(b.model);
-  const double mean = models.empty() ? 0 : sum_over_models(batches, &TurnBatch::switch_seconds) / static_cast<double>(models.size());
-  return std::clamp(2.5 * mean, 0.25, 4.0);
+  const double count = static_cast<double>(std::max<size_t>(models.size(), 1));
+  const double length = sum_over_models(batches, &TurnBatch::switch_seconds) / count;
+  const double cost = sum_over_models(batches, &TurnBatch::waited_seconds) / count;
+  return std::clamp(std::max(2.5 * length, std::min(12 * cost, 1.0)), 0.25, 4.0);
 }
 
 RoundPlan plan_round(std::span<const TurnBatch> batches, const TurnOptions& options) {

@@ -26,7 +26,9 @@ namespace shoal {
 
 // Each improvement on the paper has a switch, so that its effect can be measured.
 struct TurnOptions {
-  double quota_max_seconds = 0;      // QMAX; 0: 2.5 times the measured switch, within [0.25, 4]. The paper: 4
+  // QMAX. The paper: 4. 0: 2.5 times the measured switch, within [0.25, 4]; and up to 1 s, 12 times what a switch costs the
+  // device, so that quick switches that take the cores of the steps do not eat more than a twelfth of them.
+  double quota_max_seconds = 0;
   bool least_slack_first = true;     // else in the order of arrival
   bool enter_running_round = true;   // a new batch comes in by its slack; else it waits for the next round
   bool end_early = true;             // a turn may end before its quota for one that would be late otherwise

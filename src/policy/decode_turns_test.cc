@@ -134,6 +134,10 @@ TEST(PlanRound, TheLongestQuotaFollowsTheMeasuredSwitch) {
   EXPECT_NEAR(quota_max_seconds(batches({.01, .01}, 0.02), {}), 0.25, 1e-9);
   EXPECT_NEAR(quota_max_seconds(batches({.01, .01}, 40), {}), 4, 1e-9);
   EXPECT_NEAR(quota_max_seconds(batches({.01, .01}, 1), TurnOptions::paper()), 4, 1e-9);
+  EXPECT_NEAR(quota_max_seconds(batches({.01, .01}, 0.12), {}), 0.72, 1e-9);  // 60 ms each, of the steps' cores
+  auto hidden = batches({.01, .01}, 0.12);
+  for (TurnBatch& batch : hidden) batch.waited_seconds = 0.006;
+  EXPECT_NEAR(quota_max_seconds(hidden, {}), 0.25, 1e-9);
 }
 
 TEST(PlanRound, AQuotaIsLongEnoughToBeWorthItsSwitch) {

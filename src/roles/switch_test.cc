@@ -156,7 +156,7 @@ TEST(KvOfALoadingModel, ComesBackWhileTheWeightsCome) {
   NodeConfig c = config(16, {model(0), model(1), model(2)});
   c.host_pages = 60;
   Body body(c);
-  for (uint32_t m = 0; m < 3; ++m) body.submit(m, 60, 100);
+  for (uint32_t m = 0; m < 3; ++m) body.submit(m, 150, 100);
   body.run();
   size_t beside = 0;
   for (const SwitchRecord& r : body.switches) beside += r.swap_in_seconds > 0 && r.first_step == r.ready;
