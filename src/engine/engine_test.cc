@@ -3,94 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <map>
 
-#include "base/rng.h"
+#include "engine/test_harness.h"
 
 namespace shoal {
 namespace {
-
-constexpr uint64_t kBlockBytes = kPageBytes / 4;
-
-// A runner whose next token is a hash of the sequence so far, kept here independently of the engine.
-class Harness {
- public:
-  explicit Harness(uint32_t pages, EngineConfig config = {}, uint32_t host_pages = 0)
-      : pages_(pages), blocks_(pages_, kBlockBytes), host_(host_pages) {
-    if (config.max_model_len == 0) config.max_model_len = 256;
-    config.vocab_size = 1000;
-    engine_ = std::make_unique<Engine>(blocks_, config, host_.blocks(kBlockBytes));
-  }
-
-  Status submit(uint64_t id, uint32_t prompt_length, uint32_t max_tokens, std::function<void(Request&)> change = nullptr) {
-    Request request;
-    request.id = RequestId(id);
-    for (uint32_t i = 0; i < prompt_length; ++i) request.prompt.push_back(static_cast<TokenId>((id * 31 + i) % 1000));
-    request.max_tokens = max_tokens;
-    if (change) change(request);
-    return engine_->submit(request);
-  }
-
-  // One step; false if there was nothing to compute.
-  bool step() {
-    const std::optional<StepInput> input = engine_->begin_step(TimePoint());
-    engine_->check();
-    if (!input) return false;
-    last_ = *input;
-    StepResult result{input->step, {}};
-    for (const StepSlice& slice : input->slices) {
-      SliceResult out;
-      out.request = slice.request;
-      out.finite = slice.request != poisoned_;
-      if (slice.sample && out.finite) {
-        SampledToken token;
-        token.token = static_cast<TokenId>(mix64(slice.request.value ^ (uint64_t{slice.output_index} << 20)) % 900);
-        out.sampled.push_back(token);
-      }
-      out.scored.resize(slice.score_end - slice.score_begin);
-      for (uint32_t i = 0; i < out.scored.size(); ++i) out.scored[i].token = static_cast<TokenId>(slice.score_begin + i);
-      result.slices.push_back(out);
-    }
-    between_();
-    for (const TokenDelta& delta : engine_->finish_step(result)) {
-      EXPECT_EQ(delta.first_index, received_[delta.request].size());
-      EXPECT_FALSE(ended_.contains(delta.request));
-      for (const SampledToken& token : delta.tokens) received_[delta.request].push_back(token.token);
-      if (!delta.prompt.empty()) scored_[delta.request] = delta.prompt;
-      if (delta.finish) ended_[delta.request] = *delta.finish;
-    }
-    engine_->check();
-    return true;
-  }
-  void run() {
-    for (int i = 0; i < 10000 && step(); ++i) {
-    }
-  }
-
-  Engine& engine() { return *engine_; }
-  PagePool& pages() { return pages_; }
-  HostTier& host() { return host_; }
-  const StepInput& last() const { return last_; }
-  size_t received(uint64_t id) { return received_[RequestId(id)].size(); }
-  std::optional<FinishReason> end(uint64_t id) {
-    return ended_.contains(RequestId(id)) ? std::optional(ended_[RequestId(id)]) : std::nullopt;
-  }
-  const std::vector<SampledToken>& scored(uint64_t id) { return scored_[RequestId(id)]; }
-  void between(std::function<void()> act) { between_ = std::move(act); }
-  void poison(uint64_t id) { poisoned_ = RequestId(id); }
-
- private:
-  PagePool pages_;
-  BlockPool blocks_;
-  HostTier host_;
-  std::unique_ptr<Engine> engine_;
-  StepInput last_;
-  std::map<RequestId, std::vector<TokenId>> received_;
-  std::map<RequestId, FinishReason> ended_;
-  std::map<RequestId, std::vector<SampledToken>> scored_;
-  std::function<void()> between_ = [] {};
-  RequestId poisoned_;
-};
 
 TEST(Engine, ARequestRunsToItsLastToken) {
   Harness h(8);
@@ -390,80 +307,6 @@ TEST(Engine, AnAnswerEndsWhereItsGrammarLetsNothingFollow) {
   EXPECT_EQ(deltas[2].finish, FinishReason::kError);
   EXPECT_EQ(deltas[2].error.message(), "no way on");
   EXPECT_FALSE(engine.has_work());
-}
-
-// ---- the host tier ----------------------------------------------------------------------------------------------------
-
-TEST(Engine, AParkedSequenceGoesOnWhereItStopped) {
-  Harness h(8, {.prefix_cache = false}, 8);
-  ASSERT_TRUE(h.submit(1, 40, 20).ok());
-  for (int i = 0; i < 5; ++i) h.step();
-  const auto out = h.engine().park_youngest();
-  ASSERT_TRUE(out.has_value());
-  EXPECT_EQ(out->copies.size(), 3u);  // 44 tokens are computed
-  EXPECT_EQ(h.pages().free(), 7u);    // not free before the copy is done
-  EXPECT_FALSE(h.engine().unpark_oldest().has_value());
-  EXPECT_FALSE(h.step());
-  h.engine().finish_move(out->id);
-  EXPECT_EQ(h.pages().free(), 8u);
-  const auto back = h.engine().unpark_oldest();
-  ASSERT_TRUE(back.has_value());
-  EXPECT_EQ(back->copies[0].from, out->copies[0].to);
-  EXPECT_FALSE(h.step());  // not before it has arrived
-  h.engine().finish_move(back->id);
-  EXPECT_EQ(h.host().pages_free(), 8u);
-  h.step();
-  EXPECT_EQ(h.last().slices[0].begin, 44u);  // nothing is computed twice
-  h.run();
-  EXPECT_EQ(h.received(1), 20u);
-  EXPECT_EQ(h.engine().counters().preemptions, 0u);
-}
-
-TEST(Engine, WithoutRoomOnTheHostTierNothingIsParked) {
-  Harness none(8), small(8, {}, 1);
-  for (Harness* h : {&none, &small}) {
-    ASSERT_TRUE(h->submit(1, 100, 20).ok());
-    h->step();
-    EXPECT_FALSE(h->engine().park_youngest().has_value());
-    h->run();
-    EXPECT_EQ(h->received(1), 20u);
-  }
-}
-
-TEST(Engine, AParkedSequenceIsNotOvertakenByNewOnes) {
-  Harness h(4, {.prefix_cache = false}, 8);  // 16 blocks
-  ASSERT_TRUE(h.submit(1, 100, 20).ok());
-  h.step();
-  ASSERT_TRUE(h.submit(2, 16, 4).ok());
-  const auto out = h.engine().park_youngest();
-  h.engine().finish_move(out->id);
-  EXPECT_FALSE(h.step());
-  const auto back = h.engine().unpark_oldest();
-  h.engine().finish_move(back->id);
-  h.run();
-  EXPECT_EQ(h.received(1), 20u);
-  EXPECT_EQ(h.received(2), 4u);
-}
-
-TEST(Engine, ACancelDuringACopyFreesBothSidesWhenItEnds) {
-  for (const bool returning : {false, true}) {
-    Harness h(8, {.prefix_cache = false}, 8);
-    ASSERT_TRUE(h.submit(1, 40, 20).ok());
-    h.step();
-    std::optional<KvMove> move = h.engine().park_youngest();
-    if (returning) {
-      h.engine().finish_move(move->id);
-      move = h.engine().unpark_oldest();
-    }
-    EXPECT_TRUE(h.engine().cancel(RequestId(1)));
-    EXPECT_TRUE(h.engine().has(RequestId(1)));
-    h.engine().check();
-    h.engine().finish_move(move->id);
-    EXPECT_FALSE(h.engine().has(RequestId(1)));
-    EXPECT_EQ(h.pages().free(), 8u);
-    EXPECT_EQ(h.host().pages_free(), 8u);
-    h.engine().check();
-  }
 }
 
 TEST(Engine, DemandIsThatOfTheMostUrgentRequest) {

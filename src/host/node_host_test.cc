@@ -119,6 +119,15 @@ std::vector<TokenId> long_prompt(uint32_t seed, uint32_t length) {
   return prompt;
 }
 
+// The bundled models, each twice.
+std::vector<ServedModel> four_models(uint32_t max_model_len) {
+  std::vector<ServedModel> models;
+  for (uint32_t i = 0; i < 4; ++i) {
+    models.push_back({ModelId(i), "m" + std::to_string(i), model_path(i % 2 ? "tiny-qwen3" : "tiny-llama"), {}, max_model_len});
+  }
+  return models;
+}
+
 // A bundled model that can follow grammars.
 ServedModel with_vocabulary(const std::string& name, uint32_t max_model_len) {
   return {ModelId(0), name, model_path(name), {}, max_model_len, [name]() -> StatusOr<std::shared_ptr<const TokenVocabulary>> {
@@ -285,9 +294,7 @@ TEST(NodeHost, ModelsThatDoNotFitTogetherTakeTurnsAndAllAnswer) {
   Client client(network);
   NodeHostConfig config = small_config(12 * kMiB);
   config.tokens_per_step = 64;
-  std::vector<ServedModel> models;
-  for (uint32_t i = 0; i < 4; ++i) models.push_back({ModelId(i), "m" + std::to_string(i), model_path(i % 2 ? "tiny-qwen3" : "tiny-llama"), {}, 256});
-  const auto host = start(config, models, network);
+  const auto host = start(config, four_models(256), network);
   ASSERT_TRUE(host.ok()) << host.status();
   std::map<uint32_t, std::vector<std::vector<TokenId>>> answers;
   for (uint32_t round = 0; round < 3; ++round) {
@@ -320,9 +327,7 @@ TEST(NodeHost, AnAnswerGoesOnWithTheSameTokensAfterTheTurnsOfOthers) {
     NodeHostConfig config = small_config(round == 0 ? 256 * kMiB : 12 * kMiB);
     config.tokens_per_step = 64;
     config.host_memory_bytes = round == 1 ? 64 * kMiB : 0;
-    std::vector<ServedModel> models;
-    for (uint32_t i = 0; i < 4; ++i) models.push_back({ModelId(i), "m" + std::to_string(i), model_path(i % 2 ? "tiny-qwen3" : "tiny-llama"), {}, 512});
-    const auto host = start(config, models, network);
+    const auto host = start(config, four_models(512), network);
     ASSERT_TRUE(host.ok()) << host.status();
     std::vector<RequestId> ids;
     for (uint32_t i = 0; i < 4; ++i) {
@@ -379,9 +384,7 @@ TEST(NodeHost, ALoadIsCalledOffAtAnyMomentAndTheNextOneIsWhole) {
   Client client(network);
   NodeHostConfig config = small_config(12 * kMiB);
   config.tokens_per_step = 64;
-  std::vector<ServedModel> models;
-  for (uint32_t i = 0; i < 4; ++i) models.push_back({ModelId(i), "m" + std::to_string(i), model_path(i % 2 ? "tiny-qwen3" : "tiny-llama"), {}, 256});
-  const auto host = start(config, models, network);
+  const auto host = start(config, four_models(256), network);
   ASSERT_TRUE(host.ok()) << host.status();
   std::vector<std::vector<TokenId>> alone;
   for (uint32_t i = 0; i < 2; ++i) alone.push_back(client.wait(client.submit(greedy(ModelId(i), long_prompt(1, 30), 8))).tokens);

@@ -6,39 +6,28 @@
 #include "base/json.h"
 #include "nlohmann/json.hpp"
 #include "replay/event_log.h"
+#include "roles/test_body.h"
 
 namespace shoal {
 namespace {
 
-using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-NodeConfig config() {
-  NodeConfig c;
+NodeConfig three_models() {
+  NodeConfig c = config(12, {model(0), model(1), model(2)});
   c.self = NodeId(1);
   c.gateways = {NodeId(9)};
-  c.pages = 12;
   c.host_pages = 8;
   c.turns.quota_max_seconds = 0.7;
-  for (uint32_t i = 0; i < 3; ++i) {
-    NodeModel m;
-    m.model = ModelId(i);
-    m.name = "m" + std::to_string(i);
-    m.weight_bytes = 4 * kPageBytes;
-    m.kv_block_bytes = kPageBytes / 4;
-    m.max_model_len = 256;
-    m.vocab_size = 100;
-    m.costs.observe_step({1, 10, true}, 0.0123 * (i + 1));
-    c.models.push_back(m);
-  }
+  for (size_t i = 0; i < c.models.size(); ++i) c.models[i].costs.observe_step({1, 10, true}, 0.0123 * static_cast<double>(i + 1));
   return c;
 }
 
 // A node in a body of a few lines that logs what passes.
 class Logged {
  public:
-  Logged() : node_(config()) {
-    lines.push_back(logged_config(config()));
+  Logged() : node_(three_models()) {
+    lines.push_back(logged_config(three_models()));
     give(Tick{});
   }
 

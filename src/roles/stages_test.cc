@@ -7,15 +7,13 @@
 #include <map>
 #include <set>
 
-#include "roles/node.h"
 #include "roles/router.h"
+#include "roles/test_body.h"
 
 namespace shoal {
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr NodeId kGateway{1000}, kFirst{1}, kSecond{2};
+constexpr NodeId kFirst{1}, kSecond{2};
 constexpr uint32_t kTokens = 40;
 
 enum class Stage { kQueued, kDraining, kLoading, kMapped, kSwapIn, kFirstStep, kSteps, kSwapOut, kHandingOver, kTicket, kFetch, kOver };
@@ -37,16 +35,7 @@ NodeConfig node_config(NodeId self, Duty duty, bool roomy) {
   config.host_pages = 60;
   config.gateways = {kGateway};
   config.load_bytes_per_second = 4 * kPageBytes / 0.2;
-  for (uint32_t id = 0; id < 2; ++id) {
-    NodeModel model;
-    model.model = ModelId(id);
-    model.name = "m" + std::to_string(id);
-    model.weight_bytes = 4 * kPageBytes;
-    model.kv_block_bytes = kPageBytes / 4;
-    model.max_model_len = 256;
-    model.vocab_size = 100;
-    config.models.push_back(model);
-  }
+  config.models = {model(0), model(1)};
   return config;
 }
 
