@@ -3,8 +3,9 @@
 
 Decisions: everything that the node was told is recorded and told to a production node in the simulator; every decision must
 be the recorded one, bit for bit and in order.
-Figures: what steps cost is fitted to one run; traces that the fit has not seen are replayed against the server and in the
-simulator, and throughput, time to first token and time between tokens are compared.
+Figures: what steps cost is fitted to runs of other requests, just before, between and after those that are compared, for a
+machine is not as fast in every minute. Traces that the fit has not seen are replayed against the server and in the simulator,
+and throughput, time to first token and time between tokens are compared.
 
   bench/twin.py --binary build/release/shoal --model models/tiny-qwen3 [--seconds 20] [--loads 0.3,0.6] [--rounds 3]
 
@@ -76,18 +77,16 @@ def replay(binary, events, *flags):
     return done.stdout.splitlines()
 
 
-def calibrate(binary, model, folder):
-    """Batches of several sizes of prompts and answers; the costs of steps, and the throughput of eight answers at once."""
-    events, costs = folder / 'fit.jsonl', folder / 'costs.csv'
+def calibrate(binary, model, folder, seed):
+    """Batches of several sizes of prompts and answers. Gives the events, the model's name, and the tokens per second of eight answers at once."""
+    events = folder / f'fit{seed}.jsonl'
+    rates = []
     with Server(binary, model, events) as server:
-        rates = []
-        for seed in range(3):
-            for batch in (1, 2, 4, 8):
-                for length in (16, 48, 128):
-                    r = bench(binary, server.url, folder, '--num-prompts', batch, '--random-input-len', length, '--random-output-len', 24, '--seed', seed * 1000 + length + batch)
-                    rates += [r['output_throughput']] if batch == 8 and length == 48 else []
-        name = server.name
-    return name, costs, replay(binary, events, '--fit', costs), statistics.median(rates)
+        for batch in (1, 2, 3, 4, 6, 8):
+            for length in (16, 48, 128):
+                r = bench(binary, server.url, folder, '--num-prompts', batch, '--random-input-len', length, '--random-output-len', 24, '--seed', seed * 1000 + length + batch)
+                rates += [r['output_throughput']] if batch == 8 else []
+        return events, server.name, statistics.median(rates)
 
 
 def quantile(values, share):
@@ -95,12 +94,20 @@ def quantile(values, share):
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
-def write_trace(path, name, rng, rate, seconds):
-    at = 0.0
+def draw_trace(rng, rate, seconds):
+    """Rows of (seconds, length of the prompt, length of the answer)."""
+    at, rows = 0.0, []
+    while (at := at + rng.expovariate(rate)) < seconds:
+        rows.append((at, rng.choice(LENGTHS), rng.randint(*OUTPUTS)))
+    return rows
+
+
+def write_trace(path, name, rows):
     with path.open('w') as f:
         f.write('Request Time,Model Name,Input Length,Output Length\n')
-        while (at := at + rng.expovariate(rate)) < seconds:
-            f.write(f'00:{int(at // 60):02d}:{at % 60:06.3f},{name},{rng.choice(LENGTHS)},{rng.randint(*OUTPUTS)}\n')
+        for at, prompt, answer in rows:
+            f.write(f'00:{int(at // 60):02d}:{at % 60:06.3f},{name},{prompt},{answer}\n')
+    return path
 
 
 WHATS = ['output tokens / s', 'TTFT p50 ms', 'TTFT p90 ms', 'TBT p50 ms', 'TBT p90 ms']
@@ -108,14 +115,14 @@ BOUNDS = [0.10, 0.15, 0.15, 0.15, 0.15]
 
 
 def measured(binary, model, trace, folder):
-    """The figures of one real run, and what its replay says."""
+    """The figures of one real run, what its replay says, and how long the prompts were as the server counts them."""
     events = folder / 'run.jsonl'
     with Server(binary, model, events) as server:
         real = bench(binary, server.url, folder, '--dataset-name', 'trace', '--dataset-path', trace)
     # Of an answer, so that tokens which arrive together at a client count like those that do not.
     gaps = [statistics.mean(gaps) for gaps in real['itls'] if gaps]
-    return [real['output_throughput'], 1e3 * quantile(real['ttfts'], .5), 1e3 * quantile(real['ttfts'], .9), 1e3 * quantile(gaps, .5),
-            1e3 * quantile(gaps, .9)], replay(binary, events)[0]
+    figures = [real['output_throughput'], 1e3 * quantile(real['ttfts'], .5), 1e3 * quantile(real['ttfts'], .9), 1e3 * quantile(gaps, .5), 1e3 * quantile(gaps, .9)]
+    return figures, replay(binary, events)[0], real['input_lens']
 
 
 def simulated(binary, name, costs, trace, folder):
@@ -128,6 +135,25 @@ def simulated(binary, name, costs, trace, folder):
     first = [float(row['ttft_s']) for row in rows]
     gaps = [(float(a['end_s']) - float(a['arrival_s']) - float(a['ttft_s'])) / (int(a['tokens']) - 1) for a in rows if int(a['tokens']) > 1]
     return [run['tokens'] / run['virtual_s'], 1e3 * quantile(first, .5), 1e3 * quantile(first, .9), 1e3 * quantile(gaps, .5), 1e3 * quantile(gaps, .9)]
+
+
+def compare(args, folder, load, rng, results, said):
+    """Adds to `results` the figures of a trace that takes this share of the throughput of eight sequences, and to `said` what the binary printed."""
+    events, name, eight = calibrate(args.binary, args.model, folder, 0)
+    fits, runs = [events], []
+    rows = draw_trace(rng, load * eight / (sum(OUTPUTS) / 2), args.seconds)
+    for i in range(args.rounds):
+        runs.append(measured(args.binary, args.model, write_trace(folder / 'trace.csv', name, rows), folder))
+        fits.append(calibrate(args.binary, args.model, folder, i + 1)[0])
+    all_fits, costs = folder / 'fit.jsonl', folder / 'costs.csv'
+    all_fits.write_text(''.join(f.read_text() for f in fits))
+    said += replay(args.binary, all_fits, '--fit', costs)
+    said += [replayed for _, replayed, _ in runs]
+    # Words of a prompt are not always tokens: what is simulated are the lengths that the server found.
+    counted = [(at, prompt, answer) for (at, _, answer), prompt in zip(rows, runs[0][2])]
+    guess = simulated(args.binary, name, costs, write_trace(folder / 'counted.csv', name, counted), folder)
+    for i, (what, bound) in enumerate(zip(WHATS, BOUNDS)):
+        results.append((load, what, statistics.median(figures[i] for figures, _, _ in runs), guess[i], bound))
 
 
 def main():
@@ -143,16 +169,8 @@ def main():
     results, said = [], []
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        name, costs, fitted, eight = calibrate(args.binary, args.model, folder)
-        said += fitted
         for load in map(float, args.loads.split(',')):
-            trace = folder / 'trace.csv'
-            write_trace(trace, name, rng, load * eight / (sum(OUTPUTS) / 2), args.seconds)
-            runs = [measured(args.binary, args.model, trace, folder) for _ in range(args.rounds)]
-            said += [replayed for _, replayed in runs]
-            guess = simulated(args.binary, name, costs, trace, folder)
-            for i, (what, bound) in enumerate(zip(WHATS, BOUNDS)):
-                results.append((load, what, statistics.median(figures[i] for figures, _ in runs), guess[i], bound))
+            compare(args, folder, load, rng, results, said)
     missed = [what for _, what, m, s, bound in results if abs(s - m) > bound * m]
     if args.json:
         print(json.dumps([{'load': l, 'what': w, 'measured': m, 'simulated': s, 'bound': b} for l, w, m, s, b in results], indent=1))

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "workload/views.h"
 
@@ -15,7 +17,7 @@ namespace {
 
 constexpr double kGiB = 1073741824.0;
 constexpr size_t kRowsMax = 1'000'000;
-constexpr std::string_view kCostsHeader = "model,gpu,prefill_s,prefill_token_s,prefill_square_s,decode_s,decode_context_s,decode_sequence_s";
+constexpr std::string_view kCostsHeader = "model,gpu,prefill_s,prefill_token_s,prefill_square_s,decode_s,decode_context_s,decode_sequence_s,decode_by_sequences";
 constexpr double kTokensMax = 4096, kSequencesMax = 100;  // of a point that a fit takes
 
 const Hardware kHardware[] = {
@@ -67,23 +69,29 @@ double solve3(std::array<std::array<double, 4>, 3> m, unsigned mask, std::array<
   return 0;
 }
 
+double on_plane(const std::array<double, 3>& x, const Sample& s) { return x[0] + x[1] * s.a + x[2] * s.b; }
+
 double squared_error(std::span<const Sample> samples, const std::array<double, 3>& x) {
   double sum = 0;
-  for (const Sample& s : samples) sum += std::pow(s.y - x[0] - x[1] * s.a - x[2] * s.b, 2);
+  for (const Sample& s : samples) sum += std::pow(s.y - on_plane(x, s), 2);
   return sum;
 }
 
 struct Quality {
   double r2 = 0, relative_error = 0;
 };
-Quality quality_of(std::span<const Sample> samples, const std::array<double, 3>& x) {
-  double mean = 0, total = 0, relative = 0;
+// `predict(sample)`: its seconds, by the fit.
+template <typename Predict>
+Quality quality_of(std::span<const Sample> samples, const Predict& predict) {
+  double mean = 0, total = 0, squares = 0, relative = 0;
   for (const Sample& s : samples) mean += s.y / static_cast<double>(samples.size());
   for (const Sample& s : samples) {
+    const double error = s.y - predict(s);
     total += std::pow(s.y - mean, 2);
-    relative += std::abs(s.y - x[0] - x[1] * s.a - x[2] * s.b) / s.y;
+    squares += std::pow(error, 2);
+    relative += std::abs(error) / s.y;
   }
-  return {total > 0 ? 1 - squared_error(samples, x) / total : 0, relative / static_cast<double>(samples.size())};
+  return {total > 0 ? 1 - squares / total : 0, relative / static_cast<double>(samples.size())};
 }
 
 struct ProfilePoints {
@@ -142,20 +150,12 @@ Status add_row(std::string_view line, Profiles& profiles) {
   return OkStatus();
 }
 
-// What the tenth with the largest errors would pull away is fitted without it.
-std::vector<Sample> without_outliers(std::vector<Sample> samples) {
-  const auto x = fit_plane(samples);
-  const auto error = [&](const Sample& s) { return std::abs(s.y - x[0] - x[1] * s.a - x[2] * s.b); };
-  std::stable_sort(samples.begin(), samples.end(), [&](const Sample& a, const Sample& b) { return error(a) < error(b); });
-  samples.resize(samples.size() - samples.size() / 10);
-  return samples;
-}
-
 FittedCost fit_points(const ProfilePoints& points) {
   FittedCost fitted;
   const auto p = fit_plane(points.prefill), d = fit_plane(points.decode);
-  fitted.cost = {p[0], p[1], p[2], d[0], d[1], d[2]};
-  const Quality prefill = quality_of(points.prefill, p), decode = quality_of(points.decode, d);
+  fitted.cost = {p[0], p[1], p[2], d[0], d[1], d[2], {}};
+  const auto quality = [](const std::vector<Sample>& samples, const auto& x) { return quality_of(samples, [&](const Sample& s) { return on_plane(x, s); }); };
+  const Quality prefill = quality(points.prefill, p), decode = quality(points.decode, d);
   fitted.quality = {static_cast<uint32_t>(points.prefill.size()), points.left_out, prefill.r2, decode.r2, prefill.relative_error,
                     decode.relative_error};
   return fitted;
@@ -196,21 +196,34 @@ bool decodes(const StepSlice& slice) { return slice.tokens.size() == 1 && slice.
 
 }  // namespace
 
+double StepCost::decodes_seconds(uint32_t sequences, double context) const {
+  const double read = decode_context_seconds * context;
+  const auto& by = decode_by_sequences;
+  if (by.empty()) return read + decode_seconds + decode_sequence_seconds * sequences;
+  const auto next = std::lower_bound(by.begin(), by.end(), sequences, [](const auto& entry, uint32_t n) { return entry.first < n; });
+  if (next == by.end()) return read + by.back().second + decode_sequence_seconds * (sequences - by.back().first);
+  if (next == by.begin() || next->first == sequences) return read + next->second;
+  const auto [fewer, seconds] = *std::prev(next);
+  return read + seconds + (next->second - seconds) * (sequences - fewer) / (next->first - fewer);
+}
+
 // A chunk [begin, end) of a prompt has the share of len^2 that lies there: end^2 - begin^2.
 Duration StepCost::of(const StepInput& input) const {
-  double seconds = 0;
-  bool prompts = false, decoding = false;
+  double seconds = 0, context = 0;
+  uint32_t prompts = 0, decoding = 0;
   for (const StepSlice& slice : input.slices) {
     const double begin = slice.begin, end = begin + static_cast<double>(slice.tokens.size());
     if (decodes(slice)) {
-      decoding = true;
-      seconds += decode_sequence_seconds + decode_context_seconds * end;
+      ++decoding;
+      context += end;
     } else {
-      prompts = true;
+      ++prompts;
       seconds += prefill_token_seconds * (end - begin) + prefill_square_seconds * (end * end - begin * begin);
     }
   }
-  return from_seconds(seconds + std::max(prompts ? prefill_seconds : 0, decoding ? decode_seconds : 0));
+  if (prompts == 0) return from_seconds(decodes_seconds(decoding, context));
+  seconds += decode_context_seconds * context + decode_sequence_seconds * decoding;
+  return from_seconds(seconds + std::max(prefill_seconds, decoding > 0 ? decode_seconds : 0));
 }
 
 std::array<double, 3> fit_plane(std::span<const Sample> samples) {
@@ -247,35 +260,117 @@ void SeenSteps::add(const StepInput& input, double seconds) {
       prefill.a += end - begin, prefill.b += end * end - begin * begin;
     }
   }
-  if (decode.b == 0) prefill_.push_back(prefill);
   if (prefill.a == 0) decode_.push_back(decode);
+  else with_prompts_.push_back({prefill, decode});
 }
+
+namespace {
+
+constexpr double kFarOff = 3;  // times what a first fit says: the machine was elsewhere
+
+std::vector<Sample> without_far_off(std::vector<Sample> samples) {
+  const auto x = fit_plane(samples);
+  std::erase_if(samples, [&](const Sample& s) { return s.y > kFarOff * on_plane(x, s); });
+  return samples;
+}
+
+// Decodes of as many sequences differ by their context alone: what a token of it takes is found among those, and the rest
+// is the mean for that many.
+void fit_decodes(std::span<const Sample> samples, StepCost& cost) {
+  struct Group {
+    double count = 0, a = 0, y = 0;  // means
+  };
+  std::map<uint32_t, Group> groups;
+  for (const Sample& s : samples) {
+    Group& g = groups[static_cast<uint32_t>(s.b)];
+    ++g.count, g.a += (s.a - g.a) / g.count, g.y += (s.y - g.y) / g.count;
+  }
+  double squares = 0, products = 0;
+  for (const Sample& s : samples) {
+    const Group& g = groups.at(static_cast<uint32_t>(s.b));
+    squares += (s.a - g.a) * (s.a - g.a), products += (s.a - g.a) * (s.y - g.y);
+  }
+  cost.decode_context_seconds = squares > 0 ? std::max(products / squares, 0.0) : 0;
+  std::vector<Sample> line;
+  for (const Sample& s : samples) line.push_back({s.b, 0, s.y - cost.decode_context_seconds * s.a});
+  const auto x = fit_plane(line);
+  cost.decode_seconds = x[0], cost.decode_sequence_seconds = x[1];
+  constexpr double kFew = 8;  // steps say little about their number of sequences
+  cost.decode_by_sequences.clear();
+  for (const auto& [sequences, g] : groups) {
+    const double seconds = g.y - cost.decode_context_seconds * g.a;
+    if (g.count >= kFew && seconds > 0) cost.decode_by_sequences.emplace_back(sequences, seconds);
+  }
+}
+
+}  // namespace
 
 StatusOr<FittedCost> SeenSteps::fit() const {
   constexpr size_t kLeast = 30;
-  if (std::min(prefill_.size(), decode_.size()) < kLeast) {
-    return absl::FailedPreconditionError(absl::StrCat("has ", prefill_.size(), " steps of prompts alone and ", decode_.size(), " of decodes alone; a fit needs ", kLeast,
+  if (std::min(with_prompts_.size(), decode_.size()) < kLeast) {
+    return absl::FailedPreconditionError(absl::StrCat("has ", with_prompts_.size(), " steps with prompts and ", decode_.size(), " of decodes alone; a fit needs ", kLeast,
                                                       " of each"));
   }
-  ProfilePoints points{without_outliers(prefill_), without_outliers(decode_), 0};
-  points.left_out = static_cast<uint32_t>(prefill_.size() - points.prefill.size() + decode_.size() - points.decode.size());
-  return fit_points(points);
+  FittedCost fitted;
+  StepCost& cost = fitted.cost;
+  const auto decode = without_far_off(decode_);
+  fit_decodes(decode, cost);
+  std::vector<Sample> prefill;
+  for (Seen seen : with_prompts_) {  // what the decodes beside a prompt add is known by now
+    seen.prompts.y -= cost.decode_context_seconds * seen.decodes.a + cost.decode_sequence_seconds * seen.decodes.b;
+    if (seen.prompts.y > 0) prefill.push_back(seen.prompts);
+  }
+  if (prefill.empty()) return absl::FailedPreconditionError("steps with prompts took less than decodes beside them");
+  prefill = without_far_off(std::move(prefill));
+  const auto p = fit_plane(prefill);
+  cost.prefill_seconds = p[0], cost.prefill_token_seconds = p[1], cost.prefill_square_seconds = p[2];
+  const Quality of_p = quality_of(prefill, [&](const Sample& s) { return on_plane(p, s); });
+  const Quality of_d = quality_of(decode, [&](const Sample& s) { return cost.decodes_seconds(static_cast<uint32_t>(s.b), s.a); });
+  const size_t taken = prefill.size() + decode.size();
+  fitted.quality = {static_cast<uint32_t>(taken), static_cast<uint32_t>(with_prompts_.size() + decode_.size() - taken), of_p.r2, of_d.r2, of_p.relative_error,
+                    of_d.relative_error};
+  return fitted;
 }
 
 std::string CostTable::to_csv() const {
   std::string out = absl::StrCat(std::string(kCostsHeader), "\n");
   for (const auto& [key, fitted] : entries_) {
     const StepCost& c = fitted.cost;
-    absl::StrAppendFormat(&out, "%s,%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n", key.first, key.second, c.prefill_seconds, c.prefill_token_seconds,
+    absl::StrAppendFormat(&out, "%s,%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", key.first, key.second, c.prefill_seconds, c.prefill_token_seconds,
                           c.prefill_square_seconds, c.decode_seconds, c.decode_context_seconds, c.decode_sequence_seconds);
+    const char* blank = "";
+    for (const auto& [sequences, seconds] : c.decode_by_sequences) absl::StrAppendFormat(&out, "%s%d:%.9g", std::exchange(blank, " "), sequences, seconds);
+    out += "\n";
   }
   return out;
 }
 
+namespace {
+
+// "1:0.005 2:0.0101 4:0.0116", or nothing.
+Status read_by_sequences(std::string_view cell, StepCost& cost) {
+  constexpr size_t kEntriesMax = 1024;
+  auto& by = cost.decode_by_sequences;
+  const std::vector<std::string> entries = absl::StrSplit(own(cell), ' ', absl::SkipWhitespace());
+  for (const std::string_view entry : entries) {
+    const size_t colon = std::min(entry.find(':'), entry.size());
+    const auto sequences = number_in<uint32_t>(entry.substr(0, colon));
+    const auto seconds = number_in<double>(entry.substr(std::min(colon + 1, entry.size())));
+    const bool ascends = sequences && *sequences > (by.empty() ? 0 : by.back().first);
+    if (!ascends || !seconds || !(*seconds > 0) || *seconds > 1e6 || by.size() == kEntriesMax) {
+      return invalid_argument("'", own(entry), "' is not SEQUENCES:SECONDS, positive, with more sequences than the one before");
+    }
+    by.emplace_back(*sequences, *seconds);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
 StatusOr<CostTable> CostTable::read(std::string_view csv) {
   CostTable table;
   RETURN_IF_ERROR(each_row(csv, kCostsHeader, [&](std::string_view row) -> Status {
-    std::array<std::string_view, 8> cells;
+    std::array<std::string_view, 9> cells;
     RETURN_IF_ERROR(split(row, cells));
     std::array<double, 6> x{};
     for (size_t i = 0; i < x.size(); ++i) {
@@ -284,7 +379,9 @@ StatusOr<CostTable> CostTable::read(std::string_view csv) {
       x[i] = *value;
     }
     if (x[0] + x[1] <= 0 || x[3] + x[5] <= 0) return invalid_argument("a step that takes no time");
-    table.entries_[{std::string(cells[0]), std::string(cells[1])}].cost = {x[0], x[1], x[2], x[3], x[4], x[5]};
+    StepCost cost{x[0], x[1], x[2], x[3], x[4], x[5], {}};
+    RETURN_IF_ERROR(read_by_sequences(cells[8], cost));
+    table.entries_[{std::string(cells[0]), std::string(cells[1])}].cost = std::move(cost);
     return OkStatus();
   }));
   return table;

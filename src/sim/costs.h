@@ -52,8 +52,14 @@ StatusOr<std::vector<ModelShape>> parse_model_shapes(std::string_view csv);
 struct StepCost {
   double prefill_seconds = 0, prefill_token_seconds = 0, prefill_square_seconds = 0;  // p0, p1, p2
   double decode_seconds = 0, decode_context_seconds = 0, decode_sequence_seconds = 0; // d0, d1, d2
+  // Where it is no line in the sequences (kernels that take rows by fours compute two as slowly as four): seconds of a step
+  // of that many decodes and nothing else, less the context's. Ascending, positive. Between two of them in proportion,
+  // before the first like it, beyond the last by d2 more for each.
+  std::vector<std::pair<uint32_t, double>> decode_by_sequences;
 
   Duration of(const StepInput& input) const;
+  // Of a step of decodes and nothing else, whose sequences hold `context` tokens together.
+  double decodes_seconds(uint32_t sequences, double context) const;
 };
 
 // Coefficients x of y = x0 + x1 a + x2 b by least squares with equal weights, none negative.
@@ -77,12 +83,16 @@ struct FittedCost {
 class SeenSteps {
  public:
   void add(const StepInput& input, double seconds);
-  // Of the steps that computed only prompts or only decodes; what the operating system did to some of them is left out: the
-  // tenth that a first fit explains worst. FailedPrecondition with fewer than 30 of either.
+  // To the means: slow steps count, for they come again. Left out is only what took more than three times what a first fit
+  // says. FailedPrecondition with fewer than 30 steps with prompts, or of decodes alone.
   StatusOr<FittedCost> fit() const;
 
  private:
-  std::vector<Sample> prefill_, decode_;
+  struct Seen {
+    Sample prompts, decodes;  // each with the seconds of the step
+  };
+  std::vector<Seen> with_prompts_;
+  std::vector<Sample> decode_;
 };
 
 // Measured costs by model and device.

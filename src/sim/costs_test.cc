@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "absl/strings/str_cat.h"
 #include "base/json.h"
 
 namespace shoal {
@@ -144,8 +147,40 @@ TEST(SeenSteps, AFitOfThemPredictsOthersAndSurvivesAFile) {
   for (const StepInput& input : {step(2, 0, 300), step(5, 900, 1)}) {
     EXPECT_NEAR(to_seconds(again->find("m", "cpu")->cost.of(input)), to_seconds(truth.of(input)), 0.02 * to_seconds(truth.of(input)));
   }
-  EXPECT_FALSE(CostTable::fit("model,gpu,prefill_s,prefill_token_s,prefill_square_s,decode_s,decode_context_s,decode_sequence_s\nm,cpu,1,2,3,4,5,-6\n").ok());
-  EXPECT_FALSE(CostTable::fit("model,gpu,prefill_s,prefill_token_s,prefill_square_s,decode_s,decode_context_s,decode_sequence_s\nm,cpu,0,0,0,0,0,0\n").ok());
+  for (const char* decodes : {"5,-6,", "0,0,", "5,6,1", "5,6,2:1 1:1", "5,6,1:-1", "5,6,1:1:1"}) {
+    const std::string text = "model,gpu,prefill_s,prefill_token_s,prefill_square_s,decode_s,decode_context_s,decode_sequence_s,decode_by_sequences\nm,cpu,0.1,1,1,0,";
+    EXPECT_FALSE(CostTable::fit(absl::StrCat(text, decodes, "\n")).ok()) << decodes;
+  }
+}
+
+// Kernels that take rows by fours compute two sequences as slowly as four; no line says so.
+TEST(SeenSteps, DecodesAreFittedToTheMeanForTheirNumberOfSequences) {
+  const std::map<uint32_t, double> of = {{1, 0.005}, {2, 0.010}, {4, 0.011}, {8, 0.016}};
+  const auto decode = [](uint32_t sequences, uint32_t context) {
+    StepInput input;
+    for (uint32_t i = 0; i < sequences; ++i) {
+      StepSlice& slice = input.slices.emplace_back();
+      slice.begin = context - 1;
+      slice.tokens.resize(1);
+    }
+    return input;
+  };
+  SeenSteps seen;
+  for (uint32_t i = 0; i < 40; ++i) {
+    StepInput prompt = decode(1, 1);
+    prompt.slices[0].tokens.resize(10 + i);
+    seen.add(prompt, 0.005 + 0.001 * i);
+    // Every other step is slow by a fifth, and the mean is what counts.
+    for (const auto& [n, seconds] : of) seen.add(decode(n, 100 + 50 * (i / 2)), (i % 2 == 0 ? 0.9 : 1.1) * (seconds + n * 1e-6 * (100 + 50 * (i / 2))));
+  }
+  const auto fitted = seen.fit();
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  const StepCost& cost = fitted->cost;
+  const auto bare = [&](uint32_t n) { return to_seconds(cost.of(decode(n, 2))); };
+  for (const auto& [n, seconds] : of) EXPECT_NEAR(bare(n), seconds, 0.02 * seconds) << n;
+  EXPECT_NEAR(bare(3), 0.0105, 0.0003);                                             // between two that were seen
+  EXPECT_NEAR(bare(12), bare(8) + 4 * cost.decode_sequence_seconds, 3e-5);          // beyond them
+  EXPECT_NEAR(to_seconds(cost.of(decode(4, 5002))) - bare(4), 4 * 5000e-6, 0.001);  // context
 }
 
 }  // namespace
