@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Prints docs/SIMULATION.md: what the simulator says, each table under the command that made it. Nothing is typed by hand.
 
-  bench/simulated.py --binary build/release/shoal --data DIR [--tests build/release/tests/sim] [--twin FILE] [--jobs 2]
-      [--kept FILE] > docs/SIMULATION.md
+  bench/simulated.py --binary build/release/shoal --commit "$(git rev-parse --short HEAD)" --data DIR [--tests build/release/tests/sim]
+      [--twin FILE] [--jobs 2] [--kept FILE] > docs/SIMULATION.md
 
 DIR holds pooling/step_profiles.csv and pooling/arrivals (see the README of the data). All figures are simulated: roles and
 policies are those of the server, devices are cost models. It runs for a long time: with --kept it keeps what it printed of
@@ -22,7 +22,7 @@ import tempfile
 
 HEAD = """# Simulation
 
-Printed by `bench/simulated.py` on {date}. **Every figure on this page is simulated**: the router, the nodes, the engines and all
+Printed by `bench/simulated.py` on {date}, at commit {commit}. **Every figure on this page is simulated**: the router, the nodes, the engines and all
 policies are the object files that `shoal serve` runs; devices, links and clients are models of them.
 
 `shoal simulate` runs a workload on devices that you may not have, `shoal plan` searches for the cheapest that keep an objective, and
@@ -31,7 +31,8 @@ policies are the object files that `shoal serve` runs; devices, links and client
 ## What is modelled
 
 - **Steps**: `prefill = p0 + p1 tokens + p2 tokens^2`, `decode = d0 + d1 context + d2 sequences`, fitted to measured profiles (points of at most
-  4,096 tokens and 100 sequences); a step with both reads the weights once. Pairs that nobody measured get a roofline from the data sheets.
+  4,096 tokens and 100 sequences); a step with both reads the weights once. What was fitted to a run of ours has the mean of each number of sequences
+  instead of a line. Pairs that nobody measured get a roofline from the data sheets.
 - **Memory**: pages, slabs and tiers are decided by the production code, to the page.
 - **Loads and KV moves** of one device share its link evenly; every load takes `--load-overhead` besides.
 - **Links** to the router have latency, jitter and bandwidth; faults delay, lose, repeat and reorder what is on them.
@@ -70,7 +71,8 @@ TWIN = """## The twin
 
 `bench/twin.py` serves a real model on this machine and asks twice. Decisions: everything that the node was told, with the instants, is recorded and
 told to a production node in the simulator; every decision must be the recorded one, bit for bit and in order. Figures: what steps cost is fitted to
-one run, and other traces are replayed against the server and in the simulator.
+runs of other requests, before, between and after those that are compared (a machine is not as fast in every minute); traces that no fit has seen are
+replayed against the server and in the simulator. Of three rounds the median counts.
 
 """
 
@@ -217,11 +219,12 @@ def main():
     parser.add_argument('--data', type=pathlib.Path, required=True)
     parser.add_argument('--tests', type=pathlib.Path, help='folder with sim_seeds and sim_mutants; their tables are left out without it')
     parser.add_argument('--twin', type=pathlib.Path, help='what bench/twin.py printed')
+    parser.add_argument('--commit', required=True, help='of which the binary was built')
     parser.add_argument('--jobs', type=int, default=1)
     parser.add_argument('--kept', type=pathlib.Path, help='file to go on from')
     args = parser.parse_args()
     r = Report(args.binary, args.data, args.kept)
-    print(HEAD.format(date=datetime.date.today().isoformat()))
+    print(HEAD.format(date=datetime.date.today().isoformat(), commit=args.commit))
     print('## Costs\n')
     r.verbatim('simulate', '--costs', *r.profiles())
     speed_rows = io.StringIO()
