@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/json.h"
 #include "base/rng.h"
 #include "bench/limits.h"
@@ -145,7 +146,7 @@ class Ours {
       last.push_back(static_cast<uint32_t>(tokens.size() - 1));
     }
     logits_.resize(last.size() * plan_->vocab_size());
-    model_->forward({tokens, slices, last}, {workspace_->data, workspace_->size}, logits_);
+    CHECK(model_->forward({tokens, slices, last}, {workspace_->data, workspace_->size}, logits_).ok());
     s.done += tokens_each;
   }
 

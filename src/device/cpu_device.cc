@@ -73,6 +73,16 @@ class CpuDevice : public Device {
     return std::span(begin, bytes);
   }
 
+  uint32_t fresh(std::span<const PageRange> pages) override {
+    std::lock_guard lock(mutex_);
+    uint32_t count = 0;
+    for (const PageRange& range : pages) {
+      const uint32_t first = std::max({range.first, mapped_to_, populated_to_});
+      count += range.first + range.count - std::min(first, range.first + range.count);
+    }
+    return count;
+  }
+
   bool populate(uint32_t ahead) override {
     std::lock_guard lock(mutex_);  // the page is at home, and nobody writes to it
     populated_to_ = std::max(populated_to_, mapped_to_);

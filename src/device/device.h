@@ -29,6 +29,9 @@ class Device {
   // tables each, never a copy. REQUIRES: no page is part of another mapping.
   virtual StatusOr<std::span<std::byte>> map(std::span<const PageRange> pages) = 0;
 
+  // How many of these pages have no memory yet.
+  virtual uint32_t fresh(std::span<const PageRange> pages) = 0;
+
   // Gives its memory to one more page that was never mapped, of the `ahead` ones after all that were: the first write to fresh
   // memory costs up to seconds per GiB on a virtual machine. Takes some milliseconds, for idle moments. False: nothing to do.
   virtual bool populate(uint32_t ahead) = 0;

@@ -279,9 +279,6 @@ StepSlice Engine::make_slice(Sequence& s, const Slice& slice) {
 }
 
 void Engine::commit(Sequence& s, const InFlight& slice, const SliceResult& result, std::vector<TokenDelta>& deltas) {
-  CHECK_EQ(result.scored.size(), size_t{slice.scores});
-  s.scored.insert(s.scored.end(), result.scored.begin(), result.scored.end());
-  s.computed = slice.end;
   TokenDelta delta;
   delta.request = s.request->id;
   delta.first_index = s.delivered;
@@ -296,6 +293,9 @@ void Engine::commit(Sequence& s, const InFlight& slice, const SliceResult& resul
     erase(s);
     return;
   }
+  CHECK_EQ(result.scored.size(), size_t{slice.scores});
+  s.scored.insert(s.scored.end(), result.scored.begin(), result.scored.end());
+  s.computed = slice.end;
   publish_full_blocks(s);
   if (!slice.sample) return;
   CHECK(result.sampled.size() == 1 || (result.sampled.empty() && result.complete));

@@ -48,7 +48,9 @@ struct SliceResult {
   std::vector<SampledToken> scored;   // score_end - score_begin
   bool finite = true;                 // false: the logits hold NaN or no number at all; nothing was sampled
   bool complete = false;              // the grammar lets nothing follow: the answer ends with what was sampled, maybe nothing
-  Status error;                       // not OK: the grammar cannot be followed, and why; nothing was sampled
+  // Not OK: nothing was sampled. InvalidArgument: the grammar cannot be followed, and why. DataLoss: the model's files
+  // changed before its weights were packed.
+  Status error;
 };
 
 struct StepResult {

@@ -81,13 +81,16 @@ Status MappedFile::check() const {
   return OkStatus();
 }
 
-void MappedFile::will_need(std::span<const std::byte> part) const {
-  const auto offset = static_cast<off_t>(part.data() - data_);
+// By the descriptor, not by madvise(2) and mincore(2): those wait for whoever maps or unmaps something.
+bool MappedFile::cached(std::span<const std::byte> part) const {
   char first = 0;
   iovec one{&first, 1};
-  // By the descriptor, not by madvise(2) and mincore(2): those wait for whoever maps or unmaps something.
-  if (::preadv2(fd_, &one, 1, offset, RWF_NOWAIT) == 1) return;  // cached already: one byte speaks for the part
-  ::posix_fadvise(fd_, offset, static_cast<off_t>(part.size()), POSIX_FADV_WILLNEED);
+  return ::preadv2(fd_, &one, 1, static_cast<off_t>(part.data() - data_), RWF_NOWAIT) == 1;
+}
+
+void MappedFile::will_need(std::span<const std::byte> part) const {
+  if (cached(part)) return;  // one byte speaks for the part
+  ::posix_fadvise(fd_, static_cast<off_t>(part.data() - data_), static_cast<off_t>(part.size()), POSIX_FADV_WILLNEED);
 }
 
 StatusOr<int> MappedFile::open_direct() const {

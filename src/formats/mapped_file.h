@@ -37,6 +37,9 @@ class MappedFile {
   // Which file it is and of when: two that agree hold the same bytes, unless somebody has set a time back.
   std::array<uint64_t, 4> identity() const { return identity_; }
 
+  // Whether the system has the file in its cache where `part` begins: reading there would not wait for a disk.
+  bool cached(std::span<const std::byte> part) const;
+
   // Asks the system to read these bytes of the file into its cache, without waiting. A hint.
   void will_need(std::span<const std::byte> part) const;
 

@@ -1,6 +1,7 @@
 #include "host/model_loader.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/hash/hash.h"
@@ -13,12 +14,29 @@ namespace shoal {
 namespace {
 
 constexpr size_t kAheadBytes = 1 * kMiB;  // asked for at a time
+constexpr size_t kCacheProbes = 64;       // of a file
+
+uint32_t page_count(std::span<const PageRange> pages) {
+  return std::accumulate(pages.begin(), pages.end(), 0u, [](uint32_t sum, const PageRange& range) { return sum + range.count; });
+}
 
 // Never 0.
 uint64_t identity_of(const Checkpoint& checkpoint) {
   size_t identity = 0;
   for (const auto& file : checkpoint.files) identity = absl::HashOf(identity, file->identity());
   return std::max<uint64_t>(identity, 1);
+}
+
+// Whether reading the files would hardly wait for a disk.
+bool cached(const Checkpoint& checkpoint) {
+  size_t probes = 0, found = 0;
+  for (const auto& file : checkpoint.files) {
+    for (size_t i = 0; i < std::min(kCacheProbes, file->bytes().size()); ++i) {
+      ++probes;
+      found += file->cached(file->bytes().subspan(file->bytes().size() / kCacheProbes * i));
+    }
+  }
+  return found * 10 >= probes * 9;
 }
 
 // Other weights of the same shape may come in place of what was planned for, and nothing else.
@@ -117,13 +135,16 @@ Status ModelLoader::read_files(const ServedModel& model, LoadControl& control) {
 LoadedModel ModelLoader::load(const Work& work, std::unique_ptr<ModelPlan>& plan) {
   const Job& job = work.job;
   LoadControl& control = *work.control;
-  LoadedModel result{job.model.id, OkStatus(), {}, nullptr, {}};
+  LoadedModel result;
+  result.id = job.model.id;
   TimePoint stage_began = steady_now();
   const auto stage = [&](double& seconds) {
     const TimePoint now = steady_now();
     seconds = to_seconds(now - std::exchange(stage_began, now));
   };
   const auto attempt = [&]() -> Status {
+    // Fresh memory costs more than what is put there, and a model that was here before is packed as soon as it is computed from.
+    const bool early = job.early && 2 * device_.fresh(job.pages) > page_count(job.pages);
     ASSIGN_OR_RETURN(result.memory, device_.map(job.pages));
     stage(result.stages.map_seconds);
     ASSIGN_OR_RETURN(const std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(job.model.path));
@@ -132,6 +153,12 @@ LoadedModel ModelLoader::load(const Work& work, std::unique_ptr<ModelPlan>& plan
     RETURN_IF_ERROR(check_shape(job, *plan));
     result.weights = identity_of(*checkpoint);
     if (job.model.load.io == ModelIo::kDirect) control.kept = cache_->use(job.model.id);
+    if (early && cached(*checkpoint)) {
+      control.early = [&](std::unique_ptr<Model> model) {
+        result.part = LoadedModel::Part::kPacked;
+        on_loaded_({LoadedModel::Part::kUsable, job.model.id, OkStatus(), result.memory, std::move(model), result.stages, result.weights});
+      };
+    }
     const auto memory = result.memory.first(plan->weight_bytes());
     ASSIGN_OR_RETURN(result.model, plan->load(memory, load_threads_, step_threads_, control));
     return OkStatus();

@@ -21,7 +21,14 @@
 
 namespace shoal {
 
+// What a load is told of, once or twice.
 struct LoadedModel {
+  enum class Part : uint8_t {
+    kWhole,   // the load has ended
+    kUsable,  // the model computes from its files, and its weights are being packed; kPacked follows
+    kPacked,  // the load has ended; what else is here was said before, but for the status and the stages
+  };
+  Part part = Part::kWhole;
   ModelId id;
   Status status;
   std::span<std::byte> memory;    // mapped pages, also after a failure
@@ -34,7 +41,7 @@ class ModelLoader {
  public:
   using OnLoaded = std::function<void(LoadedModel)>;
 
-  // `on_loaded` runs on the loader's thread; `give_way` is called before each piece of a load and may wait a moment.
+  // `on_loaded` runs on a thread of the loader; `give_way` is called before each piece of a load and may wait a moment.
   // `device` and `step_threads`, which the models compute on, outlive the
   // loader and every model it loaded.
   ModelLoader(Device& device, ThreadPool& step_threads, const CpuShare& cpus, std::unique_ptr<WeightCache> cache, std::function<void()> give_way,
@@ -45,8 +52,9 @@ class ModelLoader {
     ServedModel model;
     NodeModel facts;  // as planned at start; files of another shape are refused
     std::vector<PageRange> pages;
+    bool early = false;  // the model may be handed out before its weights are packed, where that gives the first token sooner
   };
-  // One load at a time: not before on_loaded was called for the one before. Called by one thread, as are those below.
+  // One load at a time: not before on_loaded said the end of the one before. Called by one thread, as are those below.
   void start(Job job);
   // Reads the files of a model that comes next into the memory of this machine (the system's cache, or ours), until the
   // next start(). A hint.

@@ -54,6 +54,7 @@ struct StepJob {
   uint32_t vocab_size;
   TokenConstraints* constraints;
   ResolvedStep step;
+  bool before_packing = false;  // the load waits for this step
 };
 
 std::map<ModelId, std::unique_ptr<TokenConstraints>> make_constraints(const std::map<ModelId, ServedModel>& models) {
@@ -80,7 +81,7 @@ class NodeHostImpl : public NodeHost {
  public:
   NodeHostImpl(const NodeConfig& node, std::map<ModelId, ServedModel> models, std::unique_ptr<Device> device,
                std::unique_ptr<Device> host_tier, Buffer workspace, std::unique_ptr<WeightCache> cache, const CpuShare& cpus,
-               EstimateStore estimates, std::function<void(std::string)> record, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
+               EstimateStore estimates, std::function<void(std::string)> record, uint32_t pages_ahead, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
       : config_(node),
         record_(std::move(record)),
         estimates_(std::move(estimates)),
@@ -100,9 +101,9 @@ class NodeHostImpl : public NodeHost {
         node_(node),
         transport_(network.connect(node.self, [this](NodeId from, std::string bytes) { receive(from, bytes); })),
         copier_(*peers_, [this](const KvCopier::Job& job, bool ok) { events_.push(Event(KvCopied{job.model, job.move, ok})); }),
-        loader_(*device_, step_threads_, cpus, std::move(cache), [this] { copier_.give_way(); },
+        loader_(*device_, step_threads_, cpus, std::move(cache), [this] { give_way(); },
                 [this](LoadedModel loaded) { events_.push(std::move(loaded)); }),
-        filler_(*device_, pages_of_the_largest(node), [this] { return working_.load(); }),
+        filler_(*device_, pages_ahead, [this] { return working_.load(); }),
         step_thread_([this] { step_loop(); }),
         loop_thread_([this] {
           if (record_) record_(logged_config(config_));
@@ -115,6 +116,7 @@ class NodeHostImpl : public NodeHost {
     transport_.reset();
     steps_.close();
     step_thread_.join();
+    let_load_go_on();
     save_estimates();
   }
 
@@ -158,7 +160,7 @@ class NodeHostImpl : public NodeHost {
       if (event) dispatch(*std::move(event), now);
       if (now >= wake_) {
         wake_ = kForever;
-        if (loading_) handle(LoadProgress{*loading_, loader_.progress()}, now);
+        if (loading_ && !packing_) handle(LoadProgress{*loading_, loader_.progress()}, now);
         log_progress(now);
         keep_estimates(now);
         handle(Tick{}, now);
@@ -180,6 +182,7 @@ class NodeHostImpl : public NodeHost {
 
   void dispatch(HostEvent event, TimePoint now) {
     if (auto* loaded = std::get_if<LoadedModel>(&event)) {
+      if (loaded->part == LoadedModel::Part::kUsable) return on_usable(*loaded, now);
       loading_.reset();
       const ServedModel& served = models_.at(loaded->id);
       if (loaded->status.ok()) {
@@ -192,8 +195,13 @@ class NodeHostImpl : public NodeHost {
       }
       const Status status = loaded->status;
       const ModelId id = loaded->id;
-      residents_[id] = {loaded->memory, std::move(loaded->model)};
       loaded->stages.unmap_seconds = std::exchange(unmap_seconds_, 0);
+      if (loaded->part == LoadedModel::Part::kPacked) {
+        packing_.reset();
+        if (held_step_) steps_.push(*std::exchange(held_step_, std::nullopt));
+        return handle(WeightsPacked{id, status, loaded->stages}, now);
+      }
+      residents_[id] = {loaded->memory, std::move(loaded->model)};
       handle(WeightsReady{id, status, loaded->stages, loaded->weights}, now);
       return;
     }
@@ -214,6 +222,24 @@ class NodeHostImpl : public NodeHost {
     }
     if (std::holds_alternative<StepDone>(std::get<Event>(event))) busy_since_ns_ = 0;
     handle(std::get<Event>(event), now);
+  }
+
+  void on_usable(LoadedModel& loaded, TimePoint now) {
+    log_info("'", models_.at(loaded.id).name, "' computes from its files until it is loaded");
+    residents_[loaded.id] = {loaded.memory, std::move(loaded.model)};
+    packing_ = loaded.id;
+    stepped_while_packing_ = false;
+    handle(WeightsReady{loaded.id, OkStatus(), loaded.stages, loaded.weights, /*packing=*/true}, now);
+  }
+
+  // On the loader's threads, before each piece.
+  void give_way() {
+    copier_.give_way();
+    step_before_packing_.wait(true);
+  }
+  void let_load_go_on() {
+    step_before_packing_ = false;
+    step_before_packing_.notify_all();
   }
 
   void handle(const Event& event, TimePoint now) {
@@ -243,7 +269,7 @@ class NodeHostImpl : public NodeHost {
       loading_ = load->model;
       load_started_ = load_logged_ = now;
       wake_ = std::min(wake_, now + kProgressInterval);
-      loader_.start({model, facts(load->model), page_ranges(load->pages)});
+      loader_.start({model, facts(load->model), page_ranges(load->pages), /*early=*/residents_.empty()});
     } else if (std::holds_alternative<CancelLoad>(effect)) {
       loader_.cancel();
     } else if (const auto* next = std::get_if<ReadAhead>(&effect)) {
@@ -268,6 +294,13 @@ class NodeHostImpl : public NodeHost {
     for (const StepSlice& slice : job.step.input.slices) {
       for (const BlockId block : slice.blocks) job.step.blocks.push_back(kv_.block(model.kv_block_bytes, block));
     }
+    // One step before the weights are packed: the first token. The next one comes sooner after the load than beside it.
+    if (packing_ == start.model && std::exchange(stepped_while_packing_, true)) {
+      held_step_ = std::move(job);
+      return;
+    }
+    job.before_packing = packing_ == start.model;
+    if (job.before_packing) step_before_packing_ = true;
     steps_.push(std::move(job));
   }
 
@@ -287,6 +320,7 @@ class NodeHostImpl : public NodeHost {
   void drop_weights(ModelId id) {
     const auto found = residents_.find(id);
     CHECK(found != residents_.end());
+    CHECK(packing_ != id);
     const TimePoint begin = steady_now();
     found->second.model.reset();
     if (!found->second.memory.empty()) device_->unmap(found->second.memory);
@@ -318,6 +352,7 @@ class NodeHostImpl : public NodeHost {
       if (!job && steps_.closed()) return;
       if (!job) continue;
       StepResult result = runner_.run(*job->model, job->vocab_size, job->step, job->constraints);
+      if (job->before_packing) let_load_go_on();
       events_.push(Event(StepDone{job->id, std::move(result)}));
     }
   }
@@ -346,10 +381,14 @@ class NodeHostImpl : public NodeHost {
   BoundedQueue<StepJob> steps_{2};
   TimePoint wake_{};  // the first tick is due at once: it reports the models before anybody asks for one
   std::optional<ModelId> loading_;
+  std::optional<ModelId> packing_;  // the same model, when it computes already
+  bool stepped_while_packing_ = false;
+  std::optional<StepJob> held_step_;  // until the weights are packed
   TimePoint load_started_{}, load_logged_{};
   double unmap_seconds_ = 0;  // of weights dropped since the last load ended
   std::atomic<int64_t> busy_since_ns_{0};
   std::atomic<bool> working_{false};
+  std::atomic<bool> step_before_packing_{false};
   std::unique_ptr<Transport> transport_;
   KvCopier copier_;
   ModelLoader loader_;  // gives way to the copier
@@ -400,8 +439,9 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwo
   for (NodeModel& model : plan.node.models) {
     if (auto costs = estimates.find(model)) model.costs = *std::move(costs);
   }
+  const uint32_t pages_ahead = plan.fill_ahead ? pages_of_the_largest(plan.node) : 0;
   return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(host_tier), std::move(workspace),
-                                        std::move(cache), plan.cpus, std::move(estimates), std::move(plan.record), network, std::move(peers));
+                                        std::move(cache), plan.cpus, std::move(estimates), std::move(plan.record), pages_ahead, network, std::move(peers));
 }
 
 }  // namespace shoal

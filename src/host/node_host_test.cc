@@ -319,6 +319,28 @@ TEST(NodeHost, ModelsThatDoNotFitTogetherTakeTurnsAndAllAnswer) {
   EXPECT_GT(loads, 4u) << "the budget of this test holds all models at once";
 }
 
+TEST(NodeHost, AnAnswerThatBeginsBeforeItsWeightsArePackedIsTheSame) {
+  for (const std::string name : {"tiny-llama", "tiny-qwen3"}) {
+    NodeHostConfig config = small_config();
+    config.prefix_cache = false;
+    NodePlan plan = *plan_node(config, {{ModelId(0), name, model_path(name), {}, 0}});
+    plan.fill_ahead = false;
+    std::vector<std::string> lines;
+    plan.record = [&](std::string line) { lines.push_back(std::move(line)); };
+    LoopbackNetwork network;
+    Client client(network);
+    auto host = *NodeHost::start(std::move(plan), network);
+    const auto ask = [&] { return client.wait(client.submit(greedy(ModelId(0), long_prompt(3, 200)))); };
+    const Client::Answer first = ask(), second = ask();
+    ASSERT_EQ(first.finish, FinishReason::kLength) << first.error;
+    EXPECT_EQ(first.tokens, second.tokens);
+    EXPECT_EQ(first.logprobs, second.logprobs);
+    host.reset();  // the last line is written
+    const auto packed = [](const std::string& line) { return line.find("[\"packed\"") != std::string::npos; };
+    EXPECT_EQ(std::count_if(lines.begin(), lines.end(), packed), 1) << name;
+  }
+}
+
 TEST(NodeHost, AnAnswerGoesOnWithTheSameTokensAfterTheTurnsOfOthers) {
   std::vector<std::vector<TokenId>> answers[3];
   for (int round = 0; round < 3; ++round) {  // alone; in turns with a host tier for KV; in turns with none

@@ -67,6 +67,7 @@ struct NodePlan {
   uint64_t workspace_bytes = 0;           // of the largest step; the rest of the budget is pages
   CpuShare cpus;
   std::string estimates_file;
+  bool fill_ahead = true;                 // memory for the next load is touched while nothing is to be done
   std::function<void(std::string line)> record;  // gets the lines of replay/event_log.h, on the node's loop thread; or none
 };
 

@@ -13,7 +13,7 @@ namespace shoal {
 
 class PageFiller {
  public:
-  // Keeps `ahead` pages beyond those ever used ready. `busy`: called from a thread of its own, now and then. `device` outlives it.
+  // Keeps `ahead` pages beyond those ever used ready, or none. `busy`: called from a thread of its own, now and then. `device` outlives it.
   PageFiller(Device& device, uint32_t ahead, std::function<bool()> busy);
   ~PageFiller();  // within milliseconds
 

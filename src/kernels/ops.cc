@@ -11,6 +11,31 @@ namespace {
 constexpr size_t kTasksPerThread = 8;  // so that threads end together
 constexpr size_t kTogether = 4;        // panels that a single row takes at once
 
+// The same call for a part of its matrix's panels, which lie at `data`.
+LinearCall part_of(const LinearCall& call, size_t begin, size_t end, const std::byte* data) {
+  const size_t first = begin * kPanelRows;
+  LinearCall part = call;
+  part.weight.data = data;
+  part.weight.rows = static_cast<uint32_t>(std::min<size_t>(call.weight.rows, end * kPanelRows) - first);
+  if (call.weight.bias != nullptr) part.weight.bias += first;
+  part.out += first;
+  return part;
+}
+
+void make_and_compute(const Kernels& kernels, const PanelMaker& maker, const LinearCall& call, size_t begin, size_t end) {
+  const uint64_t bytes = panel_bytes(call.weight.format, call.weight.columns);
+  CHECK_LE(bytes, kMadePanelBytesMax);
+  const size_t at_once = kMadePanelBytesMax / bytes;
+  std::byte* const made = call.stage.data();
+  for (size_t first = begin; first < end; first += at_once) {
+    const size_t last = std::min(end, first + at_once);
+    for (size_t panel = first; panel < last; ++panel) maker.make(static_cast<uint32_t>(panel), made + (panel - first) * bytes);
+    LinearCall part = part_of(call, first, last, made);
+    part.stage = call.stage.subspan(kMadePanelBytesMax);
+    kernels.linear(part, 0, last - first);
+  }
+}
+
 }  // namespace
 
 void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& input, std::span<const LinearOutput> outputs) {
@@ -38,7 +63,9 @@ void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& inpu
     const PackedMatrix& matrix = output->matrix;
     const LinearCall call{matrix, input.rows, input.x, columns, input.scratch, output->out, matrix.rows,
                           output->add, threads.scratch(worker)};
-    kernels.linear(call, task * each, std::min<size_t>(matrix.panels(), (task + 1) * each));
+    const size_t begin = task * each, end = std::min<size_t>(matrix.panels(), begin + each);
+    if (output->maker != nullptr) make_and_compute(kernels, *output->maker, call, begin, end);
+    else kernels.linear(call, begin, end);
   });
 }
 

@@ -11,11 +11,23 @@
 
 namespace shoal {
 
+// Makes the panels of a matrix that does not lie packed anywhere.
+class PanelMaker {
+ public:
+  virtual ~PanelMaker() = default;
+  // Writes panel `panel` to `out`, panel_bytes() long. Called by several threads at once.
+  virtual void make(uint32_t panel, std::byte* out) const = 0;
+};
+// Panels up to this size can be made on the way.
+constexpr uint64_t kMadePanelBytesMax = ThreadPool::kScratchBytes / 2;
+
 // One matrix of a group that takes the same input.
 struct LinearOutput {
   PackedMatrix matrix;
   float* out;        // [rows, matrix.rows]
   bool add = false;  // to what is in `out`
+  // If set, matrix.data is not read: each thread makes the panels it needs in its scratch, and computes the same bits.
+  const PanelMaker* maker = nullptr;
 };
 
 // Input of a group: f32 always; `scratch` takes the quantised rows if any matrix is quantised.

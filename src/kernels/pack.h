@@ -26,6 +26,7 @@ struct PanelSource {
   size_t columns;
   std::span<const float* const> row_scales;  // empty, or one per row
   size_t scale_block = 0;
+  bool read_soon = false;  // the panel is to stay in the CPU's caches
 };
 void pack_panel(const PanelSource& source, WeightFormat format, std::byte* panel);
 

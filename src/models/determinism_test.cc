@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hwy/highway.h"
+#include "kernels/kernels.h"
 #include "models/random_checkpoint.h"
 #include "models/test_runner.h"
 
@@ -109,6 +110,21 @@ TEST(DeterminismTest, BitsDoNotDependOnTheNumberOfThreads) {
     const auto prompt = random_prompt(2, kPromptTokens, vocab);
     const auto want = run_alone(*open(checkpoint, options, 1), prompt, 0);
     for (int threads : {2, 3}) EXPECT_TRUE(same_bits(run_alone(*open(checkpoint, options, threads), prompt, 0), want)) << threads;
+  });
+}
+
+TEST(DeterminismTest, BitsDoNotDependOnHowMuchOfTheWeightsIsPacked) {
+  for_each_model([](const auto& checkpoint, const LoadOptions& options, uint32_t vocab) {
+    const auto prompt = random_prompt(2, kPromptTokens, vocab);
+    const auto want = run_alone(*open(checkpoint, options, 1), prompt, 0);
+    int calls = 0;
+    const auto model = TestModel::open_early(checkpoint, options, [&](TestModel& early) {
+      if (calls++ % 7 != 0) return;
+      EXPECT_TRUE(same_bits(run_alone(early, prompt, 0), want)) << "before piece " << calls - 1;
+    });
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_GE(calls, 10);
+    EXPECT_TRUE(same_bits(run_alone(**model, prompt, 0), want)) << "when all is packed";
   });
 }
 

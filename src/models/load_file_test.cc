@@ -48,6 +48,31 @@ class LoadFileTest : public testing::TestWithParam<ModelIo> {
   Buffer memory_;
 };
 
+TEST(EarlyLoadTest, WhatIsComputedFromAFileThatChangesMeanwhileIsAnErrorAndSoIsAllThatFollows) {
+  const ModelCopy copy;
+  const auto plan = *plan_model(*open_checkpoint(copy.folder()), {});
+  Buffer memory = *Buffer::allocate(plan->weight_bytes());
+  ThreadPool load_threads(1), step_threads(2);
+  std::unique_ptr<Model> model;
+  std::vector<std::byte> workspace(plan->workspace_bytes(1, 1)), block(plan->kv_block_bytes());
+  std::byte* const blocks[] = {block.data()};
+  const TokenId token = 3;
+  const uint32_t row = 0;
+  const SequenceSlice slice{1, 0, 1, blocks};
+  std::vector<float> logits(plan->vocab_size());
+  const auto step = [&] { return model->forward({{&token, 1}, {&slice, 1}, {&row, 1}}, workspace, logits); };
+  LoadControl control;
+  control.early = [&](std::unique_ptr<Model> early) {
+    model = std::move(early);
+    EXPECT_TRUE(step().ok());
+    fs::resize_file(copy.weights(), 4096);
+    EXPECT_EQ(step().code(), StatusCode::kDataLoss);
+  };
+  const auto loaded = plan->load(memory.span(), load_threads, step_threads, control);
+  EXPECT_EQ(loaded.status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(step().code(), StatusCode::kDataLoss) << "its weights never came";
+}
+
 TEST_P(LoadFileTest, TheWeightsAreTheSameHoweverTheyAreRead) {
   ASSERT_TRUE(load(false).ok());
   const auto other = *plan_model(*open_checkpoint(model_.folder()), {});

@@ -55,8 +55,10 @@ class Model {
   // One step. Writes K/V of every row into its block and logits f32 [logit_rows, vocab_size] for the rows asked for.
   // Bits depend on a sequence's own tokens only: not on the other rows, on how its tokens were cut into steps, on the
   // number of threads or on the vector width.
+  // An error only of a model that was handed out early (LoadControl): its files were written to, or its load failed; what
+  // this call wrote is not to be believed.
   // REQUIRES: workspace.size() >= ModelPlan::workspace_bytes(rows, logit rows); one forward at a time.
-  virtual void forward(const ForwardInput& input, std::span<std::byte> workspace, std::span<float> logits) = 0;
+  virtual Status forward(const ForwardInput& input, std::span<std::byte> workspace, std::span<float> logits) = 0;
 };
 
 // A load under way, between whoever does it and whoever watches it, on other threads.
@@ -66,6 +68,9 @@ struct LoadControl {
   KeptWeights* kept = nullptr;            // of this model, for direct reads
   std::function<void()> give_way;         // called before each piece; may wait a moment
   std::function<TimePoint()> clock;       // empty: no time below is measured
+  // If set, and the files can be computed from: called with the model before its weights are packed. It makes what it needs
+  // from the mapped files until they are, more slowly; the bits are the same. load() then returns null when they are.
+  std::function<void(std::unique_ptr<Model>)> early;
   std::atomic<int64_t> read_ns{0};        // of all threads together: waiting for bytes of the files
   std::atomic<int64_t> repack_ns{0};      // and laying them out
   std::atomic<uint64_t> bytes_read{0};

@@ -61,8 +61,8 @@ uint64_t StepShape::bytes(uint32_t rows, uint32_t logit_rows) const {
   return carver.used() + kTensorAlignment;  // the workspace itself need not be aligned
 }
 
-Step::Step(const StepContext& context, const ForwardInput& input, std::span<std::byte> workspace)
-    : context_(context), input_(input), rows_(static_cast<uint32_t>(input.tokens.size())) {
+Step::Step(const StepContext& context, const ForwardInput& input, std::span<std::byte> workspace, const UnpackedWeights* unpacked)
+    : context_(context), input_(input), unpacked_(unpacked), rows_(static_cast<uint32_t>(input.tokens.size())) {
   for (uint32_t s = 0; s < input.slices.size(); ++s) {
     const SequenceSlice& slice = input.slices[s];
     CHECK_GE(slice.blocks.size() * kBlockTokens, uint64_t{slice.position} + slice.rows);
@@ -82,15 +82,33 @@ void Step::carve(std::span<std::byte> workspace) {
   at_ = carve_buffers(context_.shape, rows_, logit_rows, carver);
 }
 
+LinearOutput Step::at_place(const MatrixPlace& matrix, float* out, bool add) const {
+  return {matrix.at(context_.weights), out, add, unpacked_ == nullptr ? nullptr : unpacked_->maker(matrix)};
+}
+
 void Step::embed(const EmbeddingPlace& table, float* x) const {
   const uint64_t hidden = context_.shape.hidden;
+  if (table.tied) return embed_tied(*table.tied, x);
+  const std::byte* rows = unpacked_ == nullptr ? nullptr : unpacked_->stored(table);
+  if (rows == nullptr) rows = context_.weights.matrices + table.offset;
   for_rows(context_.threads, rows_, hidden * 4, [&](uint32_t row) {
     const uint64_t token = static_cast<uint64_t>(input_.tokens[row]);
-    if (table.tied) {
-      unpack_row(table.tied->at(context_.weights), token, x + row * hidden);
-    } else {
-      dequantize_row(table.dtype, context_.weights + table.offset + token * table.row_bytes, 0, hidden, x + row * hidden);
-    }
+    dequantize_row(table.dtype, rows + token * table.row_bytes, 0, hidden, x + row * hidden);
+  });
+}
+
+void Step::embed_tied(const MatrixPlace& table, float* x) const {
+  const uint64_t hidden = context_.shape.hidden;
+  const LinearOutput place = at_place(table, nullptr, false);
+  for_rows(context_.threads, rows_, hidden * 4, [&](uint32_t row) {
+    const auto token = static_cast<uint32_t>(input_.tokens[row]);
+    if (place.maker == nullptr) return unpack_row(place.matrix, token, x + row * hidden);
+    PackedMatrix panel = place.matrix;
+    std::vector<std::byte> made(panel_bytes(panel.format, panel.columns));
+    place.maker->make(token / kPanelRows, made.data());
+    panel.rows = kPanelRows;
+    panel.data = made.data();
+    unpack_row(panel, token % kPanelRows, x + row * hidden);
   });
 }
 
@@ -117,7 +135,7 @@ void Step::linear(const float* input, std::optional<LinearInput::MakeRow> make_r
   LinearOutput calls[kOutputsMax];
   size_t count = 0;
   CHECK_LE(outputs.size(), kOutputsMax);
-  for (const Output& output : outputs) calls[count++] = {output.matrix->at(context_.weights), output.out, output.add};
+  for (const Output& output : outputs) calls[count++] = at_place(*output.matrix, output.out, output.add);
   shoal::linear(context_.kernels, context_.threads, {input, rows_, at_.quantized, make_row}, {calls, count});
 }
 
@@ -191,7 +209,7 @@ void Step::logits(const float* x, const VectorPlace& norm, double eps, const Mat
     CHECK_LT(row, rows_);
     context_.kernels.rms_norm(x + row * hidden, norm.at(context_.weights), static_cast<float>(eps), hidden, at_.last + i * hidden);
   });
-  const LinearOutput output{head.at(context_.weights), out};
+  const LinearOutput output = at_place(head, out, false);
   shoal::linear(context_.kernels, context_.threads, {at_.last, count, at_.quantized}, {&output, 1});
   if (softcap > 0) for_rows(context_.threads, count, vocab * 4, [&](uint32_t i) { context_.kernels.softcap(out + i * vocab, softcap, vocab); });
 }

@@ -14,6 +14,7 @@
 #include "kernels/ops.h"
 #include "models/model.h"
 #include "models/rope.h"
+#include "models/unpacked_weights.h"
 #include "models/weights.h"
 
 namespace shoal {
@@ -73,15 +74,16 @@ struct AttentionSpec {
 struct StepContext {
   Kernels kernels;
   ThreadPool& threads;
-  const std::byte* weights;
+  WeightMemory weights;
   KvLayout kv;
   StepShape shape;
 };
 
 class Step {
  public:
+  // `unpacked`: where weights are that are not in their place yet; null: all are.
   // REQUIRES: slices cover the tokens, workspace is large enough.
-  Step(const StepContext& context, const ForwardInput& input, std::span<std::byte> workspace);
+  Step(const StepContext& context, const ForwardInput& input, std::span<std::byte> workspace, const UnpackedWeights* unpacked);
 
   uint32_t rows() const { return rows_; }
   const StepBuffers& at() const { return at_; }
@@ -147,8 +149,12 @@ class Step {
   void attend_by_segments(const AttentionArguments& arguments) const;
   void store_kv(const float* k, const float* v, uint32_t layer) const;
 
+  void embed_tied(const MatrixPlace& table, float* x) const;
+  LinearOutput at_place(const MatrixPlace& matrix, float* out, bool add) const;
+
   const StepContext& context_;
   const ForwardInput& input_;
+  const UnpackedWeights* unpacked_;
   uint32_t rows_;
   StepBuffers at_{};
   std::vector<uint32_t> row_slice_;   // slice of each row

@@ -4,14 +4,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "kernels/ops.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "formats/checkpoint.h"
+#include "kernels/ops.h"
 #include "models/model.h"
 #include "tensor/tensor.h"
 
@@ -33,6 +35,24 @@ class TestModel {
     return result;
   }
 
+  // The same, computing before its weights are packed: `meanwhile` is called when nothing is packed yet and before each piece.
+  static StatusOr<std::unique_ptr<TestModel>> open_early(std::shared_ptr<const Checkpoint> checkpoint, const LoadOptions& options,
+                                                         const std::function<void(TestModel&)>& meanwhile) {
+    auto result = std::make_unique<TestModel>(2);
+    ASSIGN_OR_RETURN(result->plan_, plan_model(std::move(checkpoint), options));
+    ASSIGN_OR_RETURN(result->memory_, Buffer::allocate(result->plan_->weight_bytes()));
+    ThreadPool caller(1);
+    LoadControl control;
+    control.early = [&](std::unique_ptr<Model> model) {
+      result->model_ = std::move(model);
+      meanwhile(*result);
+    };
+    control.give_way = [&] { meanwhile(*result); };
+    ASSIGN_OR_RETURN(const std::unique_ptr<Model> other, result->plan_->load(result->memory_.span(), caller, result->threads_, control));
+    CHECK(other == nullptr && result->model_ != nullptr);
+    return result;
+  }
+
   explicit TestModel(int threads) : threads_(threads) {}
   const ModelPlan& plan() const { return *plan_; }
 
@@ -42,7 +62,7 @@ class TestModel {
                                                   static_cast<uint32_t>(input.logit_rows.size()));
     workspace_.assign(bytes, std::byte{0xff});  // whatever was there must not matter
     std::vector<float> logits(input.logit_rows.size() * plan_->vocab_size());
-    model_->forward(input, workspace_, logits);
+    CHECK(model_->forward(input, workspace_, logits).ok());
     return logits;
   }
 

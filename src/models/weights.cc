@@ -10,25 +10,23 @@
 #include "base/check.h"
 #include "kernels/pack.h"
 #include "kernels/quant_codes.h"
+#include "models/unpacked_weights.h"
 
 namespace shoal {
 namespace {
 
 constexpr uint64_t kPieceBytes = 1 << 20;  // of the source
 
+// Returns where the new ones begin.
+uint64_t reserve(uint64_t bytes, uint64_t& total) { return std::exchange(total, total + round_up(bytes, kTensorAlignment)); }
+
 }  // namespace
 
-PackedMatrix MatrixPlace::at(const std::byte* memory) const {
+PackedMatrix MatrixPlace::at(const WeightMemory& memory) const {
   PackedMatrix result = matrix;
-  result.data = memory + offset;
-  if (bias_offset) result.bias = reinterpret_cast<const float*>(memory + *bias_offset);
+  result.data = memory.matrices + offset;
+  if (bias) result.bias = bias->at(memory);
   return result;
-}
-
-uint64_t WeightLayout::reserve(uint64_t bytes) {
-  const uint64_t offset = bytes_;
-  bytes_ += round_up(bytes, kTensorAlignment);
-  return offset;
 }
 
 StatusOr<const TensorView*> WeightLayout::find(const std::string& name, const Shape& shape) const {
@@ -93,12 +91,12 @@ StatusOr<MatrixPlace> WeightLayout::add_matrix(const MatrixSpec& spec, bool head
   const bool blocks = is_quantized(place.matrix.format);
   if (spec.chunk_unit != 0) place.matrix.chunk_unit = blocks ? std::lcm(spec.chunk_unit, kQuantBlock) : spec.chunk_unit;
   quantized_ |= blocks;
-  place.offset = reserve(packed_bytes(place.matrix.format, spec.outputs, spec.columns));
+  place.index = static_cast<uint32_t>(matrices_.size());
+  place.offset = reserve(packed_bytes(place.matrix.format, spec.outputs, spec.columns), matrix_bytes_);
   if (spec.bias) {
     const std::string bias_name = spec.name + ".bias";
     if (stored_rows != spec.outputs) return unimplemented(checkpoint_->path, ": '", bias_name, "' of a fused matrix is not served");
-    ASSIGN_OR_RETURN(const VectorPlace bias, vector(bias_name, spec.outputs));
-    place.bias_offset = bias.offset;
+    ASSIGN_OR_RETURN(place.bias, vector(bias_name, spec.outputs));
   }
   MatrixJob job{place, *source, spec.first_row, std::nullopt};
   RETURN_IF_ERROR(find_scales(spec, job));
@@ -112,7 +110,7 @@ StatusOr<MatrixPlace> WeightLayout::matrix(const MatrixSpec& spec) { return add_
 StatusOr<VectorPlace> WeightLayout::vector(const std::string& name, uint32_t size, bool plus_one) {
   ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{size}));
   if (is_block_type(source->dtype)) return unimplemented(checkpoint_->path, ": vector '", name, "' is quantised");
-  const VectorPlace place{reserve(uint64_t{size} * sizeof(float)), size};
+  const VectorPlace place{reserve(uint64_t{size} * sizeof(float), vector_bytes_), size};
   vectors_.push_back({place, *source, plus_one});
   parameters_ += size;
   return place;
@@ -122,7 +120,8 @@ StatusOr<EmbeddingPlace> WeightLayout::embedding(const std::string& name, uint32
   ASSIGN_OR_RETURN(const TensorView* source, find(name + ".weight", Shape{vocab, hidden}));
   const bool fp8 = source->dtype == DType::kF8E4M3 || source->dtype == DType::kF8E5M2;
   if (fp8) return unimplemented(checkpoint_->path, ": embedding '", name, "' in FP8 is not served");
-  EmbeddingPlace place{source->dtype, reserve(source->bytes), source->row_bytes(), std::nullopt};
+  const auto index = static_cast<uint32_t>(copies_.size());
+  EmbeddingPlace place{source->dtype, index, reserve(source->bytes, matrix_bytes_), source->row_bytes(), std::nullopt};
   copies_.push_back({place.offset, *source});
   parameters_ += uint64_t{vocab} * hidden;
   return place;
@@ -145,7 +144,7 @@ StatusOr<MatrixPlace> WeightLayout::head(const std::string& name, const std::str
 }
 
 // `first_row` is the panel's first row as stored.
-void WeightLayout::pack(const MatrixJob& job, uint32_t panel, const std::byte* first_row, std::byte* memory) const {
+void WeightLayout::pack(const MatrixJob& job, uint32_t panel, const std::byte* first_row, bool read_soon, std::byte* out) {
   const PackedMatrix& matrix = job.place.matrix;
   const uint64_t row_bytes = job.source.row_bytes();
   const std::byte* rows[kPanelRows];
@@ -162,15 +161,21 @@ void WeightLayout::pack(const MatrixJob& job, uint32_t panel, const std::byte* f
     std::memcpy(&scales[i * scale_stride], job.scales->data + row / job.scale_rows * scale_stride * 4, scale_stride * 4);
     row_scales[i] = &scales[i * scale_stride];
   }
-  PanelSource source{job.source.dtype, {rows, count}, matrix.columns, {}, job.scale_columns};
+  PanelSource source{job.source.dtype, {rows, count}, matrix.columns, {}, job.scale_columns, read_soon};
   if (job.scales) source.row_scales = {row_scales, count};
-  const uint64_t bytes = panel_bytes(matrix.format, matrix.columns);
-  pack_panel(source, matrix.format, memory + job.place.offset + panel * bytes);
+  pack_panel(source, matrix.format, out);
 }
 
-void WeightLayout::load_vectors(std::byte* memory) const {
+void WeightLayout::make_panel(uint32_t matrix, uint32_t panel, std::byte* out) const {
+  const MatrixJob& job = matrices_[matrix];
+  const uint64_t row = job.first_row + uint64_t{panel} * kPanelRows;
+  pack(job, panel, job.source.data + row * job.source.row_bytes(), /*read_soon=*/true, out);
+}
+
+void WeightLayout::load_vectors(std::span<std::byte> memory) const {
+  CHECK_GE(memory.size(), bytes());
   for (const VectorJob& job : vectors_) {
-    float* out = reinterpret_cast<float*>(memory + job.place.offset);
+    float* out = reinterpret_cast<float*>(memory.data() + matrix_bytes_ + job.place.offset);
     dequantize_row(job.source.dtype, job.source.data, 0, job.place.size, out);
     if (!job.plus_one) continue;
     for (uint32_t i = 0; i < job.place.size; ++i) out[i] += 1.0f;
@@ -204,16 +209,24 @@ uint64_t WeightLayout::fill(const Piece& piece, std::span<const std::byte> sourc
     std::memcpy(memory + piece.copy->offset + piece.begin, source.data(), source.size());
     return source.size();
   }
-  const uint64_t panel_stored = kPanelRows * piece.matrix->source.row_bytes();
-  for (uint64_t panel = piece.begin; panel < piece.end; ++panel) {
-    pack(*piece.matrix, static_cast<uint32_t>(panel), source.data() + (panel - piece.begin) * panel_stored, memory);
-  }
   const PackedMatrix& matrix = piece.matrix->place.matrix;
-  return (piece.end - piece.begin) * panel_bytes(matrix.format, matrix.columns);
+  const uint64_t panel_stored = kPanelRows * piece.matrix->source.row_bytes();
+  const uint64_t bytes = panel_bytes(matrix.format, matrix.columns);
+  std::byte* const out = memory + piece.matrix->place.offset;
+  for (uint64_t panel = piece.begin; panel < piece.end; ++panel) {
+    pack(*piece.matrix, static_cast<uint32_t>(panel), source.data() + (panel - piece.begin) * panel_stored, /*read_soon=*/false, out + panel * bytes);
+  }
+  return (piece.end - piece.begin) * bytes;
 }
 
-Status WeightLayout::load(std::span<std::byte> memory, ThreadPool& threads, LoadControl& control) const {
-  CHECK(memory.empty() || memory.size() >= bytes_);
+void WeightLayout::note(const Piece& piece, UnpackedWeights& unpacked) const {
+  const uint64_t done = piece.end - piece.begin;
+  if (piece.matrix != nullptr) unpacked.packed(piece.matrix->place.index, done);
+  else unpacked.copied(static_cast<uint32_t>(piece.copy - copies_.data()), done);
+}
+
+Status WeightLayout::load_matrices(std::span<std::byte> memory, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const {
+  CHECK(memory.empty() || memory.size() >= bytes());
   CHECK_EQ(reinterpret_cast<uintptr_t>(memory.data()) % kTensorAlignment, 0u);
   const std::vector<Piece> work = pieces();
   std::vector<std::span<const std::byte>> extents;
@@ -228,7 +241,6 @@ Status WeightLayout::load(std::span<std::byte> memory, ThreadPool& threads, Load
     failed = true;
     source->stop();
   };
-  if (!memory.empty()) load_vectors(memory.data());
   threads.parallel_for(work.size(), [&](size_t i, int) {
     if (failed.load(std::memory_order_relaxed)) return;
     if (control.cancelled.load(std::memory_order_relaxed)) return fail(absl::CancelledError("the load was cancelled"));
@@ -240,6 +252,7 @@ Status WeightLayout::load(std::span<std::byte> memory, ThreadPool& threads, Load
     if (!memory.empty()) control.bytes_done.fetch_add(fill(work[i], *bytes, memory.data()), std::memory_order_relaxed);
     control.bytes_read.fetch_add(bytes->size(), std::memory_order_relaxed);
     source->give_back(i);
+    if (unpacked != nullptr) note(work[i], *unpacked);
     if (!control.clock) return;
     control.read_ns.fetch_add((taken - begin).count(), std::memory_order_relaxed);
     control.repack_ns.fetch_add((control.clock() - taken).count(), std::memory_order_relaxed);
@@ -247,7 +260,7 @@ Status WeightLayout::load(std::span<std::byte> memory, ThreadPool& threads, Load
   if (first_error.ok()) first_error = checkpoint_->check();
   if (!first_error.ok() && first_error.code() != StatusCode::kCancelled && control.kept != nullptr) control.kept->have.clear();
   RETURN_IF_ERROR(first_error);
-  if (!memory.empty()) control.bytes_done.store(bytes_);
+  if (!memory.empty()) control.bytes_done.store(bytes());
   return OkStatus();
 }
 

@@ -20,23 +20,31 @@
 
 namespace shoal {
 
-// A packed matrix at `offset`, or a vector of f32; `at(memory)` is what kernels take.
-struct MatrixPlace {
-  PackedMatrix matrix;  // data and bias unset
-  uint64_t offset = 0;
-  std::optional<uint64_t> bias_offset;
-
-  PackedMatrix at(const std::byte* memory) const;
+// A model's memory. The vectors lie together, so that they can be there long before the matrices.
+struct WeightMemory {
+  const std::byte* matrices = nullptr;
+  const std::byte* vectors = nullptr;
 };
+
+// A vector of f32, or a packed matrix at `offset`; `at(memory)` is what kernels take.
 struct VectorPlace {
   uint64_t offset = 0;
   uint32_t size = 0;
 
-  const float* at(const std::byte* memory) const { return reinterpret_cast<const float*>(memory + offset); }
+  const float* at(const WeightMemory& memory) const { return reinterpret_cast<const float*>(memory.vectors + offset); }
+};
+struct MatrixPlace {
+  PackedMatrix matrix;  // data and bias unset
+  uint32_t index = 0;   // among the layout's matrices
+  uint64_t offset = 0;
+  std::optional<VectorPlace> bias;
+
+  PackedMatrix at(const WeightMemory& memory) const;
 };
 // Rows of the token embedding as stored, or, where a tied output matrix of the same precision exists, taken from that.
 struct EmbeddingPlace {
   DType dtype = DType::kF32;
+  uint32_t index = 0;  // among the layout's copies
   uint64_t offset = 0;
   uint64_t row_bytes = 0;
   std::optional<MatrixPlace> tied;
@@ -51,6 +59,8 @@ struct MatrixSpec {
   // Rows [first_row, first_row + outputs) of a stored matrix of `stored_rows`; 0: the whole matrix.
   uint32_t first_row = 0, stored_rows = 0;
 };
+
+class UnpackedWeights;
 
 class WeightLayout {
  public:
@@ -67,12 +77,24 @@ class WeightLayout {
                              EmbeddingPlace& place);
   bool has(const std::string& name) const { return checkpoint_->weights.find(name) != nullptr; }
 
-  uint64_t bytes() const { return bytes_; }
+  uint64_t bytes() const { return matrix_bytes_ + vector_bytes_; }
+  WeightMemory in(const std::byte* memory) const { return {memory, memory + matrix_bytes_}; }
   uint64_t parameters() const { return parameters_; }
   bool quantized() const { return quantized_; }  // any matrix is in a quantised format
 
-  // Fills `memory`; an empty one: only reads. See ModelPlan::load.
-  Status load(std::span<std::byte> memory, ThreadPool& threads, LoadControl& control) const;
+  void load_vectors(std::span<std::byte> memory) const;
+  // Fills `memory` with the rest; an empty one: only reads. See ModelPlan::load. What is in its place is no longer among
+  // the `unpacked`, if there are such.
+  Status load_matrices(std::span<std::byte> memory, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const;
+
+  // ---- straight from the files, mapped ones (UnpackedWeights) ----
+  size_t matrix_count() const { return matrices_.size(); }
+  const PackedMatrix& matrix(uint32_t index) const { return matrices_[index].place.matrix; }
+  size_t copy_count() const { return copies_.size(); }
+  const TensorView& copied(uint32_t index) const { return copies_[index].source; }
+  void make_panel(uint32_t matrix, uint32_t panel, std::byte* out) const;
+  // DataLoss if what was read of them is not to be believed.
+  Status check() const { return checkpoint_->check(); }
 
  private:
   struct MatrixJob {
@@ -96,7 +118,6 @@ class WeightLayout {
   StatusOr<WeightFormat> choose_format(const std::string& name, DType type, uint32_t columns, bool head) const;
   StatusOr<MatrixPlace> add_matrix(const MatrixSpec& spec, bool head);
   Status find_scales(const MatrixSpec& spec, MatrixJob& job) const;
-  uint64_t reserve(uint64_t bytes);
   struct Piece {  // what one thread does at a time
     const MatrixJob* matrix;  // panels [begin, end) of it
     const CopyJob* copy;      // or bytes [begin, end)
@@ -104,13 +125,13 @@ class WeightLayout {
     std::span<const std::byte> source;
   };
   std::vector<Piece> pieces() const;  // in the order of the files
+  void note(const Piece& piece, UnpackedWeights& unpacked) const;
   uint64_t fill(const Piece& piece, std::span<const std::byte> source, std::byte* memory) const;
-  void pack(const MatrixJob& job, uint32_t panel, const std::byte* first_row, std::byte* memory) const;
-  void load_vectors(std::byte* memory) const;
+  static void pack(const MatrixJob& job, uint32_t panel, const std::byte* first_row, bool read_soon, std::byte* out);
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   LoadOptions options_;
-  uint64_t bytes_ = 0;
+  uint64_t matrix_bytes_ = 0, vector_bytes_ = 0;
   uint64_t parameters_ = 0;
   bool quantized_ = false;
   std::vector<MatrixJob> matrices_;

@@ -110,7 +110,8 @@ Json cluster_json(const ClusterState& state) {
 Json event_json(const Event& event) {
   if (const auto* e = std::get_if<MessageFrom>(&event)) return {"message", e->from.value, absl::Base64Escape(encode(e->message))};
   if (const auto* e = std::get_if<StepDone>(&event)) return step_json(*e);
-  if (const auto* e = std::get_if<WeightsReady>(&event)) return {"weights", e->model.value, status_json(e->status), written(e->stages), e->weights};
+  if (const auto* e = std::get_if<WeightsReady>(&event)) return {"weights", e->model.value, status_json(e->status), written(e->stages), e->weights, e->packing};
+  if (const auto* e = std::get_if<WeightsPacked>(&event)) return {"packed", e->model.value, status_json(e->status), written(e->stages)};
   if (const auto* e = std::get_if<KvCopied>(&event)) return {"copied", e->model.value, e->move, e->ok};
   if (const auto* e = std::get_if<LoadProgress>(&event)) return {"progress", e->model.value, e->progress};
   if (const auto* e = std::get_if<ClusterChanged>(&event)) return cluster_json(e->state);

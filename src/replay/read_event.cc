@@ -103,13 +103,23 @@ StatusOr<Event> read_message(const Json& json) {
 }
 
 StatusOr<Event> read_weights(const Json& json) {
-  RETURN_IF_ERROR(items(json, 5));
+  RETURN_IF_ERROR(items(json, 6));
   WeightsReady ready;
   RETURN_IF_ERROR(read(json[1], ready.model));
   RETURN_IF_ERROR(read_status(json[2], ready.status));
   RETURN_IF_ERROR(read(json[3], ready.stages));
   RETURN_IF_ERROR(read(json[4], ready.weights));
+  RETURN_IF_ERROR(read(json[5], ready.packing));
   return ready;
+}
+
+StatusOr<Event> read_packed(const Json& json) {
+  RETURN_IF_ERROR(items(json, 4));
+  WeightsPacked packed;
+  RETURN_IF_ERROR(read(json[1], packed.model));
+  RETURN_IF_ERROR(read_status(json[2], packed.status));
+  RETURN_IF_ERROR(read(json[3], packed.stages));
+  return packed;
 }
 
 StatusOr<Event> read_copied(const Json& json) {
@@ -137,6 +147,7 @@ StatusOr<Event> read_event(const Json& json) {
   if (kind == "message") return read_message(json);
   if (kind == "step") return read_step(json);
   if (kind == "weights") return read_weights(json);
+  if (kind == "packed") return read_packed(json);
   if (kind == "copied") return read_copied(json);
   if (kind == "progress") return read_progress(json);
   if (kind == "cluster") return read_cluster(json);

@@ -47,7 +47,7 @@ struct Replay::Life {
       const bool fine = got.finite && got.error.ok();
       const bool sampled = !asked.sample || got.sampled.size() == 1 || (got.sampled.empty() && got.complete);
       const auto known = [&](const SampledToken& t) { return t.token >= 0 && static_cast<uint32_t>(t.token) < models.at(done.model).vocab_size; };
-      return got.request == asked.request && got.scored.size() == asked.score_end - asked.score_begin && (!fine || sampled) &&
+      return got.request == asked.request && (!fine || (sampled && got.scored.size() == asked.score_end - asked.score_begin)) &&
              std::all_of(got.sampled.begin(), got.sampled.end(), known);
     };
     const bool fine = step && step->model == done.model && step->input.step == done.result.step &&
@@ -58,6 +58,7 @@ struct Replay::Life {
   Status can_follow(const Event& event) const {
     if (const auto* done = std::get_if<StepDone>(&event)) return can_follow(*done);
     if (const auto* ready = std::get_if<WeightsReady>(&event)) return load == ready->model ? OkStatus() : invalid_argument("a load ends that was not begun");
+    if (const auto* packed = std::get_if<WeightsPacked>(&event)) return packing == packed->model ? OkStatus() : invalid_argument("weights are packed that were not begun");
     if (const auto* copied = std::get_if<KvCopied>(&event)) {
       const auto move = moves.find({copied->model, copied->move});
       if (move == moves.end() || (!copied->ok && !move->second)) return invalid_argument("a copy ends that was not begun");
@@ -67,7 +68,11 @@ struct Replay::Life {
 
   void heard(const Event& event) {
     if (std::holds_alternative<StepDone>(event)) step.reset();
-    if (std::holds_alternative<WeightsReady>(event)) load.reset();
+    if (const auto* ready = std::get_if<WeightsReady>(&event)) {
+      load.reset();
+      if (ready->packing) packing = ready->model;
+    }
+    if (std::holds_alternative<WeightsPacked>(event)) packing.reset();
     if (const auto* copied = std::get_if<KvCopied>(&event)) moves.erase({copied->model, copied->move});
   }
 
@@ -90,7 +95,7 @@ struct Replay::Life {
   TimePoint now{};
   std::optional<StartStep> step;
   TimePoint step_began{};
-  std::optional<ModelId> load;
+  std::optional<ModelId> load, packing;
   std::map<std::pair<ModelId, uint64_t>, bool> moves;  // under way; true: from another node
   std::map<ModelId, Known> models;                     // that ever were here
 };

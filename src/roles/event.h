@@ -59,6 +59,15 @@ struct WeightsReady {
   Status status;
   LoadStages stages;
   uint64_t weights = 0;  // which bytes they are: the same number for the same files as long as nobody has changed them
+  bool packing = false;  // steps can run, the load goes on: ends in WeightsPacked, and until then no other load begins
+};
+
+// Node: the load that went on after WeightsReady ended. Not OK: what is on the device is not to be computed with; steps that
+// ran meanwhile said so themselves.
+struct WeightsPacked {
+  ModelId model;
+  Status status;
+  LoadStages stages;
 };
 
 // Node: the copies of CopyKv are done. Only a copy from another node can fail: that node was lost before it was done.
@@ -78,6 +87,6 @@ struct LoadProgress {
 struct Tick {};
 
 using Event = std::variant<MessageFrom, NewRequest, ClientGone, ResidencyWanted, SettingsWanted, ClusterChanged, DrainRequested,
-                           StepDone, WeightsReady, KvCopied, LoadProgress, Tick>;
+                           StepDone, WeightsReady, WeightsPacked, KvCopied, LoadProgress, Tick>;
 
 }  // namespace shoal

@@ -45,6 +45,8 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
     on_step_done(*e, now, effects);
   } else if (const auto* e = std::get_if<WeightsReady>(&event)) {
     on_weights_ready(*e, now, effects);
+  } else if (const auto* e = std::get_if<WeightsPacked>(&event)) {
+    on_weights_packed(*e, now, effects);
   } else if (const auto* e = std::get_if<KvCopied>(&event)) {
     on_kv_copied(*e, now, effects);
   } else if (const auto* e = std::get_if<LoadProgress>(&event)) {
@@ -212,9 +214,9 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
   Hosted& hosted = models_.at(event.model);
   residency_.touch(event.model, now);
   const double seconds = to_seconds(now - step_began_);
-  count_step(hosted, seconds);
+  if (!step_beside_packing_) count_step(hosted, seconds);
   log_.step_ended();
-  if (hosted.turn_steps++ > 0) hosted.spent_seconds += seconds;  // the quota's clock starts after the first step
+  if (hosted.turn_steps++ > 0 && !step_beside_packing_) hosted.spent_seconds += seconds;  // the quota's clock starts after the first step
   for (TokenDelta& delta : hosted.engine->finish_step(event.result)) {
     const auto owner = owners_.find(delta.request);
     CHECK(owner != owners_.end());
@@ -225,6 +227,7 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
     tokens.tokens = std::move(delta.tokens);
     tokens.prompt = std::move(delta.prompt);
     tokens.finish = delta.finish;
+    if (delta.error.code() == StatusCode::kDataLoss) delta.error = could_not_load(hosted.facts, delta.error);
     tokens.error = std::string(delta.error.message());
     tokens.error_code = delta.error.code();
     tokens.cached_prompt_tokens = delta.cached_prompt_tokens;
@@ -238,6 +241,7 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
     }
     effects.push_back(Send{gateway, std::move(tokens)});
   }
+  end_failed_packing(effects);
   changed_ = true;
 }
 
@@ -253,71 +257,6 @@ void Node::count_step(Hosted& hosted, double seconds) {
   } else if (loading_) {
     load_waited_ += from_seconds(extra);  // either sign: a prediction that is off is off both ways
   }
-}
-
-void Node::observe_switch(const EndedLoad& load, double extra_seconds) {
-  const auto hosted = models_.find(load.model);
-  if (hosted != models_.end()) hosted->second.costs.observe_switch(load.seconds, std::max(load.waited_seconds + extra_seconds, 0.0));
-}
-
-void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects) {
-  CHECK(loading_ == event.model);
-  loading_.reset();
-  if (std::exchange(cancelling_, false) && event.status.code() == StatusCode::kCancelled) return on_load_cancelled(event, now, effects);
-  Hosted& hosted = models_.at(event.model);
-  residency_.finish_load(event.model, event.status.ok(), now);
-  hosted.progress = event.status.ok() ? 1.0f : 0.0f;
-  hosted.load_error = event.status.ok() ? "" : std::string(event.status.message());
-  hosted.loads += event.status.ok();
-  hosted.fresh = event.status.ok();
-  hosted.wanted_since = kForever;
-  hosted.asked = false;
-  hosted.spent_seconds = 0;
-  hosted.turn_steps = 0;
-  hosted.quota_seconds = Turn::kUnlimited;
-  changed_ = residency_changed_ = true;
-  const bool used = event.status.ok() && hosted.engine->has_work();
-  switches_.ready(event.model, event.stages, used ? SwitchEnd::kServed : event.status.ok() ? SwitchEnd::kUnused : SwitchEnd::kFailed, now);
-  if (event.status.ok()) {
-    if (hosted.weights != 0 && hosted.weights != event.weights) on_other_weights(hosted, effects);
-    hosted.weights = event.weights;
-    const double seconds = to_seconds(now - load_began_);
-    if (!stepping_) load_waited_ += now - std::max(load_began_, idle_since_);
-    const EndedLoad ended{event.model, seconds, to_seconds(load_waited_)};
-    if (ended_load_ || !stepping_) observe_switch(ended, 0);
-    else ended_load_ = ended;  // the step beside it will tell
-    load_seconds_per_byte_.add(seconds / static_cast<double>(std::max<uint64_t>(hosted.facts.weight_bytes, 1)));
-    return;
-  }
-  hosted.pinned = false;
-  effects.push_back(DropWeights{event.model});
-  fail_requests_of(hosted, Status(StatusCode::kFailedPrecondition, absl::StrCat("model '", hosted.facts.name, "' could not be loaded: ",
-                                                                      event.status.message())), effects);
-}
-
-// Whoever still wants it waits on, since when it did.
-void Node::on_load_cancelled(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects) {
-  Hosted& hosted = models_.at(event.model);
-  residency_.finish_load(event.model, false, now);
-  effects.push_back(DropWeights{event.model});
-  switches_.ready(event.model, event.stages, SwitchEnd::kCancelled, now);
-  hosted.progress = 0.0f;
-  hosted.wanted_since = load_wanted_since_;
-  changed_ = residency_changed_ = true;
-}
-
-// Its files were replaced while it was away: an answer that has begun cannot go on with other weights, and what is computed
-// of the prompts of others is not of these.
-void Node::on_other_weights(Hosted& hosted, std::vector<Effect>& effects) {
-  const Status why(StatusCode::kFailedPrecondition,
-                   absl::StrCat("the files of model '", hosted.facts.name, "' were replaced while this answer was being written; ask again"));
-  fail_requests_of(hosted, why, effects, hosted.weights);
-  hosted.engine->forget_prefixes();
-  std::erase_if(offers_, [&](const auto& entry) {
-    const bool over = entry.second.model == hosted.facts.model && !entry.second.taker;
-    if (over) withdraw(entry.second);
-    return over;
-  });
 }
 
 // Only its own requests, and with the reason; of them, if `begun_with` is not 0, those whose first step ran with these
@@ -353,7 +292,7 @@ void Node::flush_slab_changes(std::vector<Effect>& effects) {
   effects.push_back(std::move(remap));
 }
 
-bool Node::idle() const { return owners_.empty() && !stepping_ && !loading_ && moves_ == 0 && offers_.empty() && awaiting_.empty() && withheld_.empty(); }
+bool Node::idle() const { return owners_.empty() && !stepping_ && !loading_ && !packing_ && moves_ == 0 && offers_.empty() && awaiting_.empty() && withheld_.empty(); }
 
 void Node::check() const {
   pages_.check();

@@ -5,7 +5,7 @@
 //   not resident: plan_switch or plan_token_switch -> trim, drop, LoadWeights .. WeightsReady
 //   resident:     next_turn -> begin_step -> StartStep .. StepDone -> finish_step -> Send{Tokens}
 //
-// node.cc: events in. node_models.cc: which models it has. node_report.cc: what it says of itself. node_turns.cc: who
+// node.cc: events in. node_models.cc: which models it has. node_loads.cc: their weights come, or do not. node_report.cc: what it says of itself. node_turns.cc: who
 // is on the device, and whose step is next. node_memory.cc: KV between the tiers, and who gives up what when memory
 // runs out. node_handover.cc: requests that go on at another node, or come from one.
 #pragma once
@@ -207,11 +207,7 @@ class Node {
   void on_configure(const Configure& message);
   void on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects);
   void count_step(Hosted& hosted, double seconds);
-  void observe_switch(const EndedLoad& load, double extra_seconds);
-  void on_load_cancelled(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
-  void on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
   void on_kv_copied(const KvCopied& event, TimePoint now, std::vector<Effect>& effects);
-  void on_other_weights(Hosted& hosted, std::vector<Effect>& effects);
   void fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects, uint64_t begun_with = 0);
   void refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
   void fail(Owners::iterator owner, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
@@ -224,6 +220,16 @@ class Node {
   void flush_slab_changes(std::vector<Effect>& effects);
   std::vector<ModelId> next_models(TimePoint now) const;
   void report(TimePoint now, std::vector<Effect>& effects);
+
+  // node_loads.cc
+  static Status could_not_load(const NodeModel& model, const Status& why);
+  void observe_switch(const EndedLoad& load, double extra_seconds);
+  void on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
+  void on_load_cancelled(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
+  void on_weights_packed(const WeightsPacked& event, TimePoint now, std::vector<Effect>& effects);
+  void end_failed_packing(std::vector<Effect>& effects);
+  void on_other_weights(Hosted& hosted, std::vector<Effect>& effects);
+  void forget_computed(Hosted& hosted);
 
   // node_report.cc
   double prompt_pressure() const;
@@ -299,6 +305,12 @@ class Node {
   std::optional<ModelId> stepping_;
   std::optional<ModelId> loading_;
   bool cancelling_ = false;          // the load under way
+  struct Packing {
+    ModelId model;
+    bool cancelling = false;
+    Status failed = OkStatus();      // its weights have to go, when no step of it is under way
+  };
+  std::optional<Packing> packing_;   // it is on the device and computes, and its load goes on
   TimePoint load_wanted_since_{};    // Hosted::wanted_since of the load under way
   std::optional<ModelId> planned_;   // room is being made for it
   SwitchLog switches_;
@@ -324,6 +336,7 @@ class Node {
   Duration load_waited_{0};    // of the load under way: time in which no step ran, or by which steps took longer
   std::optional<EndedLoad> ended_load_;  // within the step under way
   bool step_beside_load_ = false;  // for a part of the step under way
+  bool step_beside_packing_ = false;
   TimePoint idle_since_{};     // no step since
   TimePoint step_began_{};
   StepWork step_work_;

@@ -127,6 +127,7 @@ void Node::switch_models(TimePoint now, std::vector<Effect>& effects) {
 }
 
 SwitchPlan Node::plan_of_switch(TimePoint now) const {
+  if (packing_) return {};
   // Most events find nobody waiting, or a load under way: one at a time.
   const bool waits = std::any_of(awake_.begin(), awake_.end(), [](const auto& m) { return m.second.wanted_since != kForever; });
   if (token_level() && (loading_ || !waits)) return {};
@@ -140,7 +141,8 @@ SwitchPlan Node::plan_of_switch(TimePoint now) const {
 void Node::update_wants(TimePoint now, std::vector<Effect>& effects) {
   for (auto& [id, hosted] : awake_) {
     const bool has_work = hosted.engine->has_work();
-    const bool may_go = resident(hosted) && !has_work && stepping_ != id;
+    const bool packing = packing_ && packing_->model == id;
+    const bool may_go = resident(hosted) && !has_work && stepping_ != id && !packing;
     const bool expires = may_go && !hosted.pinned && hosted.facts.idle_ttl != Duration::max();
     const TimePoint expiry = expires ? residency_.last_used(id) + hosted.facts.idle_ttl : kForever;
     if (may_go && (hosted.unload_asked || hosted.retired || now >= expiry)) {
@@ -291,16 +293,16 @@ void Node::begin_load(Hosted& wanted, TimePoint now, std::vector<Effect>& effect
 
 // A load that nobody wants any more ends when somebody else waits for the device, or when it was to go anyhow.
 void Node::cancel_unwanted_load(std::vector<Effect>& effects) {
-  if (!loading_ || cancelling_) return;
-  const Hosted& hosted = models_.at(*loading_);
+  if ((!loading_ || cancelling_) && (!packing_ || packing_->cancelling)) return;
+  const Hosted& hosted = models_.at(loading_ ? *loading_ : packing_->model);
   if (hosted.engine->has_work() || hosted.pinned || hosted.asked) return;
   const bool others_wait = std::any_of(awake_.begin(), awake_.end(), [](const auto& m) { return m.second.wanted_since != kForever; });
   if (hosted.unload_asked || others_wait) cancel_load(effects);
 }
 
 void Node::cancel_load(std::vector<Effect>& effects) {
-  cancelling_ = true;
-  effects.push_back(CancelLoad{*loading_});
+  (loading_ ? cancelling_ : packing_->cancelling) = true;
+  effects.push_back(CancelLoad{loading_ ? *loading_ : packing_->model});
 }
 
 // ---- whose step is next -------------------------------------------------------------------------------------------------------
@@ -331,6 +333,7 @@ std::vector<StepView> Node::step_views(TimePoint now) {
   std::vector<StepView> steps;
   for (auto& [id, hosted] : awake_) {
     StepView step{id, resident(hosted) && hosted.engine->runnable() && !hosted.stalled, hosted.last_turn};
+    if (packing_ && packing_->model == id && (packing_->cancelling || !packing_->failed.ok())) step.runnable = false;
     // Pages come back in a moment: no reason to take those of its youngest request.
     if (cancelling_ && token_level() && hosted.engine->blocks_wanted() > hosted.engine->blocks_cached() + hosted.blocks->obtainable()) {
       step.runnable = false;
@@ -376,6 +379,7 @@ bool Node::begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effect
   if (loading_) load_waited_ += now - std::max(load_began_, idle_since_);
   step_began_ = now;
   step_beside_load_ = loading_.has_value();
+  step_beside_packing_ = packing_.has_value();
   step_work_ = {0, 0, true};
   for (const StepSlice& slice : input->slices) {
     const StepWork work = work_of(slice.begin, slice.begin + slice.tokens.size());

@@ -8,7 +8,7 @@ void SwitchLog::advance(TimePoint now, bool idle, const std::function<bool(Model
   const double seconds = to_seconds(now - std::exchange(at_, now));
   if (!idle) return;
   for (auto& [model, open] : open_) {
-    if (waits(model)) open.record.visible_seconds += seconds;
+    if (!open.end && waits(model)) open.record.visible_seconds += seconds;
   }
 }
 
@@ -32,12 +32,21 @@ void SwitchLog::begun(ModelId model, bool ahead, TimePoint now) {
   found->second.record.ahead = ahead;
 }
 
-void SwitchLog::ready(ModelId model, const LoadStages& stages, SwitchEnd end, TimePoint now) {
+void SwitchLog::ready(ModelId model, const LoadStages& stages, SwitchEnd end, bool packing, TimePoint now) {
   const auto found = open_.find(model);
   if (found == open_.end()) return;
   found->second.record.ready = now;
   found->second.record.stages = stages;
-  if (end != SwitchEnd::kServed) close(model, end);
+  found->second.packing = packing;
+  if (end != SwitchEnd::kServed) close_if_packed(model, end);
+}
+
+void SwitchLog::packed(ModelId model, const LoadStages& stages) {
+  const auto found = open_.find(model);
+  if (found == open_.end()) return;
+  found->second.packing = false;
+  found->second.record.stages = stages;
+  if (found->second.end) close(model, *found->second.end);
 }
 
 void SwitchLog::swap_in_begun(ModelId model, uint64_t move, TimePoint now) {
@@ -55,11 +64,11 @@ void SwitchLog::swap_in_ended(ModelId model, uint64_t move, TimePoint now) {
 
 void SwitchLog::stepped(ModelId model, TimePoint now) {
   const auto found = open_.find(model);
-  if (found == open_.end()) return;
+  if (found == open_.end() || found->second.end == SwitchEnd::kServed) return;
   Open& open = found->second;
   if (!open.swaps.empty()) open.record.swap_in_seconds += to_seconds(now - open.swap_began);  // the rest comes meanwhile
   open.record.first_step = now;
-  close(model, SwitchEnd::kServed);
+  close_if_packed(model, SwitchEnd::kServed);
 }
 
 void SwitchLog::abandoned(ModelId model) {
@@ -67,6 +76,12 @@ void SwitchLog::abandoned(ModelId model) {
   if (found == open_.end()) return;
   if (found->second.record.ready != kForever) return close(model, SwitchEnd::kUnused);
   open_.erase(found);  // nothing was loaded
+}
+
+void SwitchLog::close_if_packed(ModelId model, SwitchEnd end) {
+  Open& open = open_.at(model);
+  if (!open.packing) return close(model, end);
+  open.end = end;
 }
 
 void SwitchLog::close(ModelId model, SwitchEnd end) {

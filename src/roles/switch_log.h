@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -21,8 +22,10 @@ class SwitchLog {
   void planned(ModelId model, TimePoint asked, TimePoint now);
   void dropped(ModelId model, ModelId victim);
   void begun(ModelId model, bool ahead, TimePoint now);
-  // `end`: kServed if requests wait for it, and then its first step closes the record.
-  void ready(ModelId model, const LoadStages& stages, SwitchEnd end, TimePoint now);
+  // `end`: kServed if requests wait for it, and then its first step closes the record; but not before packed(), if that is
+  // to follow.
+  void ready(ModelId model, const LoadStages& stages, SwitchEnd end, bool packing, TimePoint now);
+  void packed(ModelId model, const LoadStages& stages);  // of the whole load
   void swap_in_begun(ModelId model, uint64_t move, TimePoint now);
   void swap_in_ended(ModelId model, uint64_t move, TimePoint now);  // ignored for any other move
   void stepped(ModelId model, TimePoint now);
@@ -38,10 +41,13 @@ class SwitchLog {
  private:
   struct Open {
     SwitchRecord record;
+    bool packing = false;
+    std::optional<SwitchEnd> end;  // known, and the record waits for packed()
     std::set<uint64_t> swaps;   // under way
     TimePoint swap_began{};     // the first of those
   };
   void close(ModelId model, SwitchEnd end);
+  void close_if_packed(ModelId model, SwitchEnd end);
 
   std::map<ModelId, Open> open_;
   std::deque<SwitchRecord> closed_;

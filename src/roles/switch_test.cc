@@ -72,6 +72,86 @@ TEST(SwitchRecords, WhoWentForItAndTheWayOfItsKvAreTold) {
   EXPECT_EQ(body.switches.size(), body.loads.size());
 }
 
+TEST(EarlyModel, AFirstTokenComesBeforeTheWeightsArePackedAndTheSwitchIsToldWhole) {
+  Body body(config(20, {model(0)}));
+  body.packing_time = milliseconds(500);
+  const RequestId id = body.submit(0, 3);
+  body.run(body.now() + milliseconds(40));
+  EXPECT_EQ(body.answer(id).tokens, 1u);
+  EXPECT_TRUE(body.switches.empty()) << "its load goes on";
+  EXPECT_FALSE(body.node().idle());
+  body.run();
+  EXPECT_EQ(body.answer(id).tokens, 3u);
+  EXPECT_EQ(body.answer(id).last, TimePoint(milliseconds(550)));
+  const SwitchRecord record = only(body.switches, 0);
+  EXPECT_EQ(record.end, SwitchEnd::kServed);
+  EXPECT_EQ(record.ready, TimePoint(milliseconds(10)));
+  EXPECT_DOUBLE_EQ(record.visible_seconds, 0.01);
+  EXPECT_DOUBLE_EQ(record.stages.repack_seconds, 0.2);
+  const ModelEstimator costs = body.node().costs().at(ModelId(0));
+  EXPECT_DOUBLE_EQ(costs.switch_seconds(0), 0.51) << "a switch costs what the whole load took";
+  EXPECT_EQ(costs.steps_observed(), 1u) << "steps beside the packing say nothing of steps";
+  EXPECT_TRUE(body.node().idle());
+}
+
+TEST(EarlyModel, NobodyElseComesToTheDeviceWhileItsWeightsArePacked) {
+  for (const bool fits : {true, false}) {
+    Body body(config(fits ? 40 : 11, {model(0), model(1)}));
+    body.packing_time = milliseconds(500);
+    const RequestId first = body.submit(0, 30);
+    body.run(body.now() + milliseconds(100));
+    const RequestId second = body.submit(1, 30);
+    body.run(body.now() + milliseconds(100));
+    EXPECT_EQ(body.loads, std::vector<uint32_t>{0});
+    EXPECT_TRUE(body.drops.empty());
+    body.run();
+    EXPECT_EQ(body.answer(first).tokens, 30u);
+    EXPECT_EQ(body.answer(second).tokens, 30u);
+    EXPECT_EQ(body.cancels, 0u);
+  }
+}
+
+TEST(EarlyModel, ThatNobodyWantsAnyMoreMakesRoomBeforeItIsPacked) {
+  Body body(config(11, {model(0), model(1)}));
+  body.packing_time = seconds(100);
+  const RequestId first = body.submit(0, 30);
+  body.run(body.now() + milliseconds(20));
+  body.packing_time = Duration(0);  // of those that follow
+  body.cancel(first);  // within its first step
+  body.run(body.now() + milliseconds(100));
+  EXPECT_EQ(body.cancels, 0u) << "nobody else wants the device";
+  const RequestId second = body.submit(1, 5);
+  body.run(body.now() + seconds(2));
+  EXPECT_EQ(body.cancels, 1u);
+  EXPECT_EQ(body.drops.front(), 0u);
+  EXPECT_EQ(body.answer(second).tokens, 5u);
+  const RequestId again = body.submit(0, 5);
+  body.run(body.now() + seconds(200));
+  EXPECT_EQ(body.answer(again).tokens, 5u);
+}
+
+TEST(EarlyModel, WhoseFilesChangeBeforeTheyArePackedFailsItsRequestsOnceAndIsLoadedAnew) {
+  Body body(config(40, {model(0), model(1)}));
+  body.packing_time = milliseconds(500);
+  body.packing_status = absl::DataLossError("f: it was truncated");
+  const RequestId running = body.submit(0, 30);
+  const RequestId other = body.submit(1, 5);
+  body.run(body.now() + milliseconds(300));
+  body.packing_time = Duration(0);  // of those that follow
+  const RequestId waiting = body.submit(0, 30, 200);
+  body.run();
+  for (const RequestId id : {running, waiting}) {
+    EXPECT_EQ(body.answer(id).finish, FinishReason::kError);
+    EXPECT_EQ(body.answer(id).error, "model 'm0' could not be loaded: f: it was truncated");
+  }
+  EXPECT_EQ(body.answer(running).tokens, 1u);
+  EXPECT_EQ(body.drops, std::vector<uint32_t>{0});
+  EXPECT_EQ(body.answer(other).tokens, 5u);
+  const RequestId again = body.submit(0, 5);
+  body.run();
+  EXPECT_EQ(body.answer(again).tokens, 5u);
+}
+
 TEST(SwitchRecords, AFailedLoadAndOneThatNobodyWaitsForAnyMoreAreTold) {
   Body body(config(20, {model(0), model(1)}));
   body.load_status[0] = data_loss("the file vanished");

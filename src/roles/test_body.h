@@ -64,6 +64,7 @@ class Body {
       now_ = std::max(now_, pending_.begin()->first);
       const Event event = std::move(pending_.begin()->second);
       if (load_ == pending_.begin()) load_.reset();
+      if (packed_ == pending_.begin()) packed_.reset();
       pending_.erase(pending_.begin());
       give(event);
     }
@@ -86,6 +87,10 @@ class Body {
   Duration row_time{0};                       // of a step, beside its 20 ms
   Duration load_drag{0};                      // of a step that begins beside a load, beside its own time
   Duration load_time = milliseconds(200);
+  // If not 0: a model that comes to an empty device computes after 10 ms, and its weights are packed so much later. One step
+  // runs before that, the next one waits for it.
+  Duration packing_time{0};
+  Status packing_status;                      // how that ends
   Duration copy_time = milliseconds(30);      // of one move of KV
   std::map<uint32_t, Status> load_status;     // how loads of a model end, if not well
   uint64_t weights = 1;                       // which those are that a load finds
@@ -105,6 +110,48 @@ class Body {
     a.last = now_;
   }
 
+  void perform(const StartStep& start) {
+    EXPECT_TRUE(resident_.contains(start.model.value));
+    steps.push_back(start.model.value);
+    StepResult result{start.input.step, {}};
+    const bool waits = packed_ && std::exchange(stepped_while_packing_, true);
+    for (const StepSlice& slice : start.input.slices) {
+      SliceResult out;
+      out.request = slice.request;
+      if (waits) out.error = packing_status;
+      if (slice.sample && out.error.ok()) out.sampled.push_back({5, 0, {}});
+      result.slices.push_back(out);
+    }
+    rows.push_back(start.input.rows());
+    const Duration drag = load_ ? load_drag : Duration(0);
+    pending_.emplace((waits ? (*packed_)->first : now_) + milliseconds(20) + row_time * rows.back() + drag, StepDone{start.model, result});
+  }
+
+  void perform(const LoadWeights& load) {
+    loads.push_back(load.model.value);
+    resident_.insert(load.model.value);
+    EXPECT_FALSE(load_.has_value() || packed_.has_value());
+    if (packing_time > Duration(0) && resident_.size() == 1) {
+      stepped_while_packing_ = false;
+      pending_.emplace(now_ + milliseconds(10), WeightsReady{load.model, OkStatus(), LoadStages{}, weights, /*packing=*/true});
+      packed_ = pending_.emplace(now_ + milliseconds(10) + packing_time, WeightsPacked{load.model, packing_status, LoadStages{.repack_seconds = 0.2}});
+      return;
+    }
+    load_ = pending_.emplace(now_ + load_time, WeightsReady{load.model, load_status[load.model.value], LoadStages{.repack_seconds = 0.2}, weights});
+  }
+
+  void perform(const CancelLoad& cancel) {
+    ++cancels;
+    EXPECT_EQ(loads.back(), cancel.model.value);
+    if (packed_) {
+      pending_.erase(*packed_);
+      packed_ = pending_.emplace(now_ + milliseconds(1), WeightsPacked{cancel.model, absl::CancelledError("called off"), {}});
+    }
+    if (!load_) return;
+    pending_.erase(*load_);
+    load_ = pending_.emplace(now_ + milliseconds(1), WeightsReady{cancel.model, absl::CancelledError("called off"), {}});
+  }
+
   void perform(Effect& effect) {
     if (const auto* send = std::get_if<Send>(&effect)) {
       if (const auto* status = std::get_if<NodeStatus>(&send->message)) {
@@ -112,32 +159,15 @@ class Body {
       }
       if (const auto* tokens = std::get_if<Tokens>(&send->message)) receive(*tokens);
     } else if (const auto* start = std::get_if<StartStep>(&effect)) {
-      EXPECT_TRUE(resident_.contains(start->model.value));
-      steps.push_back(start->model.value);
-      StepResult result{start->input.step, {}};
-      for (const StepSlice& slice : start->input.slices) {
-        SliceResult out;
-        out.request = slice.request;
-        if (slice.sample) out.sampled.push_back({5, 0, {}});
-        result.slices.push_back(out);
-      }
-      rows.push_back(start->input.rows());
-      const Duration drag = load_ ? load_drag : Duration(0);
-      pending_.emplace(now_ + milliseconds(20) + row_time * rows.back() + drag, StepDone{start->model, result});
+      perform(*start);
     } else if (const auto* load = std::get_if<LoadWeights>(&effect)) {
-      loads.push_back(load->model.value);
-      resident_.insert(load->model.value);
-      EXPECT_FALSE(load_.has_value());
-      load_ = pending_.emplace(now_ + load_time, WeightsReady{load->model, load_status[load->model.value], LoadStages{.repack_seconds = 0.2}, weights});
+      perform(*load);
     } else if (const auto* cancel = std::get_if<CancelLoad>(&effect)) {
-      ++cancels;
-      if (!load_) return;
-      EXPECT_EQ(loads.back(), cancel->model.value);
-      pending_.erase(*load_);
-      load_ = pending_.emplace(now_ + milliseconds(1), WeightsReady{cancel->model, absl::CancelledError("called off"), {}});
+      perform(*cancel);
     } else if (const auto* next = std::get_if<ReadAhead>(&effect)) {
       read_ahead.push_back(next->model.value);
     } else if (const auto* drop = std::get_if<DropWeights>(&effect)) {
+      EXPECT_FALSE(packed_.has_value()) << "its pages are being written to";
       drops.push_back(drop->model.value);
       resident_.erase(drop->model.value);
     } else if (const auto* copy = std::get_if<CopyKv>(&effect)) {
@@ -152,7 +182,8 @@ class Body {
   std::unique_ptr<Node> node_;
   TimePoint now_{};
   std::multimap<TimePoint, Event> pending_;
-  std::optional<std::multimap<TimePoint, Event>::iterator> load_;  // under way
+  std::optional<std::multimap<TimePoint, Event>::iterator> load_, packed_;  // under way
+  bool stepped_while_packing_ = false;
   TimePoint copied_{};                                             // of those asked for so far
   std::set<TimePoint> wakes_;
   std::set<uint32_t> resident_;

@@ -76,9 +76,11 @@ StepResult StepRunner::run(Model& model, uint32_t vocab_size, const ResolvedStep
   }
   CHECK_EQ(first_block, step.blocks.size());
   logits_.resize(logit_rows_.size() * vocab_size);
-  model.forward({tokens_, slices_, logit_rows_}, workspace_, logits_);
-
   StepResult result{step.input.step, {}};
+  if (const Status computed = model.forward({tokens_, slices_, logit_rows_}, workspace_, logits_); !computed.ok()) {
+    for (const StepSlice& slice : step.input.slices) result.slices.push_back({.request = slice.request, .error = computed});
+    return result;
+  }
   const float* row = logits_.data();
   for (const StepSlice& slice : step.input.slices) result.slices.push_back(pick(slice, vocab_size, row, constraints));
   return result;

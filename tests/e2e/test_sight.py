@@ -17,7 +17,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from conftest import BINARY, MODELS, NAMES, http
+from conftest import BINARY, MODELS, NAMES, http, wait_until
 
 SMALL = ['--device-memory', '16MiB', '--max-model-len', '512', '--max-num-batched-tokens', '64', '--max-num-seqs', '16', '--threads', '2']
 
@@ -162,6 +162,8 @@ def test_metrics_are_read_by_the_client_library_of_prometheus(own_server, folder
     server = own_server(*SMALL, '--host-memory', '16MiB', models=folder)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert all(answer[0] == 200 for answer in pool.map(lambda i: ask(server, f'm{i % 4}', tokens=100), range(12)))
+    served = lambda: all(server.metric('shoal_switches_total', model=f'm{i}', end='served') for i in range(4))
+    assert wait_until(served), 'what nodes tell of themselves comes a little later than their tokens'
     families = {family.name: family for family in text_string_to_metric_families(http(server.url + '/metrics')[2])}
     # The parser takes the _total of counters away.
     counters = {'shoal_switches': {'model', 'end'}, 'shoal_switches_hidden': {'model'}, 'shoal_prefetches': {'model', 'end'},

@@ -1,6 +1,6 @@
 // Packing of the types whose packed form holds the stored bits in another order: no number is read, words of 16 rows only
 // change places. And of floats that are quantised on the way: those are made stored blocks first. What a panel takes from memory and gives to it is the cost, so a tile of the panel is made in the first
-// cache, the source of the next tile is asked for meanwhile, and the tile goes out past the caches: what is packed now is
+// cache, the source of the next tile is asked for meanwhile, and the tile goes out past the caches: what a load packs now is
 // not read before everything is packed.
 #include "kernels/cpu/targets.h"
 
@@ -218,10 +218,10 @@ struct Q6KBlock {  // 128 bytes of low nibbles, 64 of high bits, 16 scales, d
   }
 };
 
-// Past the caches. `bytes` is a multiple of 32.
-HWY_INLINE void stream_out(const uint8_t* from, size_t bytes, uint8_t* to) {
+// Past the caches, unless what it writes is read soon. `bytes` is a multiple of 32.
+HWY_INLINE void put_out(const uint8_t* from, size_t bytes, bool read_soon, uint8_t* to) {
   const hn::CappedTag<uint8_t, 32> d;
-  if (reinterpret_cast<uintptr_t>(to) % 32 != 0) {
+  if (read_soon || reinterpret_cast<uintptr_t>(to) % 32 != 0) {
     std::memcpy(to, from, bytes);
     return;
   }
@@ -251,7 +251,7 @@ void pack_blocks(const PanelSource& source, uint8_t* panel) {
         for (const uint8_t*& r : row) r += Block::kStored;
       }
     }
-    stream_out(tile, count * Block::kPacked, panel + begin * Block::kPacked);
+    put_out(tile, count * Block::kPacked, source.read_soon, panel + begin * Block::kPacked);
   }
   hwy::FlushStream();
 }
@@ -336,7 +336,7 @@ void pack_quantizing(const PanelSource& source, uint8_t* panel) {
       const std::byte* from = source.rows[row] + begin * kQuantBlock * bytes;
       for (size_t b = 0; b < count; ++b) quantize_block(source.dtype, kEightBits, from + b * kQuantBlock * bytes, stored[row] + b * Block::kStored);
     }
-    pack_blocks<Block>({kEightBits ? DType::kQ8_0 : DType::kQ4_0, rows, count * kQuantBlock, {}, 0}, panel + begin * Block::kPacked);
+    pack_blocks<Block>({kEightBits ? DType::kQ8_0 : DType::kQ4_0, rows, count * kQuantBlock, {}, 0, source.read_soon}, panel + begin * Block::kPacked);
   }
 }
 
