@@ -1,6 +1,7 @@
 #include "policy/balance.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 namespace shoal {
@@ -59,11 +60,14 @@ std::optional<DutyChange> plan_duties(std::span<const DutyView> nodes, const Dut
 }
 
 std::optional<Steal> plan_steal(std::span<const StealView> nodes) {
-  const bool anybody_idle = std::any_of(nodes.begin(), nodes.end(), [](const StealView& n) { return n.duty != Duty::kPrefill && n.batches.empty(); });
-  if (!anybody_idle) return std::nullopt;
+  constexpr double kNearlyFull = 0.8, kMuchMore = 1.5;
+  double least = std::numeric_limits<double>::infinity();
+  for (const StealView& node : nodes) {
+    if (node.duty != Duty::kPrefill) least = std::min(least, node.batches.empty() ? 0 : node.alpha);
+  }
   const StealView* donor = nullptr;
   for (const StealView& node : nodes) {
-    if (node.alpha <= 1 || node.batches.size() < 2) continue;
+    if (node.alpha <= kNearlyFull || node.alpha < kMuchMore * least || node.batches.size() < 2) continue;
     if (donor == nullptr || node.alpha > donor->alpha) donor = &node;
   }
   if (donor == nullptr) return std::nullopt;

@@ -60,8 +60,9 @@ struct Steal {
   friend bool operator==(const Steal&, const Steal&) = default;
 };
 
-// While a node that decodes has nothing to do: the batch with the fewest requests that is not on the device, of the node
-// that is over-committed most. A node with one batch keeps it.
+// The batch with the fewest requests that is not on the device, of the node with the highest alpha: if that is near what a
+// device can give (late tokens are not made up for at 0.9), and half as much again as that of the node that decodes with the
+// least. A node with one batch keeps it.
 std::optional<Steal> plan_steal(std::span<const StealView> nodes);
 
 }  // namespace shoal
