@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "base/json.h"
+#include "gateway/fuzz_targets.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -183,6 +187,18 @@ TEST(CompletionRequest, PromptsTimesChoicesIsBounded) {
 TEST(CompletionRequest, SixteenTokensUnlessToldOtherwise) {
   EXPECT_EQ((*completion(Json::object())).common.max_tokens, 16u);
   EXPECT_EQ((*completion({{"max_tokens", 0}})).common.max_tokens, 0u);
+}
+
+// The fuzzer's seeds: "ok_*" are taken by an endpoint, "bad_*" by none.
+TEST(RequestCorpus, EveryFileIsJudgedRightly) {
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(SHOAL_SOURCE_DIR "/tests/corpus/request")) {
+    const auto body = read_file(entry.path(), 1 << 20);
+    ASSERT_TRUE(body.ok()) << body.status();
+    EXPECT_EQ(fuzz::request(*body), entry.path().filename().string().starts_with("ok_")) << entry.path();
+    ++files;
+  }
+  EXPECT_GE(files, 10u);
 }
 
 }  // namespace
