@@ -54,15 +54,21 @@ class Gateway {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return wanted(router_); });
   }
-  size_t handovers() const { return handovers_; }
-  size_t with_kv() const { return with_kv_; }
+  size_t handovers() const {
+    std::lock_guard lock(mutex_);
+    return handovers_;
+  }
+  size_t with_kv() const {
+    std::lock_guard lock(mutex_);
+    return with_kv_;
+  }
 
  private:
   struct Answer {
     std::vector<TokenId> tokens;
     bool ended = false;
   };
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   Router router_;
   std::map<RequestId, Answer> answers_;

@@ -42,14 +42,14 @@ TEST(KvCopier, WhatComesBackIsCopiedBeforeWhatLeaves) {
 }
 
 TEST(KvCopier, WhoGivesWayGoesOnWhenNothingUrgentIsLeft) {
-  Bytes bytes;
+  Bytes leaving, back;
   KvPeers peers;
   KvCopier copier(peers, [](const KvCopier::Job&, bool) {});
   copier.give_way();  // nothing is under way
-  copier.start(bytes.job(1, false));
-  copier.start(bytes.job(2, true));
+  copier.start(leaving.job(1, false));
+  copier.start(back.job(2, true));
   copier.give_way();
-  EXPECT_EQ(bytes.to, bytes.from);
+  EXPECT_EQ(back.to, back.from);
 }
 
 TEST(KvCopier, EndsWithJobsLeft) {
