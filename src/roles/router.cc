@@ -213,7 +213,7 @@ std::optional<Steal> Router::steal() const {
 }
 
 void Router::balance(TimePoint now, std::vector<Effect>& effects) {
-  if (status_.size() < 2 || draining_ || now < next_balance_) return;
+  if (status_.size() < 2 || draining_ || now < next_balance_ || config_.balance_interval == Duration::max()) return;
   if (const auto change = duty_change()) {
     effects.push_back(Send{change->node, SetDuty{change->duty}});
     next_balance_ = now + config_.balance_interval;

@@ -20,7 +20,7 @@ struct RouterConfig {
   uint32_t requests_max = 10'000;  // accepted and not ended
   uint32_t replays_max = 3;        // re-placements of one request after losing its node
   DutyOptions duties;
-  Duration balance_interval = std::chrono::seconds(2);  // between two changes of duty, or two batches taken from a node
+  Duration balance_interval = std::chrono::seconds(2);  // between two changes of duty, or two batches taken from a node; max(): never any
   Duration hold_max = std::chrono::seconds(30);  // an accepted request waits so long for a node when the last one is lost
 };
 
