@@ -335,6 +335,24 @@ struct Gateway {
   Router router;
 };
 
+TEST(Router, ANodeIsAskedToHelpTheOtherSideUnlessNothingIsEverBalanced) {
+  for (const Duration interval : {Duration(std::chrono::seconds(2)), Duration::max()}) {
+    RouterConfig config{kGateway};
+    config.balance_interval = interval;
+    Router router(config);
+    router.handle(ClusterChanged{Body::cluster({{kFirst, 1}, {kSecond, 1}})}, kStart);
+    std::vector<Effect> effects;
+    for (const auto& [node, duty, pressure] : {std::tuple(kSecond, Duty::kDecode, 0.1), std::tuple(kFirst, Duty::kPrefill, 3.0)}) {
+      NodeStatus status;
+      status.version = 1;
+      status.duty = duty;
+      status.prompt_pressure = pressure;
+      effects = router.handle(MessageFrom{node, status}, kStart);
+    }
+    EXPECT_EQ(Gateway::to<SetDuty>(effects), interval == Duration::max() ? std::nullopt : std::optional(kSecond));
+  }
+}
+
 TEST(Router, AHandoverGoesToANodeThatDecodesWithItsTicketAndItsAge) {
   Gateway g;
   g.first_token();
