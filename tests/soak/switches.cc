@@ -97,8 +97,7 @@ class Client {
     std::lock_guard lock(mutex_);
     return switches_;
   }
-  uint64_t cancelled = 0, finished = 0;
-  std::atomic<uint64_t> tokens{0}, wrong_count{0}, hidden{0}, called_off{0};
+  std::atomic<uint64_t> cancelled{0}, finished{0}, tokens{0}, wrong_count{0}, hidden{0}, called_off{0};
 
  private:
   struct Asked {
@@ -226,8 +225,8 @@ class Soak {
     memory_last = anonymous_bytes();
     if (memory_early == 0) memory_early = memory_last;
     std::printf("%6.0f s: %lu switches (%lu hidden, %lu called off), %lu answers, %lu withdrawn, %lu tokens, %lu wrong, %s of anonymous memory\n",
-                to_seconds(steady_now() - begin), client_.switches(), client_.hidden.load(), client_.called_off.load(), client_.finished,
-                client_.cancelled, client_.tokens.load(), client_.wrong_count.load(), format_bytes(memory_last).c_str());
+                to_seconds(steady_now() - begin), client_.switches(), client_.hidden.load(), client_.called_off.load(),
+                client_.finished.load(), client_.cancelled.load(), client_.tokens.load(), client_.wrong_count.load(), format_bytes(memory_last).c_str());
     std::fflush(stdout);
   }
 
