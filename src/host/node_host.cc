@@ -198,7 +198,6 @@ class NodeHostImpl : public NodeHost {
       loaded->stages.unmap_seconds = std::exchange(unmap_seconds_, 0);
       if (loaded->part == LoadedModel::Part::kPacked) {
         packing_.reset();
-        if (held_step_) steps_.push(*std::exchange(held_step_, std::nullopt));
         return handle(WeightsPacked{id, status, loaded->stages}, now);
       }
       residents_[id] = {loaded->memory, std::move(loaded->model)};
@@ -228,7 +227,6 @@ class NodeHostImpl : public NodeHost {
     log_info("'", models_.at(loaded.id).name, "' computes from its files until it is loaded");
     residents_[loaded.id] = {loaded.memory, std::move(loaded.model)};
     packing_ = loaded.id;
-    stepped_while_packing_ = false;
     handle(WeightsReady{loaded.id, OkStatus(), loaded.stages, loaded.weights, /*packing=*/true}, now);
   }
 
@@ -269,7 +267,7 @@ class NodeHostImpl : public NodeHost {
       loading_ = load->model;
       load_started_ = load_logged_ = now;
       wake_ = std::min(wake_, now + kProgressInterval);
-      loader_.start({model, facts(load->model), page_ranges(load->pages), /*early=*/residents_.empty()});
+      loader_.start({model, facts(load->model), page_ranges(load->pages), load->alone});
     } else if (std::holds_alternative<CancelLoad>(effect)) {
       loader_.cancel();
     } else if (const auto* next = std::get_if<ReadAhead>(&effect)) {
@@ -293,11 +291,6 @@ class NodeHostImpl : public NodeHost {
                 {std::move(start.input), {}}};
     for (const StepSlice& slice : job.step.input.slices) {
       for (const BlockId block : slice.blocks) job.step.blocks.push_back(kv_.block(model.kv_block_bytes, block));
-    }
-    // One step before the weights are packed: the first token. The next one comes sooner after the load than beside it.
-    if (packing_ == start.model && std::exchange(stepped_while_packing_, true)) {
-      held_step_ = std::move(job);
-      return;
     }
     job.before_packing = packing_ == start.model;
     if (job.before_packing) step_before_packing_ = true;
@@ -382,8 +375,6 @@ class NodeHostImpl : public NodeHost {
   TimePoint wake_{};  // the first tick is due at once: it reports the models before anybody asks for one
   std::optional<ModelId> loading_;
   std::optional<ModelId> packing_;  // the same model, when it computes already
-  bool stepped_while_packing_ = false;
-  std::optional<StepJob> held_step_;  // until the weights are packed
   TimePoint load_started_{}, load_logged_{};
   double unmap_seconds_ = 0;  // of weights dropped since the last load ended
   std::atomic<int64_t> busy_since_ns_{0};

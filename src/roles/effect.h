@@ -29,6 +29,7 @@ struct StartStep {
 struct LoadWeights {
   ModelId model;
   std::vector<PageRun> pages;
+  bool alone = false;  // no other model computes beside it: its first step may run before its weights are packed
 };
 
 // Node: the load under way is not wanted any more. It ends within milliseconds, in WeightsReady with Cancelled unless it was

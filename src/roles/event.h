@@ -59,7 +59,7 @@ struct WeightsReady {
   Status status;
   LoadStages stages;
   uint64_t weights = 0;  // which bytes they are: the same number for the same files as long as nobody has changed them
-  bool packing = false;  // steps can run, the load goes on: ends in WeightsPacked, and until then no other load begins
+  bool packing = false;  // one step can run, the load goes on: ends in WeightsPacked, and until then no other load begins
 };
 
 // Node: the load that went on after WeightsReady ended. Not OK: what is on the device is not to be computed with; steps that

@@ -307,6 +307,7 @@ class Node {
   bool cancelling_ = false;          // the load under way
   struct Packing {
     ModelId model;
+    bool stepped = false;            // once: its next step comes sooner after the load than beside it
     bool cancelling = false;
     Status failed = OkStatus();      // its weights have to go, when no step of it is under way
   };

@@ -288,7 +288,7 @@ void Node::begin_load(Hosted& wanted, TimePoint now, std::vector<Effect>& effect
   wanted.progress = 0.0f;
   wanted.load_error.clear();
   changed_ = residency_changed_ = true;
-  effects.push_back(LoadWeights{model, *std::move(runs)});
+  effects.push_back(LoadWeights{model, *std::move(runs), !ahead});
 }
 
 // A load that nobody wants any more ends when somebody else waits for the device, or when it was to go anyhow.
@@ -333,7 +333,7 @@ std::vector<StepView> Node::step_views(TimePoint now) {
   std::vector<StepView> steps;
   for (auto& [id, hosted] : awake_) {
     StepView step{id, resident(hosted) && hosted.engine->runnable() && !hosted.stalled, hosted.last_turn};
-    if (packing_ && packing_->model == id && (packing_->cancelling || !packing_->failed.ok())) step.runnable = false;
+    if (packing_ && packing_->model == id && (packing_->stepped || packing_->cancelling || !packing_->failed.ok())) step.runnable = false;
     // Pages come back in a moment: no reason to take those of its youngest request.
     if (cancelling_ && token_level() && hosted.engine->blocks_wanted() > hosted.engine->blocks_cached() + hosted.blocks->obtainable()) {
       step.runnable = false;
@@ -380,6 +380,7 @@ bool Node::begin_step(Hosted& hosted, TimePoint now, std::vector<Effect>& effect
   step_began_ = now;
   step_beside_load_ = loading_.has_value();
   step_beside_packing_ = packing_.has_value();
+  if (packing_ && packing_->model == hosted.facts.model) packing_->stepped = true;
   step_work_ = {0, 0, true};
   for (const StepSlice& slice : input->slices) {
     const StepWork work = work_of(slice.begin, slice.begin + slice.tokens.size());

@@ -8,7 +8,7 @@ void SwitchLog::advance(TimePoint now, bool idle, const std::function<bool(Model
   const double seconds = to_seconds(now - std::exchange(at_, now));
   if (!idle) return;
   for (auto& [model, open] : open_) {
-    if (!open.end && waits(model)) open.record.visible_seconds += seconds;
+    if (waits(model)) open.record.visible_seconds += seconds;
   }
 }
 

@@ -86,11 +86,11 @@ TEST(EarlyModel, AFirstTokenComesBeforeTheWeightsArePackedAndTheSwitchIsToldWhol
   const SwitchRecord record = only(body.switches, 0);
   EXPECT_EQ(record.end, SwitchEnd::kServed);
   EXPECT_EQ(record.ready, TimePoint(milliseconds(10)));
-  EXPECT_DOUBLE_EQ(record.visible_seconds, 0.01);
+  EXPECT_DOUBLE_EQ(record.visible_seconds, 0.49) << "before its first step, and between that and the end of the load";
   EXPECT_DOUBLE_EQ(record.stages.repack_seconds, 0.2);
   const ModelEstimator costs = body.node().costs().at(ModelId(0));
   EXPECT_DOUBLE_EQ(costs.switch_seconds(0), 0.51) << "a switch costs what the whole load took";
-  EXPECT_EQ(costs.steps_observed(), 1u) << "steps beside the packing say nothing of steps";
+  EXPECT_EQ(costs.steps_observed(), 2u) << "steps beside the packing say nothing of steps";
   EXPECT_TRUE(body.node().idle());
 }
 
@@ -109,6 +109,22 @@ TEST(EarlyModel, NobodyElseComesToTheDeviceWhileItsWeightsArePacked) {
     EXPECT_EQ(body.answer(second).tokens, 30u);
     EXPECT_EQ(body.cancels, 0u);
   }
+}
+
+TEST(EarlyModel, OthersOnTheDeviceComputeWhileItWaitsForItsWeights) {
+  Body body(config(40, {model(0), model(1)}));
+  body.submit(1, 2);
+  body.run();
+  body.packing_time = milliseconds(500);
+  const TimePoint asked = body.now();
+  const RequestId early = body.submit(0, 3);
+  body.run(body.now() + milliseconds(50));
+  EXPECT_EQ(body.answer(early).tokens, 1u);
+  const RequestId other = body.submit(1, 5);
+  body.run();
+  EXPECT_LE(body.answer(other).last, asked + milliseconds(250));
+  EXPECT_EQ(body.answer(early).tokens, 3u);
+  EXPECT_EQ(body.answer(early).last, asked + milliseconds(550));
 }
 
 TEST(EarlyModel, ThatNobodyWantsAnyMoreMakesRoomBeforeItIsPacked) {
