@@ -188,20 +188,27 @@ class QuantLinear {
   static constexpr size_t kStagedRows = Block::kUnsigned && Block::kHalves ? 12 : 96;  // with fewer, staging costs more than it saves
   using Panel = StagedPanel<Multiply, Block>;
 
-  // With panels as they are stored; those of a group are in the second-level cache for all but the first tile.
+  // With panels as they are stored; those of a group are in the second-level cache for all but the first tile. What bounds the
+  // first one is memory: up to four rows it reads one panel after the other, without asking ahead, as fast as a single row does.
   void run_stored(size_t begin, size_t end) const {
     const size_t together = std::max<size_t>(kPanels, kStoredBytes / bytes_ / kPanels * kPanels);
     for (size_t first = begin; first < end; first += together) {
       const size_t last = std::min(end, first + together);
       size_t row = 0;
-      const auto tile = [&]<size_t MR, size_t NP>(size_t panel) HWY_ATTR {  // a single row is as fast as memory without asking ahead
+      const auto tile = [&]<size_t MR, size_t NP>(size_t panel) HWY_ATTR {
         using Codes = StoredCodes<Multiply, Block, NP>;
-        run<MR, NP>(Codes(call_.weight.data + panel * bytes_, bytes_, MR > 1 && row == 0), row, panel);
+        run<MR, NP>(Codes(call_.weight.data + panel * bytes_, bytes_, MR > 4 && row == 0), row, panel);
       };
-      for (; row + kRows <= call_.rows; row += kRows) pass<kRows>(first, last, tile);
-      for (; row + 4 <= call_.rows; row += 4) pass<4>(first, last, tile);
-      for (; row + 2 <= call_.rows; row += 2) pass<2>(first, last, tile);
-      for (; row < call_.rows; ++row) pass<1>(first, last, tile);
+      const auto tiles = [&]<size_t MR>() HWY_ATTR {
+        // Six rows wait for it too, if their weights have eight bits and few rows follow.
+        const bool from_memory = row == 0 && (MR <= 4 || (Block::kBytes > 512 && call_.rows < 2 * kRows));
+        if (from_memory) pass<MR, 1>(first, last, tile);
+        else pass<MR, kPanels>(first, last, tile);
+      };
+      for (; row + kRows <= call_.rows; row += kRows) tiles.template operator()<kRows>();
+      for (; row + 4 <= call_.rows; row += 4) tiles.template operator()<4>();
+      for (; row + 2 <= call_.rows; row += 2) tiles.template operator()<2>();
+      for (; row < call_.rows; ++row) tiles.template operator()<1>();
     }
   }
 
@@ -210,15 +217,15 @@ class QuantLinear {
     const auto tile = [&]<size_t MR, size_t NP>(size_t panel) HWY_ATTR {
       run<MR, NP>(StagedCodes<Multiply, Block>(staged + (panel - first) * staged_bytes, staged_bytes), row, panel);
     };
-    for (; row + kRows <= call_.rows; row += kRows) pass<kRows>(first, last, tile);
-    for (; row + 4 <= call_.rows; row += 4) pass<4>(first, last, tile);
-    for (; row + 2 <= call_.rows; row += 2) pass<2>(first, last, tile);
-    for (; row < call_.rows; ++row) pass<1>(first, last, tile);
+    for (; row + kRows <= call_.rows; row += kRows) pass<kRows, kPanels>(first, last, tile);
+    for (; row + 4 <= call_.rows; row += 4) pass<4, kPanels>(first, last, tile);
+    for (; row + 2 <= call_.rows; row += 2) pass<2, kPanels>(first, last, tile);
+    for (; row < call_.rows; ++row) pass<1, kPanels>(first, last, tile);
   }
 
-  template <size_t MR, typename Tile>
+  template <size_t MR, size_t PANELS, typename Tile>
   static HWY_INLINE void pass(size_t first, size_t last, const Tile& tile) {
-    constexpr size_t NP = MR > 1 ? kPanels : 1;
+    constexpr size_t NP = MR > 1 ? PANELS : 1;
     size_t panel = first;
     for (; panel + NP <= last; panel += NP) tile.template operator()<MR, NP>(panel);
     for (; panel < last; ++panel) tile.template operator()<MR, 1>(panel);
