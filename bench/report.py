@@ -152,6 +152,25 @@ def growth(args, picture):
     return table(["what", "count", "us"], rows)
 
 
+def pooling(path):
+    """What bench/pooling.py wrote: attainment by rate, system by system."""
+    result = json.loads(path.read_text())
+    rows = [[name, f"{at['rate']:g}", percent(at["tokens_on_time"]), percent(at["requests_on_time"]), f"{at['ttft_p99']:.2f}", f"{at['switches']:.0f}"]
+            for name, rates in result["systems"].items() for at in rates]
+    mib = [size / 2**20 for size in result["models"].values()]
+
+    def crossing(name, rate):
+        measured = [at["rate"] for at in result["systems"][name]]
+        where = f"below {measured[0]:g}" if not rate else f"{'at least ' if rate >= measured[-1] else ''}{rate:.2f}"
+        return f"{name} {where}/s"
+
+    crossings = "; ".join(crossing(name, rate) for name, rate in result["crossings"].items())
+    return (f"{len(mib)} models of {min(mib):.0f} to {max(mib):.0f} MiB on memory for {result['budget_models']}, Poisson arrivals for {result['seconds']:g} s per rate, lengths of "
+            f"`{result['lengths']}` times {result['length_scale']:g}; token k is due at arrival + {result['ttft']:g} s + (k - 1) times {result['tbt']:g} s. "
+            f"Load average {result['load_average_before'][0]:.2f}. 90 % of tokens on time up to: {crossings}.\n\n"
+            + table(["system", "requests/s", "tokens on time", "requests wholly on time", "TTFT p99, s", "switches"], rows))
+
+
 def machine():
     names = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
     return f"{names[0] if names else platform.machine()}, {os.cpu_count()} CPUs, load average at the end {os.getloadavg()[0]:.2f}"
@@ -168,6 +187,7 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for models of random weights; those there are used again")
     parser.add_argument("--peer", type=peer, action="append", default=[], metavar="NAME=FOLDER[:ARGS]")
     parser.add_argument("--peer-avx2", type=peer, action="append", default=[], metavar="NAME=FOLDER[:ARGS]", help="the same, built without AVX-512")
+    parser.add_argument("--pooling", type=pathlib.Path, help="pooling.json of bench/pooling.py")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="the first shape in two types only")
@@ -193,6 +213,7 @@ def main():
     parts += [
         "## Serving\n\nThe same client asks both servers; prompts of 128 tokens, answers of 64.\n" + serving(args, args.peer),
         "## Loading\n\nFrom the page cache into panels.\n\n" + loading(args),
+        *(["## Pooling\n\nMany models on one device by turns (`bench/pooling.py`).\n\n" + pooling(args.pooling)] if args.pooling else []),
         "## Growth\n\n![cost of scheduling](growth.svg)\n\n" + growth(args, picture),
         "## Quality\n\nThe bundled models on their own texts, beside the model as stored.\n\n" + quality(args),
         "## Kernels\n" + kernels(args, None) + (kernels(args, "AVX2") if args.peer_avx2 else ""),
