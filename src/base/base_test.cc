@@ -109,6 +109,17 @@ TEST(Queue, RefusesWhenFullAndDrainsAfterClose) {
   EXPECT_EQ(queue.pop(Duration(0)), std::nullopt);
 }
 
+TEST(Queue, WhatMustArriveTurnsNobodyAway) {
+  BoundedQueue<int> queue(1);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(queue.push(i));
+  EXPECT_TRUE(queue.try_push(3));
+  EXPECT_FALSE(queue.try_push(4));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(queue.pop(Duration(0)), i);
+  EXPECT_FALSE(queue.try_push(4)) << "the one that came this way still waits";
+  EXPECT_EQ(queue.pop(Duration(0)), 3);
+  EXPECT_TRUE(queue.try_push(4));
+}
+
 TEST(Queue, ItemsCrossThreadsInOrder) {
   BoundedQueue<int> queue(16);
   std::thread producer([&] {

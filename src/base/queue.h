@@ -15,23 +15,25 @@ class BoundedQueue {
  public:
   explicit BoundedQueue(size_t capacity) : capacity_(capacity) {}
 
-  // False if the queue is full or closed; the caller keeps the refusal visible (503, dropped hint), never spins.
+  // False if as many as the capacity wait that came this way, or the queue is closed; the caller keeps the refusal visible
+  // (503, dropped hint), never spins. What must arrive does not count: it turns nobody away.
   bool try_push(T item) {
     {
       std::lock_guard lock(mutex_);
-      if (closed_ || items_.size() >= capacity_) return false;
-      items_.push_back(std::move(item));
+      if (closed_ || refusable_ >= capacity_) return false;
+      ++refusable_;
+      items_.push_back({std::move(item), true});
     }
     ready_.notify_one();
     return true;
   }
 
-  // For items that must arrive (completions, cancels): exceeds the capacity rather than lose one. False if closed.
+  // For items that must arrive (completions, cancels): whatever the capacity. False if closed.
   bool push(T item) {
     {
       std::lock_guard lock(mutex_);
       if (closed_) return false;
-      items_.push_back(std::move(item));
+      items_.push_back({std::move(item), false});
     }
     ready_.notify_one();
     return true;
@@ -42,9 +44,10 @@ class BoundedQueue {
     std::unique_lock lock(mutex_);
     ready_.wait_for(lock, timeout, [&] { return closed_ || !items_.empty(); });
     if (items_.empty()) return std::nullopt;
-    T item = std::move(items_.front());
+    Entry entry = std::move(items_.front());
     items_.pop_front();
-    return item;
+    refusable_ -= entry.refusable;
+    return std::move(entry.item);
   }
 
   void close() {
@@ -66,10 +69,16 @@ class BoundedQueue {
   }
 
  private:
+  struct Entry {
+    T item;
+    bool refusable;  // came by try_push()
+  };
+
   const size_t capacity_;
   mutable std::mutex mutex_;
   std::condition_variable ready_;
-  std::deque<T> items_;
+  std::deque<Entry> items_;
+  size_t refusable_ = 0;  // of the items
   bool closed_ = false;
 };
 

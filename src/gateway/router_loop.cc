@@ -15,7 +15,7 @@ constexpr Duration kIdleWait = std::chrono::seconds(1);
 }  // namespace
 
 RouterLoop::RouterLoop(const RouterConfig& config, size_t queue_max, const Connect& connect)
-    : timeline_(steady_now()), queue_max_(queue_max), queue_(SIZE_MAX), snapshot_(std::make_shared<RouterSnapshot>()), router_(config) {
+    : timeline_(steady_now()), queue_(queue_max), snapshot_(std::make_shared<RouterSnapshot>()), router_(config) {
   transport_ = connect([this](NodeId from, std::string bytes) { queue_.push(Incoming{from, std::move(bytes)}); });
   thread_ = std::thread([this] { run(); });
 }
@@ -28,9 +28,7 @@ RouterLoop::~RouterLoop() {
 
 Status RouterLoop::submit(Request request, TimePoint deadline, std::shared_ptr<TokenSink> sink) {
   live_.fetch_add(1);
-  // Only requests count: what nodes say of those before must not turn this one away.
-  if (unrouted_.fetch_add(1) < queue_max_ && queue_.push(Accept{NewRequest{std::move(request), deadline}, std::move(sink)})) return OkStatus();
-  unrouted_.fetch_sub(1);
+  if (queue_.try_push(Accept{NewRequest{std::move(request), deadline}, std::move(sink)})) return OkStatus();
   live_.fetch_sub(1);
   return resource_exhausted("too many requests are waiting to be routed; try again in a moment");
 }
@@ -81,7 +79,6 @@ void RouterLoop::handle(Command command) {
     handle_event(MessageFrom{incoming->from, *std::move(message)});
     if (is_status) publish_snapshot();
   } else if (auto* accept = std::get_if<Accept>(&command)) {
-    unrouted_.fetch_sub(1);
     sinks_.emplace(accept->request.request.id, std::move(accept->sink));
     handle_event(std::move(accept->request));
   } else if (auto* abort = std::get_if<AbortAll>(&command)) {

@@ -88,8 +88,6 @@ class RouterLoop {
   void sink_ended(RequestId id);
 
   NodeTimeline timeline_;
-  const size_t queue_max_;
-  std::atomic<size_t> unrouted_{0};  // requests in the queue
   BoundedQueue<Command> queue_;
   std::atomic<uint64_t> next_id_{1};
   std::atomic<size_t> live_{0};

@@ -68,7 +68,7 @@ class DecoderModel : public Model {
 class DecoderPlan : public ModelPlan {
  public:
   DecoderPlan(std::shared_ptr<const Checkpoint> checkpoint, const LoadOptions& options)
-      : checkpoint_(checkpoint), layout_(std::make_shared<WeightLayout>(std::move(checkpoint), options)), io_(options.io) {}
+      : checkpoint_(checkpoint), layout_(std::make_shared<WeightLayout>(std::move(checkpoint), options)) {}
 
   Status plan(const LoadOptions& options);
 
@@ -89,7 +89,7 @@ class DecoderPlan : public ModelPlan {
   StatusOr<std::unique_ptr<Model>> load(std::span<std::byte> memory, ThreadPool& load_threads, ThreadPool& step_threads,
                                         LoadControl& control) const override {
     layout_->load_vectors(memory);
-    if (!control.early || io_ != ModelIo::kMapped || !UnpackedWeights::can_serve(*layout_)) {
+    if (!control.early || !UnpackedWeights::can_serve(*layout_)) {
       RETURN_IF_ERROR(layout_->load_matrices(memory, load_threads, control, nullptr));
       return model_at(memory, step_threads, nullptr);
     }
@@ -112,7 +112,6 @@ class DecoderPlan : public ModelPlan {
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::shared_ptr<WeightLayout> layout_;
-  ModelIo io_;
   std::shared_ptr<const DecoderParts> parts_;
   std::optional<VectorPlace> divisors_;  // of the rotary frequencies
   KvLayout kv_;

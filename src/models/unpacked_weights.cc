@@ -17,6 +17,7 @@ UnpackedWeights::UnpackedWeights(std::shared_ptr<const WeightLayout> layout)
 }
 
 bool UnpackedWeights::can_serve(const WeightLayout& layout) {
+  if (layout.io() != ModelIo::kMapped) return false;
   for (uint32_t i = 0; i < layout.matrix_count(); ++i) {
     if (panel_bytes(layout.matrix(i).format, layout.matrix(i).columns) > kMadePanelBytesMax) return false;
   }

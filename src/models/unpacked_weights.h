@@ -22,7 +22,7 @@ class UnpackedWeights {
   // REQUIRES: can_serve(*layout). Of nothing in the layout is there yet.
   explicit UnpackedWeights(std::shared_ptr<const WeightLayout> layout);
 
-  // Whether no panel is too large to be made on the way.
+  // Whether the files are mapped, and no panel is too large to be made on the way.
   static bool can_serve(const WeightLayout& layout);
 
   const PanelMaker* maker(const MatrixPlace& place) const;     // null: the matrix is in its place

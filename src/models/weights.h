@@ -88,6 +88,7 @@ class WeightLayout {
   Status load_matrices(std::span<std::byte> memory, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const;
 
   // ---- straight from the files, mapped ones (UnpackedWeights) ----
+  ModelIo io() const { return options_.io; }
   size_t matrix_count() const { return matrices_.size(); }
   const PackedMatrix& matrix(uint32_t index) const { return matrices_[index].place.matrix; }
   size_t copy_count() const { return copies_.size(); }

@@ -102,12 +102,18 @@ StatusOr<Event> read_message(const Json& json) {
   return MessageFrom{from, std::move(message)};
 }
 
+// What both ends of a load begin with.
+template <typename End>
+Status read_load_end(const Json& json, End& end) {
+  RETURN_IF_ERROR(read(json[1], end.model));
+  RETURN_IF_ERROR(read_status(json[2], end.status));
+  return read(json[3], end.stages);
+}
+
 StatusOr<Event> read_weights(const Json& json) {
   RETURN_IF_ERROR(items(json, 6));
   WeightsReady ready;
-  RETURN_IF_ERROR(read(json[1], ready.model));
-  RETURN_IF_ERROR(read_status(json[2], ready.status));
-  RETURN_IF_ERROR(read(json[3], ready.stages));
+  RETURN_IF_ERROR(read_load_end(json, ready));
   RETURN_IF_ERROR(read(json[4], ready.weights));
   RETURN_IF_ERROR(read(json[5], ready.packing));
   return ready;
@@ -116,9 +122,7 @@ StatusOr<Event> read_weights(const Json& json) {
 StatusOr<Event> read_packed(const Json& json) {
   RETURN_IF_ERROR(items(json, 4));
   WeightsPacked packed;
-  RETURN_IF_ERROR(read(json[1], packed.model));
-  RETURN_IF_ERROR(read_status(json[2], packed.status));
-  RETURN_IF_ERROR(read(json[3], packed.stages));
+  RETURN_IF_ERROR(read_load_end(json, packed));
   return packed;
 }
 
