@@ -384,6 +384,7 @@ uint32_t Engine::blocks_wanted() const {
 }
 
 uint32_t Engine::blocks_active() const {
+  if (running_.empty() && moves_.empty()) return 0;
   std::vector<BlockId> held;
   for (const Sequence* s : running_) held.insert(held.end(), s->blocks.begin(), s->blocks.end());
   for (const auto& [id, move] : moves_) held.insert(held.end(), move.device.begin(), move.device.end());

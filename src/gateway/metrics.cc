@@ -301,7 +301,7 @@ void add_step_histogram(const std::vector<ModelRef>& models, ModelPlaces& where,
     metric.label = {{"model_name", entry->name}};
     std::vector<uint64_t> counts(kStepTokenBuckets.size() + 1);
     for (const auto& [node, model] : where[entry->id]) {
-      for (size_t i = 0; i < std::min(counts.size(), model->steps_by_tokens.size()); ++i) counts[i] += model->steps_by_tokens[i];
+      for (size_t i = 0; i < counts.size(); ++i) counts[i] += model->steps_by_tokens[i];
       metric.histogram.sample_sum += static_cast<double>(model->step_tokens);
     }
     for (size_t i = 0; i < counts.size(); ++i) {

@@ -1,31 +1,18 @@
 #include "memory/residency.h"
 
-#include <utility>
-
-#include "base/check.h"
-
 namespace shoal {
 
-Residency::Entry& Residency::entry(ModelId model) {
-  const auto found = models_.find(model);
-  CHECK(found != models_.end());
-  return found->second;
-}
-
-const Residency::Entry& Residency::entry(ModelId model) const {
-  const auto found = models_.find(model);
-  CHECK(found != models_.end());
-  return found->second;
-}
-
 void Residency::add_model(ModelId model, uint32_t weight_pages) {
-  CHECK(!models_.contains(model));
-  models_[model].weight_pages = weight_pages;
+  if (model.value >= models_.size()) models_.resize(model.value + 1);
+  Entry& e = models_[model.value];
+  CHECK(!e.hosted);
+  e.hosted = true;
+  e.weight_pages = weight_pages;
 }
 
 void Residency::remove_model(ModelId model) {
   CHECK(entry(model).state == WeightsState::kOnDisk);
-  models_.erase(model);
+  entry(model) = {};
 }
 
 std::optional<std::vector<PageRun>> Residency::begin_load(ModelId model) {
@@ -57,13 +44,10 @@ void Residency::drop(ModelId model) {
 }
 
 void Residency::touch(ModelId model, TimePoint now) { entry(model).last_used = now; }
-WeightsState Residency::state(ModelId model) const { return entry(model).state; }
-uint32_t Residency::weight_pages(ModelId model) const { return entry(model).weight_pages; }
-TimePoint Residency::last_used(ModelId model) const { return entry(model).last_used; }
 
 void Residency::check() const {
   uint32_t held = 0;
-  for (const auto& [model, e] : models_) {
+  for (const Entry& e : models_) {
     CHECK_EQ(page_count(e.pages), e.state == WeightsState::kOnDisk ? 0u : e.weight_pages);
     held += page_count(e.pages);
   }

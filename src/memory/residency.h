@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "base/check.h"
 #include "base/ids.h"
 #include "base/time.h"
 #include "memory/page_pool.h"
@@ -32,25 +33,29 @@ class Residency {
   void drop(ModelId model);
   void touch(ModelId model, TimePoint now);  // used just now
 
-  WeightsState state(ModelId model) const;
-  uint32_t weight_pages(ModelId model) const;
-  TimePoint last_used(ModelId model) const;
+  WeightsState state(ModelId model) const { return entry(model).state; }
+  uint32_t weight_pages(ModelId model) const { return entry(model).weight_pages; }
+  TimePoint last_used(ModelId model) const { return entry(model).last_used; }
   uint32_t pages_held() const { return pages_held_; }  // loading or on the device
 
   void check() const;
 
  private:
   struct Entry {
+    bool hosted = false;
     WeightsState state = WeightsState::kOnDisk;
     uint32_t weight_pages = 0;
     std::vector<PageRun> pages;
     TimePoint last_used{};
   };
-  Entry& entry(ModelId model);
-  const Entry& entry(ModelId model) const;
+  const Entry& entry(ModelId model) const {
+    CHECK(model.value < models_.size() && models_[model.value].hosted);
+    return models_[model.value];
+  }
+  Entry& entry(ModelId model) { return const_cast<Entry&>(std::as_const(*this).entry(model)); }
 
   PagePool& pages_;
-  absl::flat_hash_map<ModelId, Entry> models_;
+  std::vector<Entry> models_;  // by id
   uint32_t pages_held_ = 0;
 };
 

@@ -1,9 +1,9 @@
 #include "policy/batch.h"
 
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
@@ -123,11 +123,11 @@ class Planner {
 BatchPlan plan_batch(const EngineView& view, const BatchLimits& limits) { return Planner(view, limits).run(); }
 
 void check_plan(const BatchPlan& plan, const EngineView& view, const BatchLimits& limits) {
-  std::unordered_map<uint64_t, const SequenceView*> sequences;
+  absl::flat_hash_map<uint64_t, const SequenceView*> sequences;
   int64_t blocks = view.blocks_available;
   for (const SequenceView& s : view.running) sequences[s.request.value] = &s;
   for (const SequenceView& s : view.waiting) sequences[s.request.value] = &s;
-  std::unordered_set<uint64_t> preempted, sliced;
+  absl::flat_hash_set<uint64_t> preempted, sliced;
   for (const RequestId id : plan.preempt) {
     CHECK(sequences.contains(id.value));
     CHECK(preempted.insert(id.value).second);

@@ -56,7 +56,8 @@ StepWork work_of(uint64_t begin, uint64_t end) {
   return {rows, rows * begin + rows * (rows + 1) / 2, rows == 1};
 }
 
-// The best solution without a negative term is the best of the non-negative ones among the eight choices of terms.
+// The best solution, if it has no negative term; else the best without one is the best of the non-negative ones among the other
+// choices of terms.
 StepFit::Terms StepFit::solved() const {
   Matrix a = {{{squares_[0], squares_[1], squares_[2]},
                {squares_[1], squares_[3], squares_[4]},
@@ -67,9 +68,11 @@ StepFit::Terms StepFit::solved() const {
     a[i][i] += ridge;
     right[i] += ridge;  // the prior is 1 in its own units
   }
-  Terms best{};
+  Terms best;
+  if (solve(a, right, 7, best) && *std::min_element(best.begin(), best.end()) >= 0) return best;
+  best = {};
   double best_cost = std::numeric_limits<double>::infinity();
-  for (unsigned mask = 1; mask < 8; ++mask) {
+  for (unsigned mask = 1; mask < 7; ++mask) {
     Terms x;
     if (!solve(a, right, mask, x) || *std::min_element(x.begin(), x.end()) < 0) continue;
     Terms ax;

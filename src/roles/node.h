@@ -234,7 +234,7 @@ class Node {
   // node_report.cc
   double prompt_pressure() const;
   double decode_alpha() const;
-  ModelStatus status_of(const Hosted& hosted, const TurnsAhead& turns) const;
+  void tell(const Hosted& hosted, const TurnsAhead& turns, ModelStatus& status) const;
 
   // node_handover.cc
   void hand_over_leaving(TimePoint now, std::vector<Effect>& effects);

@@ -33,10 +33,9 @@ double Node::decode_alpha() const {
   return share;
 }
 
-ModelStatus Node::status_of(const Hosted& hosted, const TurnsAhead& turns) const {
+void Node::tell(const Hosted& hosted, const TurnsAhead& turns, ModelStatus& m) const {
   const Engine& engine = *hosted.engine;
   const EngineCounters& counters = engine.counters();
-  ModelStatus m;
   m.model = hosted.facts.model;
   switch (residency_.state(m.model)) {
     case WeightsState::kOnDisk: m.state = hosted.load_error.empty() ? ModelState::kUnloaded : ModelState::kFailed; break;
@@ -57,7 +56,7 @@ ModelStatus Node::status_of(const Hosted& hosted, const TurnsAhead& turns) const
   m.prefix_hits = counters.prefix_hits;
   m.preemptions = counters.preemptions;
   m.steps = counters.steps;
-  if (counters.steps > 0) m.steps_by_tokens.assign(counters.steps_by_tokens.begin(), counters.steps_by_tokens.end());
+  m.steps_by_tokens = counters.steps_by_tokens;
   m.step_tokens = counters.step_tokens;
   m.loads = hosted.loads;
   m.wait_seconds = to_seconds(predicted_wait(hosted, turns));
@@ -65,7 +64,6 @@ ModelStatus Node::status_of(const Hosted& hosted, const TurnsAhead& turns) const
   m.prompt_token_seconds = hosted.costs.prefill_seconds(0, kTypicalPrompt, config_.limits.tokens_per_step) / kTypicalPrompt;
   m.parkings = counters.parkings;
   m.kv_bytes_host = engine.host_blocks_held() * hosted.facts.kv_block_bytes;
-  return m;
 }
 
 NodeStatus Node::status() const {
@@ -85,7 +83,8 @@ NodeStatus Node::status() const {
   status.prompt_pressure = prompt_pressure();
   status.alpha = decode_alpha();
   const TurnsAhead turns = turns_ahead();
-  for (const auto& [id, hosted] : models_) status.models.push_back(status_of(hosted, turns));
+  status.models.reserve(models_.size());
+  for (const auto& [id, hosted] : models_) tell(hosted, turns, status.models.emplace_back());
   return status;
 }
 

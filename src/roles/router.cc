@@ -6,6 +6,11 @@
 #include "base/check.h"
 
 namespace shoal {
+namespace {
+
+constexpr Duration kCompareInterval = std::chrono::milliseconds(100);  // of the nodes with each other: not with every report of each
+
+}  // namespace
 
 Router::Router(const RouterConfig& config) : config_(config) {}
 
@@ -214,6 +219,7 @@ std::optional<Steal> Router::steal() const {
 
 void Router::balance(TimePoint now, std::vector<Effect>& effects) {
   if (status_.size() < 2 || draining_ || now < next_balance_ || config_.balance_interval == Duration::max()) return;
+  next_balance_ = now + std::min(config_.balance_interval, kCompareInterval);
   if (const auto change = duty_change()) {
     effects.push_back(Send{change->node, SetDuty{change->duty}});
     next_balance_ = now + config_.balance_interval;

@@ -152,10 +152,10 @@ void World::lose_connection(uint32_t node) {
 
 void World::publish(const MemberEvent& event) {
   cluster_ = reduce(std::move(cluster_), event);
-  state_.heap.at(state_.now, [this, cluster = cluster_] {
-    to_router(ClusterChanged{cluster});
+  state_.heap.at(state_.now, [this, changed = Event(ClusterChanged{cluster_})] {
+    to_router(changed);
     for (const auto& node : nodes_) {
-      if (node->alive()) node->handle(ClusterChanged{cluster});
+      if (node->alive()) node->handle(changed);
     }
   });
 }

@@ -1,10 +1,11 @@
 // A node's report and what belongs to it.
+#include <algorithm>
+
 #include "wire/codec_parts.h"
 
 namespace shoal {
 namespace {
 
-constexpr int kBucketsMax = 64;
 constexpr int kSwitchesMax = 1024;
 
 void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
@@ -25,7 +26,9 @@ void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
   to->set_preemptions(from.preemptions);
   to->set_steps(from.steps);
   to->set_loads(from.loads);
-  for (const uint64_t steps : from.steps_by_tokens) to->add_steps_by_tokens(steps);
+  const auto& steps = from.steps_by_tokens;
+  const auto end = std::find_if(steps.rbegin(), steps.rend(), [](uint64_t count) { return count > 0; }).base();
+  to->mutable_steps_by_tokens()->Add(steps.begin(), end);  // zeros at the end go without saying
   to->set_step_tokens(from.step_tokens);
   to->set_parkings(from.parkings);
   to->set_kv_bytes_host(from.kv_bytes_host);
@@ -87,8 +90,8 @@ StatusOr<ModelStatus> from_pb(const pb::ModelStatus& from) {
   to.preemptions = from.preemptions();
   to.steps = from.steps();
   to.loads = from.loads();
-  if (from.steps_by_tokens_size() > kBucketsMax) return invalid_argument("message: too many buckets");
-  to.steps_by_tokens.assign(from.steps_by_tokens().begin(), from.steps_by_tokens().end());
+  if (from.steps_by_tokens_size() > static_cast<int>(to.steps_by_tokens.size())) return invalid_argument("message: too many buckets");
+  std::copy(from.steps_by_tokens().begin(), from.steps_by_tokens().end(), to.steps_by_tokens.begin());
   to.step_tokens = from.step_tokens();
   to.parkings = from.parkings();
   to.kv_bytes_host = from.kv_bytes_host();

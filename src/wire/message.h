@@ -2,6 +2,7 @@
 // checked by encode() and decode(); a peer's bytes never reach a role unvalidated.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -148,7 +149,7 @@ struct ModelStatus {
   uint64_t preemptions = 0;
   uint64_t steps = 0;
   uint64_t loads = 0;
-  std::vector<uint64_t> steps_by_tokens; // see kStepTokenBuckets; empty: not told
+  std::array<uint64_t, kStepTokenBuckets.size() + 1> steps_by_tokens{};
   uint64_t step_tokens = 0;
   uint64_t parkings = 0;         // sequences whose KV went to the host tier
   uint64_t kv_bytes_host = 0;    // there now

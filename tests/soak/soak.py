@@ -2,10 +2,10 @@
 """soak.py [--seconds 3600] [--models 12] [--seed 1] [--binary build/release/shoal] [--model-io mmap|direct]
 
 The real server with many small models on a device for two or three of them, for as long as it is told: random clients that
-read to the end, hang up or ask with a deadline, loads and unloads by an administrator, a configuration that is reloaded,
-and a model file that is cut, vanishes and comes back meanwhile. Every answer must be the one that the model gave alone at
-the beginning, only requests of the damaged model may fail, and the server's own memory must not grow. Ends by itself; the
-last line is the sum, exit 1 if anything was wrong. Needs nothing but Python.
+read to the end or hang up, an operator who loads and unloads, a configuration that is reloaded, and a model file that is
+replaced, cut, vanishes and comes back meanwhile. Every answer must be the one that the model gave alone at the beginning,
+only requests of the damaged model may fail (and of the replaced one, if they were being answered), and the server's own
+memory must not grow. Ends by itself; the last line is the sum, exit 1 if anything was wrong. Needs nothing but Python.
 """
 import argparse
 import collections
@@ -35,6 +35,19 @@ def free_port():
         return s.getsockname()[1]
 
 
+class Operator(http.client.HTTPConnection):
+    """The operator's listener."""
+
+    def __init__(self, path):
+        super().__init__('localhost', timeout=60)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
 class Soak:
     def __init__(self, flags):
         self.flags = flags
@@ -52,7 +65,7 @@ class Soak:
         self.config = self.folder / 'shoal.yaml'
         self.config.write_text('log-level: info\n')
         self.port = free_port()
-        args = [flags.binary, 'serve', str(self.folder / 'models'), '--port', str(self.port), '--config', str(self.config),
+        args = [flags.binary, 'serve', str(self.folder / 'models'), '--port', str(self.port), '--config', str(self.config), '--admin-socket', str(self.folder / 'operator'),
                 '--device-memory', '20MiB', '--host-memory', '16MiB', '--max-model-len', '512', '--max-num-batched-tokens', '64',
                 '--max-num-seqs', '16', '--threads', '2', '--model-io', flags.model_io]
         if flags.model_io == 'direct':
@@ -129,7 +142,7 @@ class Soak:
             connection.close()
 
     def refused(self, model, status, what):
-        if model == self.damaged:
+        if model == self.damaged or (model == self.models[-1] and b'were replaced while this answer was being written' in what):
             self.count['failed as asked'] += 1
         else:
             self.fail(f'{model}: {status} {what[:300]!r}')
@@ -164,12 +177,14 @@ class Soak:
         good = file.read_bytes()
         while time.time() < self.stop_at:
             time.sleep(min(rng.uniform(1, 4), max(self.stop_at - time.time(), 0)))
-            what = rng.choice(['cut', 'vanish', 'replace', 'reload'])
+            what = rng.choice(['cut', 'vanish', 'replace', 'reload', 'load', 'unload'])
             self.count[what] += 1
             if what == 'reload':
                 self.config.write_text(f'log-level: {rng.choice(["info", "warning"])}\n')
-                if self.flags.reload:
-                    self.server.send_signal(signal.SIGHUP)
+                self.server.send_signal(signal.SIGHUP)
+                continue
+            if what in ('load', 'unload'):
+                self.operate(what, rng.choice(self.models[:-1]))
                 continue
             if what == 'replace':  # by the same bytes, as it should be done
                 (file.parent / 'new').write_bytes(good)
@@ -185,6 +200,19 @@ class Soak:
             os.replace(file.parent / 'new', file)
             time.sleep(3)  # whoever asked meanwhile has heard of it
             self.damaged = None
+
+    def operate(self, what, model):
+        operator = Operator(str(self.folder / 'operator'))
+        try:
+            operator.request('POST', f'/models/{what}', json.dumps({'model': model}), {'Content-Type': 'application/json'})
+            answer = operator.getresponse()
+            told = answer.read()
+            if answer.status >= 300:
+                self.fail(f'{what} {model}: {answer.status} {told[:300]!r}')
+        except OSError as error:
+            self.fail(f'{what} {model}: {error!r}')
+        finally:
+            operator.close()
 
     def run(self):
         self.wait_ready()
@@ -231,7 +259,6 @@ def main():
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--binary', default=str(ROOT / 'build' / 'release' / 'shoal'))
     parser.add_argument('--model-io', default='mmap', choices=['mmap', 'direct'])
-    parser.add_argument('--reload', action='store_true', help='send SIGHUP after each change of the configuration')
     sys.exit(Soak(parser.parse_args()).run())
 
 
