@@ -44,8 +44,6 @@ struct Bench {
   std::vector<LoadRequest> requests;
 };
 
-void note(const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }
-
 Status ask_models(Bench& bench) {
   HttpCaller caller(bench.destination, bench.flags.load.headers);
   const auto answer = caller.call("GET", "/v1/models", "", kCallTime);

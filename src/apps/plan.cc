@@ -58,6 +58,7 @@ class Simulator {
     World world(std::move(setup));
     world.on_progress([&](const Outcome& o, double seconds) {
       progress_.show(0, 0, absl::StrFormat("trying %s %s: %.0f simulated s, %d requests", to_string(devices), to_string(shape, devices.front().count), seconds, o.requests));
+      return true;
     });
     Outcome outcome = world.run();
     progress_.clear();

@@ -9,6 +9,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
 #include "apps/progress.h"
+#include "apps/signals.h"
 #include "apps/simulate_flags.h"
 #include "apps/simulate_report.h"
 #include "apps/terminal.h"
@@ -52,12 +53,13 @@ StatusOr<SimulatedRun> simulate_one(const Simulate& s, const SimulateInputs& inp
   ProgressLine progress;
   const auto began = steady_now();
   if (csv != nullptr) world.on_end([&](const RequestOutcome& request, const Status&) { *csv << csv_line(run, request); });
-  if (!s.no_progress) {
-    world.on_progress([&](const Outcome& o, double seconds) {
+  world.on_progress([&](const Outcome& o, double seconds) {
+    if (!s.no_progress) {
       progress.show(0, 0, absl::StrFormat("%s, %s: %.0f simulated s, %d requests, %.0f x real time", run.workload, run.policy, seconds, o.requests,
                                           seconds / std::max(1e-9, to_seconds(steady_now() - began))));
-    });
-  }
+    }
+    return !wait_stop_signal(Duration(0));
+  });
   run.outcome = world.run();
   run.wall_seconds = to_seconds(steady_now() - began);
   progress.clear();
@@ -117,6 +119,7 @@ StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
     show_text(costs_table(inputs.costs()));
     return kExitOk;
   }
+  block_stop_signals();
   std::ofstream csv;
   if (!s.csv.empty()) {
     csv.open(s.csv, std::ios::binary);
@@ -131,10 +134,14 @@ StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
       show_text(runs.empty() ? table : table.substr(table.find('\n') + 1));
     }
     runs.push_back(std::move(run));
+    if (runs.back().outcome.interrupted) break;
   }
   if (s.as_json) show_text(dump_ordered_json(simulated_json(runs), 1) + "\n");
   if (!s.report.empty()) RETURN_IF_ERROR(write_text(s.report, simulated_html(runs, settings_of(verb))));
-  return kExitOk;
+  const Outcome& last = runs.back().outcome;
+  if (!last.interrupted) return kExitOk;
+  note(absl::StrFormat("stopped after %.0f simulated s of this run; the figures are of these, without the requests that had not ended", last.virtual_seconds));
+  return kExitFailed;
 }
 
 }  // namespace

@@ -15,9 +15,8 @@ constexpr uint32_t kModelsDefault = 16;
 const std::vector<std::string> kPolicies = {"token", "paper", "request", "static"};
 
 StatusOr<Trace> read_trace(const std::string& path) {
-  const auto text = read_file(path, kTraceBytesMax);
-  if (!text.ok()) return annotate(text.status(), path);
-  auto trace = parse_trace(*text);
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kTraceBytesMax));
+  auto trace = parse_trace(text);
   return trace.ok() ? trace : annotate(trace.status(), path);
 }
 
@@ -112,16 +111,14 @@ StatusOr<SimulateInputs> SimulateInputs::read(const SimulateFlags& flags) {
 
 Status SimulateInputs::read_tables() {
   if (!flags_.profiles.empty()) {
-    const auto csv = read_file(flags_.profiles, kProfileBytesMax);
-    if (!csv.ok()) return annotate(csv.status(), flags_.profiles);
-    auto table = CostTable::fit(*csv);
+    ASSIGN_OR_RETURN(const std::string csv, read_file(flags_.profiles, kProfileBytesMax));
+    auto table = CostTable::fit(csv);
     if (!table.ok()) return annotate(table.status(), flags_.profiles);
     costs_ = std::make_shared<CostTable>(*std::move(table));
   }
   if (flags_.shapes.empty()) return OkStatus();
-  const auto csv = read_file(flags_.shapes, kProfileBytesMax);
-  if (!csv.ok()) return annotate(csv.status(), flags_.shapes);
-  auto shapes = parse_model_shapes(*csv);
+  ASSIGN_OR_RETURN(const std::string csv, read_file(flags_.shapes, kProfileBytesMax));
+  auto shapes = parse_model_shapes(csv);
   if (!shapes.ok()) return annotate(shapes.status(), flags_.shapes);
   shapes_ = std::make_shared<std::vector<ModelShape>>(*std::move(shapes));
   return OkStatus();

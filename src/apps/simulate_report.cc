@@ -86,7 +86,7 @@ OrderedJson simulated_json(const std::vector<SimulatedRun>& runs) {
   for (const SimulatedRun& run : runs) {
     const Outcome& o = run.outcome;
     OrderedJson one = {{"simulated", true}, {"workload", run.workload}, {"policy", run.policy}, {"devices", run.devices}, {"models", run.models},
-                       {"requests", o.requests}, {"finished", o.finished}, {"refused", o.refused}, {"virtual_s", o.virtual_seconds},
+                       {"interrupted", o.interrupted}, {"requests", o.requests}, {"finished", o.finished}, {"refused", o.refused}, {"virtual_s", o.virtual_seconds},
                        {"wall_s", run.wall_seconds}, {"trace_hash", absl::StrFormat("%016x", o.trace_hash)}, {"events", o.events}, {"steps", o.steps},
                        {"tokens", o.tokens}, {"loads", o.loads}, {"kv_moves", o.copies}, {"preemptions", o.preemptions}, {"prefix_hits", o.prefix_hits},
                        {"device_hours", o.device_hours()}, {"cost", o.cost()}, {"busy_share", busy_share(o)}};

@@ -33,6 +33,8 @@ bool show_text(std::string_view text) {
   return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
 }
 
+void note(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+
 void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = on_interrupt;  // without SA_RESTART: a waiting read() returns

@@ -18,6 +18,8 @@ bool dims_text();
 
 // Writes and flushes; false once nobody reads any more.
 bool show_text(std::string_view text);
+// A line to stderr, beside what is the result.
+void note(const std::string& line);
 
 // From now on Ctrl-C only sets a flag. REQUIRES: block_stop_signals() before the first thread was started, so that the
 // signal reaches this one.

@@ -96,6 +96,7 @@ struct Outcome {
   std::vector<DeviceSpan> spans;
   std::map<std::string, uint64_t> failures;  // requests by what they were told, numbers left out; some kinds at most
   bool given_up = false;      // beyond WorldSetup::late_tokens_max
+  bool interrupted = false;   // by who watched it: the figures are of what was simulated
   std::vector<std::string> violations;  // empty, or what went wrong
 
   double device_hours() const { return virtual_seconds / 3600 * static_cast<double>(nodes.size()); }

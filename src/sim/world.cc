@@ -258,9 +258,10 @@ Outcome World::run() {
     step();
     outcome.given_up = outcome.attainment.tokens - outcome.attainment.tokens_on_time > setup_.late_tokens_max;
     if (outcome.given_up) break;
-    if (on_progress_ && outcome.events % kProgressEvery == 0) on_progress_(outcome, state_.seconds());
+    outcome.interrupted = on_progress_ && outcome.events % kProgressEvery == 0 && !on_progress_(outcome, state_.seconds());
+    if (outcome.interrupted) break;
   }
-  if (!outcome.given_up) check_end();
+  if (!outcome.given_up && !outcome.interrupted) check_end();
   outcome.virtual_seconds = state_.seconds();
   return std::move(outcome);
 }

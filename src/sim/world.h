@@ -26,11 +26,11 @@ class World {
   explicit World(WorldSetup setup);
   ~World();
 
-  // Told about each request when it ended, and now and then about how far it is.
+  // Told about each request when it ended, and now and then about how far it is: false ends the run there.
   void on_end(Clients::OnEnd on_end) { on_request_end_ = std::move(on_end); }
-  void on_progress(std::function<void(const Outcome&, double virtual_seconds)> progress) { on_progress_ = std::move(progress); }
+  void on_progress(std::function<bool(const Outcome&, double virtual_seconds)> progress) { on_progress_ = std::move(progress); }
 
-  // To the end: every request ended, every device idle. Once.
+  // To the end: every request ended, every device idle; or to where it was given up or interrupted. Once.
   Outcome run();
 
  private:
@@ -89,7 +89,7 @@ class World {
   TimePoint last_arrival_{};
   double next_sample_ = 0;
   Clients::OnEnd on_request_end_;
-  std::function<void(const Outcome&, double)> on_progress_;
+  std::function<bool(const Outcome&, double)> on_progress_;
 };
 
 }  // namespace shoal

@@ -1,7 +1,9 @@
 """shoal simulate and shoal plan, as a user runs them."""
 import csv
 import json
+import signal
 import subprocess
+import time
 
 from conftest import BINARY, ROOT
 
@@ -41,11 +43,26 @@ def test_a_trace_its_report_and_its_csv(tmp_path):
     assert sorted(int(row['tokens']) for row in rows) == list(range(20, 50))
 
 
+def test_ctrl_c_ends_a_run_with_the_figures_so_far(tmp_path):
+    rows = tmp_path / 'run.csv'
+    run = subprocess.Popen([str(BINARY), 'simulate', '--devices', '4xH800', '--request-rate', '2', '--duration', '1e7', '--csv', str(rows), '--json', '--no-progress'],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.time() + 60
+    while time.time() < deadline and (not rows.exists() or rows.stat().st_size < 10_000):
+        time.sleep(0.05)
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 1 and 'stopped after' in err
+    done = json.loads(out)[0]
+    assert done['interrupted'] and done['requests'] >= len(list(csv.DictReader(rows.open()))) > 10
+
+
 def test_mistakes_name_the_flag_and_what_is_known(tmp_path):
     assert "'H900' is no known device; known are A10" in shoal('simulate', '--devices', '2xH900', code=1).stderr
     assert '--policy lottery is none of token, paper' in shoal('simulate', '--policy', 'lottery', code=1).stderr
     assert 'no known model' in shoal('simulate', '--model-mix', 'gpt9', code=1).stderr
     assert 'does not fit A10' in shoal('simulate', '--devices', '1xA10', '--model-mix', 'llama2_13b_chat', code=1).stderr
+    assert shoal('simulate', '--trace', '/none.csv', code=1).stderr == 'error: /none.csv: no such file\n'
     broken = tmp_path / 'broken.csv'
     broken.write_text('model,gpu\n')
     assert 'line 1' in shoal('simulate', '--profiles', broken, code=1).stderr
