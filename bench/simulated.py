@@ -16,6 +16,7 @@ import hashlib
 import io
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -89,9 +90,9 @@ class Report:
             if build == self.build:
                 self.printed[command] = printed
 
-    def text(self, command):
-        """What a command prints, and its seconds of CPU; each runs once."""
-        name = ' '.join(map(str, command))
+    def text(self, command, run=1):
+        """What a command prints, and its seconds of CPU; each runs once, or again for another number of the run."""
+        name = ' '.join(map(str, command)) + ('' if run == 1 else f'  # run {run}')
         if name not in self.printed:
             print('>', name, file=sys.stderr, flush=True)
             with tempfile.NamedTemporaryFile('r') as times:
@@ -190,12 +191,12 @@ def sensitivity(r):
 
 
 def speed(r):
-    print('## Speed\n\nA hundred devices on one thread. What counts is how many steps the devices take: each row has ten times the rate of the one before.\n')
+    print('## Speed\n\nA hundred devices on one thread. What counts is how many steps the devices take: each row has ten times the rate of the one before. Medians of 3.\n')
     rows = []
     for rate, seconds in ((0.1, 20000), (1, 2000), (10, 200)):
         flags = ['simulate', '--devices', '100xH800', '--models', 100, '--request-rate', rate, '--duration', seconds, *r.profiles()]
-        out, cpu = r.text([r.binary, *flags, '--json', '--no-progress'])
-        run = json.loads(out)[0]
+        timed = [r.text([r.binary, *flags, '--json', '--no-progress'], run) for run in (1, 2, 3)]
+        run, cpu = json.loads(timed[0][0])[0], statistics.median(seconds for _, seconds in timed)
         rows.append([r.shown(flags), run['requests'], run['steps'], f'{run["virtual_s"]:.0f}', f'{run["virtual_s"] / cpu:.0f}', f'{run["steps"] / cpu:.0f}'])
     table(['command', 'requests', 'steps', 'simulated s', 'simulated s per CPU s', 'steps per CPU s'], rows)
 
