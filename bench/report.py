@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MODELS = [("llama-1.1b", "q8_0"), ("llama-1.1b", "q4_0"), ("qwen2-0.5b", "q8_0"), ("qwen2-0.5b", "q4_0")]
+MODELS = [("llama-1.1b", "q8_0"), ("llama-1.1b", "q4_0"), ("qwen2-0.5b", "q8_0"), ("qwen2-0.5b", "q4_0"), ("llama-0.3b", "f16")]
 LOADED = ["q8_0", "q4_0", "q4_k", "q6_k", "bf16", "f16"]  # types whose load is measured, in the smallest shape
 COMMANDS = []  # as printed at the end of the page
 

@@ -96,7 +96,8 @@ std::string device_chart(const Outcome& o) {
     const std::string colour = absl::StrCat("hue", span.model.value % 12);
     chart.span(span.from, span.to, row + (load ? 0.08 : 0.34), row + (load ? 0.3 : 0.92), load ? "wait" : colour.c_str());
   }
-  const std::string cut = o.nodes.size() > devices ? absl::StrCat(" (the first ", devices, ")") : "";
+  std::string cut = o.nodes.size() > devices ? absl::StrCat(" (the first ", devices, ")") : "";
+  if (until < 0.99 * o.virtual_seconds) cut += absl::StrFormat(" (of the first %.0f s)", until);
   return card("Devices: computing, a colour per model; below it loads of weights" + cut, chart.svg());
 }
 
