@@ -17,6 +17,12 @@ import platform
 import subprocess
 import sys
 
+import matplotlib
+
+matplotlib.use("svg")
+matplotlib.rcParams["svg.hashsalt"] = "shoal"
+from matplotlib import pyplot
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = [("llama-1.1b", "q8_0"), ("llama-1.1b", "q4_0"), ("qwen2-0.5b", "q8_0"), ("qwen2-0.5b", "q4_0"), ("llama-0.3b", "f16")]
 LOADED = ["q8_0", "q4_0", "q4_k", "q6_k", "bf16", "f16"]  # types whose load is measured, in the smallest shape
@@ -129,10 +135,6 @@ def quality(args):
 
 
 def growth(args, picture):
-    import matplotlib
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "shoal"
-    from matplotlib import pyplot
     result = run(args.bench / "schedule", "--benchmark_format=json", "--benchmark_repetitions=3", "--benchmark_report_aggregates_only=true")
     series, rows = {}, []
     for one in result["benchmarks"]:
