@@ -54,7 +54,7 @@ Json models_schema();
 StatusOr<double> parse_seconds(const std::string& text, double min, double max);
 
 // Ranges of what files and flags may say, in seconds.
-constexpr double kTtftMin = 0.001, kTbtMin = 0.0001, kMaxWaitMin = 0.001, kDeadlineMax = 86400, kIdleTtlMax = 365 * 86400.0;
+constexpr double kTtftMin = 0.001, kTbtMin = 0.0001, kMaxWaitMin = 0.000001, kDeadlineMax = 86400, kIdleTtlMax = 365 * 86400.0;
 constexpr int32_t kPriorityMax = 1000;
 
 }  // namespace shoal

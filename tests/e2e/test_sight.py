@@ -48,7 +48,7 @@ def names(server):
 
 def test_settings_of_models_hold_and_are_reloaded(own_server, folder, tmp_path):
     config = folder / 'shoal.yaml'
-    config.write_text('models:\n  m0:\n    ttft: 2\n    aliases: [zero]\n  m1: {max_wait: 1ms}\n')
+    config.write_text('models:\n  m0:\n    ttft: 2\n    aliases: [zero]\n  m1: {max_wait: 0.001ms}\n')
     socket = tmp_path / 'admin.sock'
     server = own_server(*SMALL, '--admin-socket', str(socket), models=folder)
     assert ask(server, 'zero')[0] == 200
