@@ -250,7 +250,7 @@ int run(const Flags& flags) {
   }
   const Limits limits = LimitMeter(flags.threads, flags.seconds, flags.target == "AVX2").measure();
   Bench bench(flags, limits);
-  for (const WeightFormat format : {WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_K, WeightFormat::kQ6_K, WeightFormat::kBF16, WeightFormat::kF32}) {
+  for (const WeightFormat format : {WeightFormat::kQ8_0, WeightFormat::kQ4_0, WeightFormat::kQ4_K, WeightFormat::kQ6_K, WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kF32}) {
     for (const uint32_t rows : {1u, 2u, 3u, 4u, 8u, 16u, 32u, 512u}) bench.linear(format, 5632, 2048, rows);
   }
   bench.pack(DType::kQ8_0, WeightFormat::kQ8_0, 5632, 2048);

@@ -106,6 +106,7 @@ struct LinearCase {
 constexpr LinearCase kLinearCases[] = {
     {1, 16, 256, 0, false}, {1, 80, 512, 0, true, true},   {2, 33, 256, 32, true},  {3, 17, 512, 64, false},
     {7, 48, 768, 96, true}, {13, 5, 256, 256, false, true}, {25, 64, 512, 32, true}, {1, 200, 256, 32, false},
+    {29, 72, 1024, 0, true}, {23, 40, 2048, 64, false},  // rows whose distance is that of the sets of a cache
 };
 
 void check_linear(const Kernels& kernels, const LinearCase& c, DType type, WeightFormat format, std::span<std::byte> stage) {

@@ -1,4 +1,6 @@
 // Linear with f32, f16 and bf16 weights: rank-1 updates of a register tile of activation rows x panels.
+#include <algorithm>
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,9 +19,11 @@ namespace HWY_NAMESPACE {
 LinearFunction float_linear() { return &ref::linear; }
 #else
 
-// Sums of MR activation rows, from `x` on, with NP neighbouring panels over columns [begin, end).
-template <typename W>
+// Sums of MR activation rows, from `x` on, with NP neighbouring panels over columns [begin, end). kAhead: memory is asked for
+// what comes, which several rows leave the processor no time to see by itself.
+template <typename W, bool kAhead>
 struct FloatDot {
+  static constexpr size_t kColumnsAhead = 4096 / (kPanelRows * sizeof(W));
   const float* x;
   size_t x_stride;
   const W* panel;        // first of the panels
@@ -32,6 +36,7 @@ struct FloatDot {
     }
     for (size_t k = begin; k < end; ++k) {
       F16x w[NP];
+      if (kAhead) __builtin_prefetch(panel + (k + kColumnsAhead) * kPanelRows);
       for (size_t p = 0; p < NP; ++p) w[p] = load(panel + p * panel_stride + k * kPanelRows);
       for (size_t m = 0; m < MR; ++m) {
         const F16x xk = set1(x[m * x_stride + k]);
@@ -47,29 +52,44 @@ class FloatLinear {
   explicit FloatLinear(const LinearCall& call)
       : call_(call), data_(reinterpret_cast<const W*>(call.weight.data)), stride_(size_t{call.weight.columns} * kPanelRows) {}
 
+  // Some panels at a time, which stay in the second-level cache for all rows but the first; what bounds those is memory, and
+  // one panel after the other is read fastest.
   void run(size_t begin, size_t end) const {
-    size_t panel = begin;
-    if (call_.rows == 1) {  // more panels, to hide the latency of the additions
-      for (; panel + 4 <= end; panel += 4) tile<1, 4>(0, panel);
+    if (call_.rows == 1) return one_row(begin, end);
+    const size_t together = std::max<size_t>(kPanels, kGroupBytes / (stride_ * sizeof(W)) / kPanels * kPanels);
+    for (size_t first = begin; first < end; first += together) {
+      const size_t last = std::min(end, first + together);
+      size_t row = 0;
+      for (; row + kRows <= call_.rows; row += kRows) pass<kRows>(row, first, last);
+      for (; row + 4 <= call_.rows; row += 4) pass<4>(row, first, last);
+      for (; row + 2 <= call_.rows; row += 2) pass<2>(row, first, last);
+      for (; row < call_.rows; ++row) pass<1>(row, first, last);
     }
-    for (; panel + kPanels <= end; panel += kPanels) all_rows<kPanels>(panel);
-    for (; panel < end; ++panel) all_rows<1>(panel);
   }
 
  private:
-  static constexpr size_t kRows = kRegs <= 2 ? 6 : 4, kPanels = kRegs == 1 ? 2 : 1;  // what the registers hold
+  // What the registers hold; and no more than eight rows, since those a multiple of 4 KiB apart share a set of the first cache.
+  static constexpr size_t kRows = kRegs <= 2 ? 6 : 4, kPanels = kRegs == 1 ? 4 : 1;
+  static constexpr size_t kGroupBytes = 256 << 10;
 
-  template <size_t NP>
-  HWY_INLINE void all_rows(size_t panel) const {
-    size_t row = 0;
-    for (; row + kRows <= call_.rows; row += kRows) tile<kRows, NP>(row, panel);
-    for (; row + 2 <= call_.rows; row += 2) tile<2, NP>(row, panel);
-    for (; row < call_.rows; ++row) tile<1, NP>(row, panel);
+  void one_row(size_t begin, size_t end) const {
+    size_t panel = begin;
+    for (; panel + 4 <= end; panel += 4) tile<1, 4>(0, panel);  // more panels, to hide the latency of the additions
+    for (; panel < end; ++panel) tile<1, 1>(0, panel);
   }
 
-  template <size_t MR, size_t NP>
+  template <size_t MR>
+  HWY_INLINE void pass(size_t row, size_t first, size_t last) const {
+    size_t panel = first;
+    if (row > 0) {
+      for (; panel + kPanels <= last; panel += kPanels) tile<MR, kPanels>(row, panel);
+    }
+    for (; panel < last; ++panel) tile<MR, 1, (MR > 1)>(row, panel);
+  }
+
+  template <size_t MR, size_t NP, bool kAhead = false>
   HWY_INLINE void tile(size_t row, size_t panel) const {
-    run_tile<MR, NP>(call_, FloatDot<W>{call_.x + row * call_.x_stride, call_.x_stride, data_ + panel * stride_, stride_}, row, panel);
+    run_tile<MR, NP>(call_, FloatDot<W, kAhead>{call_.x + row * call_.x_stride, call_.x_stride, data_ + panel * stride_, stride_}, row, panel);
   }
 
   const LinearCall& call_;
