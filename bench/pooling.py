@@ -12,6 +12,8 @@ Attainment, as the design defines it (token k is due at arrival + ttft + (k - 1)
 time): (a) share of tokens, (b) its mean per request, (c) share of requests with every token on time. A request still under way
 GRACE seconds after the last arrival is given up and has failed.
 
+With --bound the same server once more with memory for all models: the load that the cores can take when nothing is switched.
+
 Before the rates, on a server that does nothing else: the models one after the other, --swaps times round, so that each is away
 when it is asked for; seconds from the request to its first token, and the same once it is there.
 
@@ -274,10 +276,15 @@ def commands(args, files):
     memory = sum(largest) + args.budget * args.kv_mib * MIB + args.workspace_mib * MIB
     common = ['--max-model-len', str(args.context), '--max-num-seqs', '32', '--threads', str(args.threads), '--log-level', 'warning']
     out = []
+
+    def shoal(name, policy, mib):
+        out.append((name, [args.shoal, 'serve', args.models, '--config', 'none', '--estimates', 'none', '--admin-socket', 'none', '--preload=none',
+                           '--scheduling', policy, '--ttft', str(args.ttft), '--tbt', str(args.tbt), '--device-memory', f'{mib}MiB', *common]))
+
     for policy in filter(None, args.policies.split(',')):
-        out.append((f'shoal {policy}', [args.shoal, 'serve', args.models, '--config', 'none', '--estimates', 'none', '--admin-socket', 'none',
-                                        '--preload=none', '--scheduling', policy, '--ttft', str(args.ttft), '--tbt', str(args.tbt),
-                                        '--device-memory', f'{memory // MIB}MiB', *common]))
+        shoal(f'shoal {policy}', policy, memory // MIB)
+    if args.bound:
+        shoal('memory for all', 'token', (sum(f.stat().st_size for f in files) + len(files) * args.kv_mib * MIB) // MIB + args.workspace_mib)
     if args.peer:
         out.append(('llama-server router', [args.peer, '--models-dir', args.models, '--models-max', str(args.budget), '-t', str(args.threads),
                                             '-c', str(args.context * 4), '--parallel', '4', '--host', '127.0.0.1']))
@@ -343,7 +350,7 @@ def measure(args):
               'copy_bytes_per_second': copy_bandwidth(args.threads), 'swaps': {}, 'systems': {name: [] for name, _ in systems}}
     print(f'{len(models)} models, memory for {args.budget}: {memory // MIB} MiB; copy {report["copy_bytes_per_second"] / 1e9:.1f} GB/s', flush=True)
     for name, command in systems:
-        if args.swaps == 0 or name.endswith('static'):
+        if args.swaps == 0 or name.endswith('static') or name == 'memory for all':
             continue
         with served(args, name, command, files, out / f'{name.replace(" ", "-")}-swaps.log') as server:
             asyncio.run(warm_up(server.port, models))
@@ -356,6 +363,8 @@ def measure(args):
     for rate in (float(r) for r in args.rates.split(',')):
         workload = make_workload(args, models, rate, args.seed)
         for name, command in systems:  # side by side at each rate: what else the machine does hits all of them
+            if any(at['tokens_on_time'] < args.give_up for at in report['systems'][name]):
+                continue
             with served(args, name, command, files, out / f'{name.replace(" ", "-")}-{rate:g}.log') as server:
                 asyncio.run(warm_up(server.port, models))
                 before = server.metrics()
@@ -383,6 +392,8 @@ def main():
     parser.add_argument('--shoal', default=str(ROOT / 'build' / 'release' / 'shoal'))
     parser.add_argument('--peer', help='path of llama-server')
     parser.add_argument('--policies', default='token,request,static')
+    parser.add_argument('--bound', action='store_true', help='also with memory for all models, so that nothing is switched: what the cores can do at most')
+    parser.add_argument('--give-up', type=float, default=0, help='do not run a system at higher rates once it kept less than this share of tokens on time')
     parser.add_argument('--rates', default='0.5,1,2', help='requests per second, all models together')
     parser.add_argument('--seconds', type=float, default=60, help='of arrivals, per rate and system')
     parser.add_argument('--grace', type=float, default=60)

@@ -10,6 +10,7 @@ machine; each needs llama-bench, and llama-batched-bench and llama-server where 
 """
 import argparse
 import datetime
+import hashlib
 import json
 import os
 import pathlib
@@ -29,13 +30,37 @@ LOADED = ["q8_0", "q4_0", "q4_k", "q6_k", "bf16", "f16"]  # types whose load is 
 COMMANDS = []  # as printed at the end of the page
 
 
-def run(program, *arguments):
+class Kept:
+    """What programs of this very build have printed, in a file to go on from: a whole report takes half an hour."""
+
+    def __init__(self, path, build):
+        self.path = path
+        self.build = hashlib.sha256(b"".join(f.read_bytes() for f in [build / "shoal", build / "bench/cpu_peer"])).hexdigest()[:16]
+        self.printed = {}
+        for line in path.read_text().splitlines() if path and path.exists() else []:
+            of, command, result = json.loads(line)
+            if of == self.build:
+                self.printed[command] = result
+
+    def __getitem__(self, command):
+        return self.printed.get(command)
+
+    def __setitem__(self, command, result):
+        self.printed[command] = result
+        if self.path:
+            with self.path.open("a") as file:
+                file.write(json.dumps([self.build, command, result]) + "\n")
+
+
+def run(args, program, *arguments):
     """The JSON that a program of bench/ prints."""
-    command = [str(program), *map(str, arguments)]
-    COMMANDS.append(" ".join(command))
-    print(">", COMMANDS[-1], file=sys.stderr, flush=True)
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(done.stdout)
+    command = [str(args.bench / program), *map(str, arguments)]
+    name = " ".join(command)
+    COMMANDS.append(name)
+    if args.kept[name] is None:
+        print(">", name, file=sys.stderr, flush=True)
+        args.kept[name] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+    return args.kept[name]
 
 
 def table(head, rows):
@@ -79,7 +104,7 @@ def engine(args, peers, target):
                     options += ["--only", "single"]
             if target:
                 options += ["--target", target]
-            result = run(args.bench / "cpu_peer", *options)
+            result = run(args, "cpu_peer", *options)
             limits = limits or result["limits"]
             for row in result["rows"]:
                 ours, peer, limit = row["shoal_tokens_per_s"], row["peer_tokens_per_s"], row["limit_tokens_per_s"]
@@ -91,7 +116,7 @@ def engine(args, peers, target):
 
 
 def kernels(args, target):
-    result = run(args.bench / "kernels", "--threads", args.threads, "--json", *(["--target", target] if target else []))
+    result = run(args, "kernels", "--threads", args.threads, "--json", *(["--target", target] if target else []))
     rows = [[op["what"], f"{op['seconds'] * 1e6:.0f}", percent(op["share"])] for op in result["ops"]]
     return f"\n{result['kernels']}, {result['threads']} threads; {limits_text(result['limits'])}.\n\n" + table(["operation", "us", "of the limit"], rows)
 
@@ -103,7 +128,7 @@ def serving(args, peers):
             continue
         rows = []
         for shape, kind in args.served:
-            result = run(args.bench / "server_peer", "--shoal", args.shoal, "--model", random_model(args, shape, kind), "--peer-server",
+            result = run(args, "server_peer", "--shoal", args.shoal, "--model", random_model(args, shape, kind), "--peer-server",
                          folder / "llama-server", "--threads", args.threads, "--runs", args.runs, "--json")
             ours, peer = result["shoal"], result["peer"]
             model = f"{shape} {kind}"
@@ -119,7 +144,7 @@ def serving(args, peers):
 def loading(args):
     rows = []
     for kind in LOADED:
-        result = run(args.bench / "load", "--model", random_model(args, "llama-0.3b", kind), "--threads", args.threads, "--json")
+        result = run(args, "load", "--model", random_model(args, "llama-0.3b", kind), "--threads", args.threads, "--json")
         for name, r in result["types"].items():
             rows.append([f"llama-0.3b {kind}", name, f"{r['pack_bytes_per_s'] / 1e9:.1f}", f"{r['copy_bytes_per_s'] / 1e9:.1f}",
                          percent(r["pack_bytes_per_s"] / r["copy_bytes_per_s"])])
@@ -129,13 +154,13 @@ def loading(args):
 def quality(args):
     rows = []
     for model in ("tiny-llama", "tiny-qwen3"):
-        result = run(args.bench / "quality", "--model", ROOT / "models" / model, "--json")
+        result = run(args, "quality", "--model", ROOT / "models" / model, "--json")
         rows += [[model, row["name"], f"{row['loss']:.5f}", f"{100 * row['perplexity_change']:+.3f} %"] for row in result["rows"]]
     return table(["model", "variant", "loss, nats per token", "perplexity"], rows)
 
 
 def growth(args, picture):
-    result = run(args.bench / "schedule", "--benchmark_format=json", "--benchmark_repetitions=3", "--benchmark_report_aggregates_only=true")
+    result = run(args, "schedule", "--benchmark_format=json", "--benchmark_repetitions=3", "--benchmark_report_aggregates_only=true")
     series, rows = {}, []
     for one in result["benchmarks"]:
         if one["aggregate_name"] == "median":
@@ -166,10 +191,12 @@ def pooling(path):
         where = f"below {measured[0]:g}" if not rate else f"{'at least ' if rate >= measured[-1] else ''}{rate:.2f}"
         return f"{name} {where}/s"
 
+    swaps = "".join(f" A model that is away, on an idle server: {name} {s['away']:.3f} s to the first token (there: {s['there']:.3f} s)."
+                    for name, s in result["swaps"].items())
     crossings = "; ".join(crossing(name, rate) for name, rate in result["crossings"].items())
     return (f"{len(mib)} models of {min(mib):.0f} to {max(mib):.0f} MiB on memory for {result['budget_models']}, Poisson arrivals for {result['seconds']:g} s per rate, lengths of "
             f"`{result['lengths']}` times {result['length_scale']:g}; token k is due at arrival + {result['ttft']:g} s + (k - 1) times {result['tbt']:g} s. "
-            f"Load average {result['load_average_before'][0]:.2f}. 90 % of tokens on time up to: {crossings}.\n\n"
+            f"Load average {result['load_average_before'][0]:.2f}. 90 % of tokens on time up to: {crossings}.{swaps}\n\n"
             + table(["system", "requests/s", "tokens on time", "requests wholly on time", "TTFT p99, s", "switches"], rows))
 
 
@@ -189,13 +216,15 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for models of random weights; those there are used again")
     parser.add_argument("--peer", type=peer, action="append", default=[], metavar="NAME=FOLDER[:ARGS]")
     parser.add_argument("--peer-avx2", type=peer, action="append", default=[], metavar="NAME=FOLDER[:ARGS]", help="the same, built without AVX-512")
-    parser.add_argument("--pooling", type=pathlib.Path, help="pooling.json of bench/pooling.py")
+    parser.add_argument("--kept", type=pathlib.Path, help="file to keep results in, and to go on from")
+    parser.add_argument("--pooling", type=pathlib.Path, action="append", default=[], help="pooling.json of bench/pooling.py; may be repeated")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="the first shape in two types only")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/PERFORMANCE.md")
     args = parser.parse_args()
     args.bench, args.shoal = args.build / "bench", args.build / "shoal"
+    args.kept = Kept(args.kept, args.build)
     args.models = MODELS[:2] if args.quick else MODELS
     args.served = [("qwen2-0.5b", "q8_0")] if args.quick else [("llama-1.1b", "q8_0")]
     for folder in (args.work, args.out.parent):
@@ -215,7 +244,8 @@ def main():
     parts += [
         "## Serving\n\nThe same client asks both servers; prompts of 128 tokens, answers of 64.\n" + serving(args, args.peer),
         "## Loading\n\nFrom the page cache into panels.\n\n" + loading(args),
-        *(["## Pooling\n\nMany models on one device by turns (`bench/pooling.py`).\n\n" + pooling(args.pooling)] if args.pooling else []),
+        *(["## Pooling\n\nMany models on one device by turns (`bench/pooling.py`). `memory for all`: nothing is switched, what the cores can do at most.\n\n"
+           + "\n".join(map(pooling, args.pooling))] if args.pooling else []),
         "## Growth\n\n![cost of scheduling](growth.svg)\n\n" + growth(args, picture),
         "## Quality\n\nThe bundled models on their own texts, beside the model as stored.\n\n" + quality(args),
         "## Kernels\n" + kernels(args, None) + (kernels(args, "AVX2") if args.peer_avx2 else ""),
