@@ -75,6 +75,7 @@ struct Request {
   Duration ttft_max = Duration::max();
   Duration tbt_max = Duration::max();
   TimePoint arrival{};
+  uint64_t weights = 0;           // which `output` was computed with (WeightsReady); 0: not known, or there is none
 
   friend bool operator==(const Request&, const Request&) = default;
 };

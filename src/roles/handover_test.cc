@@ -58,7 +58,7 @@ struct Body {
       events.erase(events.begin());
       now += std::chrono::milliseconds(1);
       for (Effect& effect : node.handle(event, now)) {
-        if (const auto* load = std::get_if<LoadWeights>(&effect)) events.push_back(WeightsReady{load->model, OkStatus(), {}});
+        if (const auto* load = std::get_if<LoadWeights>(&effect)) events.push_back(WeightsReady{load->model, OkStatus(), {}, weights});
         if (const auto* step = std::get_if<StartStep>(&effect)) events.push_back(StepDone{step->model, result(step->input)});
         if (const auto* copy = std::get_if<CopyKv>(&effect)) copies.push_back(*copy);
         out.push_back(std::move(effect));
@@ -85,6 +85,7 @@ struct Body {
 
   Node node;
   TimePoint now = kStart;
+  uint64_t weights = 5;  // that its loads find
   std::vector<CopyKv> copies;
 };
 
@@ -111,13 +112,14 @@ Submit resubmitted(const KvTicket& ticket) {
   Submit submit{request(), std::chrono::milliseconds(50), ticket};
   submit.request.epoch = 1;
   submit.request.output = {40};
+  submit.request.weights = ticket.weights;
   return submit;
 }
 
 TEST(Handover, ThePromptIsComputedHereAndTheRestThere) {
   Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
   const KvTicket ticket = handed_over(first);
-  EXPECT_EQ(ticket, (KvTicket{kFirst, 0, 20, kPageBytes / 4}));
+  EXPECT_EQ(ticket, (KvTicket{kFirst, 0, 20, kPageBytes / 4, 5}));
   const auto wanted = sent<KvWanted>(second.say(kGateway, resubmitted(ticket)));
   ASSERT_EQ(wanted.size(), 1u);
   const auto granted = sent<KvGranted>(first.say(kSecond, wanted[0]));
@@ -135,6 +137,51 @@ TEST(Handover, ThePromptIsComputedHereAndTheRestThere) {
   ASSERT_EQ(taken.size(), 1u);
   first.say(kSecond, taken[0]);
   EXPECT_TRUE(first.node.idle());
+  EXPECT_TRUE(second.node.idle());
+}
+
+// The model's files were replaced between the loads of the two nodes; the second has its weights already, or loads them now.
+TEST(Handover, AnAnswerBegunWithOtherWeightsEndsWithTheReason) {
+  for (const bool there : {false, true}) {
+    Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
+    second.weights = 6;
+    if (there) second.say(kGateway, SetResident{ModelId(0), true});
+    const KvTicket ticket = handed_over(first);
+    EXPECT_EQ(ticket.weights, 5u);
+    const auto wanted = sent<KvWanted>(second.say(kGateway, resubmitted(ticket)));
+    ASSERT_EQ(wanted.size(), 1u);
+    const auto effects = second.say(kFirst, sent<KvGranted>(first.say(kSecond, wanted[0])).at(0));
+    const auto ends = sent<Tokens>(effects);
+    ASSERT_EQ(ends.size(), 1u) << there;
+    EXPECT_EQ(ends[0].error_code, StatusCode::kFailedPrecondition);
+    EXPECT_NE(ends[0].error.find("were replaced while this answer was being written"), std::string::npos) << ends[0].error;
+    auto taken = sent<KvTaken>(effects);
+    if (taken.empty()) taken = sent<KvTaken>(second.copy());  // it was being fetched beside the load
+    ASSERT_EQ(taken.size(), 1u);
+    first.say(kSecond, taken[0]);
+    EXPECT_TRUE(first.node.idle());
+    EXPECT_TRUE(second.node.idle());
+    // Without its KV it is the same answer still.
+    Submit anew = resubmitted(ticket);
+    anew.request.epoch = 2;
+    anew.kv.reset();
+    EXPECT_EQ(sent<Tokens>(second.say(kGateway, anew)).at(0).error_code, StatusCode::kFailedPrecondition);
+    // What has no token yet may be computed with any.
+    anew.request.epoch = 3;
+    anew.request.output.clear();
+    EXPECT_EQ(sent<Tokens>(second.say(kGateway, anew)).at(0).tokens.size(), 1u);
+  }
+}
+
+TEST(Handover, APromptComputedWithOtherWeightsIsComputedAnew) {
+  Body second(kSecond, Duty::kDecode);
+  second.say(kGateway, SetResident{ModelId(0), true});
+  Submit submit = resubmitted({kFirst, 0, 16, kPageBytes / 4, 4});
+  submit.request.output.clear();
+  second.say(kGateway, submit);
+  const auto effects = second.say(kFirst, KvGranted{request().id, 0, {BlockId(0)}});
+  EXPECT_EQ(sent<Tokens>(effects).at(0).error_code, StatusCode::kUnavailable);  // the gateway places it anew
+  EXPECT_EQ(sent<KvTaken>(effects).size(), 1u);
   EXPECT_TRUE(second.node.idle());
 }
 

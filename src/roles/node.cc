@@ -126,6 +126,8 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
   const auto found = models_.find(request.model);
   if (found == models_.end() || found->second.retired) return no(not_found("this node does not serve model ", request.model.value));
   Hosted& hosted = found->second;
+  const uint64_t begun_with = !request.output.empty() ? request.weights : kv ? message.kv->weights : 0;
+  if (begun_with != 0 && resident(hosted) && begun_with != hosted.weights) return no(replaced(hosted.facts, !request.output.empty()));
   // What was begun elsewhere has been admitted.
   const Duration wait = request.output.empty() ? predicted_wait(hosted, turns_ahead()) : Duration(0);
   if (const Status status = may_take(hosted, wait); !status.ok()) return no(status, std::max(Duration(0), wait - hosted.facts.max_wait));
@@ -136,6 +138,7 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
   if (hosted.wanted_since == kForever) hosted.wanted_since = now;
   Owner& owner = owners_[request.id] = {from, request.epoch, request.model, next_order_++};
   owner.stays = message.kv && message.kv->node == config_.self;
+  owner.weights = begun_with;
   if (!kv) queue_prompt(accepted, owner, hosted, now);
   changed_ = true;
   return true;
@@ -232,6 +235,7 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
     tokens.error_code = delta.error.code();
     tokens.cached_prompt_tokens = delta.cached_prompt_tokens;
     tokens.queued = delta.queued;
+    tokens.weights = owner->second.weights;
     hosted.fresh = false;
     const NodeId gateway = owner->second.gateway;
     if (delta.finish) {
@@ -259,12 +263,11 @@ void Node::count_step(Hosted& hosted, double seconds) {
   }
 }
 
-// Only its own requests, and with the reason; of them, if `begun_with` is not 0, those whose first step ran with these
-// weights. REQUIRES: none is in a step.
-void Node::fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects, uint64_t begun_with) {
+// Only its own requests, and with the reason. REQUIRES: none is in a step.
+void Node::fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects) {
   std::vector<RequestId> failed;
   for (const auto& [id, owner] : owners_) {
-    if (owner.model == hosted.facts.model && (begun_with == 0 || owner.weights == begun_with)) failed.push_back(id);
+    if (owner.model == hosted.facts.model) failed.push_back(id);
   }
   std::sort(failed.begin(), failed.end());
   for (const RequestId id : failed) fail(owners_.find(id), why, effects);

@@ -144,7 +144,7 @@ class Node {
     bool stays = false;  // came back: nobody else would take it
     bool prompt_queued = false;  // in prompts_: no step yet
     TimePoint begin_by = kForever;  // in bounds_: no step yet
-    uint64_t weights = 0;        // with which its first step here ran; 0: none yet
+    uint64_t weights = 0;        // that computed its KV or output so far; 0: none yet
   };
   using Owners = std::unordered_map<RequestId, Owner>;
   // The device ran out of memory with several models under way: until this request ends, only its model admits.
@@ -165,7 +165,6 @@ class Node {
     uint64_t block_bytes;
     NodeId gateway;
     std::vector<BlockId> blocks;
-    uint64_t weights;  // Owner::weights
     std::optional<NodeId> taker;
     TimePoint due;  // without a taker it ends then; else the taker is asked whether it still needs it
   };
@@ -208,7 +207,7 @@ class Node {
   void on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects);
   void count_step(Hosted& hosted, double seconds);
   void on_kv_copied(const KvCopied& event, TimePoint now, std::vector<Effect>& effects);
-  void fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects, uint64_t begun_with = 0);
+  void fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects);
   void refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
   void fail(Owners::iterator owner, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
   void end_waits(TimePoint now, std::vector<Effect>& effects);
@@ -223,12 +222,13 @@ class Node {
 
   // node_loads.cc
   static Status could_not_load(const NodeModel& model, const Status& why);
+  static Status replaced(const NodeModel& model, bool begun);
   void observe_switch(const EndedLoad& load, double extra_seconds);
   void on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
   void on_load_cancelled(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects);
   void on_weights_packed(const WeightsPacked& event, TimePoint now, std::vector<Effect>& effects);
   void end_failed_packing(std::vector<Effect>& effects);
-  void on_other_weights(Hosted& hosted, std::vector<Effect>& effects);
+  void end_begun_with_others(Hosted& hosted, std::vector<Effect>& effects);
   void forget_computed(Hosted& hosted);
 
   // node_report.cc

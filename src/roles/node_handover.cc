@@ -43,8 +43,8 @@ void Node::hand_over(RequestId request, const Owner& owner, TimePoint now, std::
     message.kv = pass_on(request, effects);
   } else if (kv.tokens > 0) {
     const uint64_t block_bytes = hosted.facts.kv_block_bytes;
-    message.kv = KvTicket{config_.self, owner.epoch, kv.tokens, block_bytes};
-    offers_[{request, owner.epoch}] = {owner.model, block_bytes, owner.gateway, std::move(kv.blocks), owner.weights, std::nullopt,
+    message.kv = KvTicket{config_.self, owner.epoch, kv.tokens, block_bytes, owner.weights};
+    offers_[{request, owner.epoch}] = {owner.model, block_bytes, owner.gateway, std::move(kv.blocks), std::nullopt,
                                         now + config_.offer_time};
     offers_due_ = std::min(offers_due_, now + config_.offer_time);
   }
@@ -142,11 +142,7 @@ bool Node::take_back(NodeId from, const Submit& message, TimePoint now, std::vec
   if (found == offers_.end() || found->second.taker || found->second.model != message.request.model) return false;
   const Offer offer = std::move(found->second);
   offers_.erase(found);
-  if (accept(from, message, HostKv{message.kv->tokens, offer.blocks, false}, now, effects)) {
-    owners_.at(message.request.id).weights = offer.weights;
-  } else {
-    withdraw(offer);
-  }
+  if (!accept(from, message, HostKv{message.kv->tokens, offer.blocks, false}, now, effects)) withdraw(offer);
   return true;
 }
 

@@ -36,8 +36,10 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   const bool used = event.status.ok() && hosted.engine->has_work();
   switches_.ready(event.model, event.stages, used ? SwitchEnd::kServed : event.status.ok() ? SwitchEnd::kUnused : SwitchEnd::kFailed, event.packing, now);
   if (event.status.ok()) {
-    if (hosted.weights != 0 && hosted.weights != event.weights) on_other_weights(hosted, effects);
+    const bool replaced = hosted.weights != 0 && hosted.weights != event.weights;
     hosted.weights = event.weights;
+    end_begun_with_others(hosted, effects);
+    if (replaced) forget_computed(hosted);
     if (event.packing) {
       packing_ = Packing{event.model};
       return;  // what it cost is known when it is packed
@@ -94,13 +96,20 @@ void Node::on_load_cancelled(const WeightsReady& event, TimePoint now, std::vect
   changed_ = residency_changed_ = true;
 }
 
-// Its files were replaced while it was away: an answer that has begun cannot go on with other weights, and what is computed
-// of the prompts of others is not of these.
-void Node::on_other_weights(Hosted& hosted, std::vector<Effect>& effects) {
-  const Status why(StatusCode::kFailedPrecondition,
-                   absl::StrCat("the files of model '", hosted.facts.name, "' were replaced while this answer was being written; ask again"));
-  fail_requests_of(hosted, why, effects, hosted.weights);
-  forget_computed(hosted);
+// An answer that has begun cannot go on with other weights; one that has not is computed anew, here or elsewhere.
+Status Node::replaced(const NodeModel& model, bool begun) {
+  if (!begun) return unavailable("the files of model '", model.name, "' were replaced while the prompt was being computed");
+  return Status(StatusCode::kFailedPrecondition, absl::StrCat("the files of model '", model.name, "' were replaced while this answer was being written; ask again"));
+}
+
+// The files were replaced while the model was away, or a request was begun by a node that has others.
+void Node::end_begun_with_others(Hosted& hosted, std::vector<Effect>& effects) {
+  std::vector<RequestId> others;
+  for (const auto& [id, owner] : owners_) {
+    if (owner.model == hosted.facts.model && owner.weights != 0 && owner.weights != hosted.weights) others.push_back(id);
+  }
+  std::sort(others.begin(), others.end());
+  for (const RequestId id : others) fail(owners_.find(id), replaced(hosted.facts, !hosted.engine->request(id).output.empty()), effects);
 }
 
 // What was computed with weights that are no more: nothing that begins from now on goes on from it.

@@ -54,6 +54,7 @@ MessageFrom tokens(uint32_t node, uint64_t id, uint32_t first_index, std::vector
   t.first_index = first_index;
   for (const TokenId token : ids) t.tokens.push_back({token, 0, {}});
   t.finish = finish;
+  t.weights = ids.empty() ? 0 : 99;
   return {NodeId(node), t};
 }
 
@@ -99,6 +100,7 @@ TEST(Router, ALostNodeIsReplacedFromTheTokensDelivered) {
   const auto replayed = sent<Submit>(router.handle(ClusterChanged{cluster({{2, 1}}, 2)}, TimePoint{}));
   ASSERT_EQ(replayed.size(), 1u);
   EXPECT_EQ(replayed[0].request.output, (std::vector<TokenId>{7, 8}));
+  EXPECT_EQ(replayed[0].request.weights, 99u);
   EXPECT_EQ(replayed[0].request.epoch, 1u);
   // What the old owner still says is of a lower epoch, and not shown.
   EXPECT_TRUE(of_kind<Deliver>(router.handle(tokens(1, 5, 2, {9}), TimePoint{})).empty());

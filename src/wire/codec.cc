@@ -42,6 +42,7 @@ void to_pb(const Request& from, pb::Request* to) {
   to->set_priority(from.priority);
   if (from.ttft_max != Duration::max()) to->set_ttft_max_ns(static_cast<uint64_t>(from.ttft_max.count()));
   if (from.tbt_max != Duration::max()) to->set_tbt_max_ns(static_cast<uint64_t>(from.tbt_max.count()));
+  to->set_weights(from.weights);
 }
 
 void to_pb(const SampledToken& from, pb::SampledToken* to) {
@@ -66,6 +67,7 @@ void to_pb(const Tokens& from, pb::Tokens* to) {
   to->set_cached_prompt_tokens(from.cached_prompt_tokens);
   to->set_queued_ns(static_cast<uint64_t>(from.queued.count()));
   to->set_retry_after_ns(static_cast<uint64_t>(from.retry_after.count()));
+  to->set_weights(from.weights);
 }
 
 void to_pb(const KvTicket& from, pb::KvTicket* to) {
@@ -73,6 +75,7 @@ void to_pb(const KvTicket& from, pb::KvTicket* to) {
   to->set_epoch(from.epoch);
   to->set_tokens(from.tokens);
   to->set_block_bytes(from.block_bytes);
+  to->set_weights(from.weights);
 }
 
 struct EnvelopeWriter {
@@ -187,6 +190,7 @@ StatusOr<Request> from_pb(const pb::Request& from) {
   to.priority = from.priority();
   if (from.ttft_max_ns() > 0) to.ttft_max = duration_of(from.ttft_max_ns());
   if (from.tbt_max_ns() > 0) to.tbt_max = duration_of(from.tbt_max_ns());
+  to.weights = from.weights();
   return to;
 }
 
@@ -223,12 +227,13 @@ StatusOr<Tokens> from_pb(const pb::Tokens& from) {
   to.cached_prompt_tokens = from.cached_prompt_tokens();
   to.queued = duration_of(from.queued_ns());
   to.retry_after = duration_of(from.retry_after_ns());
+  to.weights = from.weights();
   return to;
 }
 
 StatusOr<KvTicket> from_pb(const pb::KvTicket& from) {
   if (from.tokens() == 0 || from.block_bytes() == 0) return invalid_argument("message: a ticket for nothing");
-  return KvTicket{NodeId(from.node()), from.epoch(), from.tokens(), from.block_bytes()};
+  return KvTicket{NodeId(from.node()), from.epoch(), from.tokens(), from.block_bytes(), from.weights()};
 }
 
 StatusOr<Message> from_pb(const pb::Submit& from) {

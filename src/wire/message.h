@@ -32,6 +32,7 @@ struct KvTicket {
   uint32_t epoch = 0;        // of the request when it was there
   uint32_t tokens = 0;       // covered by the blocks
   uint64_t block_bytes = 0;  // the shape class
+  uint64_t weights = 0;      // that computed them (WeightsReady)
   friend bool operator==(const KvTicket&, const KvTicket&) = default;
 };
 
@@ -124,6 +125,7 @@ struct Tokens {
   uint32_t cached_prompt_tokens = 0;     // served from the prefix index; known from the first delta on
   Duration queued{0};                    // at the node, before its first step
   Duration retry_after{0};               // with kError: when the same request may be taken; 0: not known
+  uint64_t weights = 0;                  // that computed the tokens (WeightsReady)
   friend bool operator==(const Tokens&, const Tokens&) = default;
 };
 

@@ -33,11 +33,12 @@ Request full_request() {
   r.priority = -3;
   r.ttft_max = std::chrono::milliseconds(300);
   r.tbt_max = std::chrono::milliseconds(20);
+  r.weights = 1ull << 63;
   return r;
 }
 
 std::vector<Message> samples() {
-  Tokens tokens{RequestId(7), 1, 5, {{3, -0.5f, {{3, -0.5f}, {4, -1.0f}}}}, {{8, -2.0f, {}}}, FinishReason::kStop, "", StatusCode::kOk, 32, std::chrono::milliseconds(5)};
+  Tokens tokens{RequestId(7), 1, 5, {{3, -0.5f, {{3, -0.5f}, {4, -1.0f}}}}, {{8, -2.0f, {}}}, FinishReason::kStop, "", StatusCode::kOk, 32, std::chrono::milliseconds(5), {}, 77};
   Tokens failed{RequestId(8), 0, 0, {}, {}, FinishReason::kError, "no", StatusCode::kInternal, 0, {}, std::chrono::seconds(3)};
   NodeStatus status{5, 1 << 30, 1 << 20, 1 << 21};
   status.models.resize(1);
@@ -67,7 +68,7 @@ std::vector<Message> samples() {
   status.duty = Duty::kDecode;
   status.prompt_pressure = 0.5;
   status.alpha = 1.25;
-  const KvTicket ticket{NodeId(4), 2, 33, 4096};
+  const KvTicket ticket{NodeId(4), 2, 33, 4096, 78};
   return {Configure{ModelId(4), std::chrono::seconds(2), std::chrono::milliseconds(50), -7, true, std::chrono::minutes(5), std::chrono::seconds(30)},
           Configure{ModelId(0), Duration(1), Duration(1)}, Submit{full_request()}, Submit{}, Cancel{RequestId(1), 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
           tokens, failed, status, NodeStatus{}, Submit{full_request(), std::chrono::seconds(2), ticket},
