@@ -45,8 +45,11 @@ policies are the object files that `shoal serve` runs; devices, links and client
 - **Invariants**: I1-I7, I9 and I10 of the design are checked in every event of `tests/sim`. I8 is about answers of expert servers, which do not exist
   yet: there is nothing to check, and no checker that pretends to.
 
-Not modelled: jitter of the host, several devices for one model (so `plan` varies how many devices of which kind, which of them compute prompts only, and how
-many models each holds, but no tensor or pipeline shapes).
+- **Gangs** (`8xH800:tp4`: two of four devices that compute every step as one): weights, KV and links are shared evenly; of each term of a step the part that
+  the roofline says is arithmetic or reading is divided, the rest stays, and two all-reduces a layer come on top. Nobody measured them: estimates.
+
+`plan` varies how many devices of which kind, which of them compute prompts only, how many models each holds at once, and gangs of 2, 4 and 8. Not modelled:
+jitter of the host, and pipelines (stages with one batch under way are no quicker than one device; several batches need an engine that does not exist yet).
 """
 
 SECONDS = 60  # of arrivals, in the searches
@@ -69,6 +72,13 @@ whole run. In earlier prints of this page one change of it slipped in at the sta
 are below, and without one (`each device does both`) it does better.
 """
 
+
+GANGS = """## Smaller devices, larger models
+
+The other two set-ups of the publication (its figure 17): one machine of four A10 with models of 6 and 7 billion parameters at 0.1/s each, TTFT 5 s; and four models of 72
+billion on two gangs of four H800, TTFT 10 s, TBT 0.2 s. Share of tokens on time, in brackets of requests with every token on time.
+Steps of 72 billion are estimates (roofline and gangs). `static` serves only what fits: two of the four.
+"""
 
 TWIN = """## The twin
 
@@ -190,6 +200,28 @@ def sensitivity(r):
     table(['', '0.1/s x 80: tokens', 'reqs', '0.5/s x 40: tokens', 'reqs'], rows)
 
 
+def on_time(r, policy, flags):
+    a = r.run('simulate', '--policy', policy, *flags, '--load-overhead', 0.35, *r.profiles(), as_json=True)[0]['attainment']
+    return f'{a["tokens"]:.3f} ({a["requests"]:.3f})'
+
+
+def gang_rows(r):
+    """What is served, and the flags of it."""
+    lengths = ['--lengths', r.data / 'pooling/arrivals/synth-80-0.1-1.0-1.0.csv', '--duration', 300]
+    small = [(f'{n} models on 4 A10', ['--devices', '4xA10', '--ttft', 5, '--model-mix', 'yi1_5_6b_chat:1,qwen_7b_chat:1', *lengths, '--models', n,
+                                       '--request-rate', round(0.1 * n, 3)]) for n in (4, 6, 8, 10)]
+    large = [(f'4 models of 72 B on 2 x 4 H800, {rate}/s each', ['--devices', '8xH800:tp4', '--load-bandwidth', 30, '--tbt', 0.2, '--model-mix', 'qwen_72b', *lengths,
+                                                                '--models', 4, '--request-rate', round(4 * rate, 3)]) for rate in (0.1, 0.2, 0.4, 0.6)]
+    return small + large
+
+
+def gangs(r):
+    print(GANGS)
+    rows = gang_rows(r)
+    table(['', *POLICIES], [[name, *(on_time(r, policy, flags) for policy in POLICIES)] for name, flags in rows])
+    print('The first and last: ' + ', '.join(r.shown(['simulate', *rows[i][1], '--load-overhead', 0.35, *r.profiles()]) for i in (0, -1)) + ' with each `--policy`.\n')
+
+
 def speed(r):
     print('## Speed\n\nA hundred devices on one thread. What counts is how many steps the devices take: each row has ten times the rate of the one before. Medians of 3.\n')
     rows = []
@@ -206,6 +238,7 @@ def ahead(r, workers):
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         jobs = [pool.submit(r.crossing, policy, rate, start) for rate, start in STARTS for policy in POLICIES]
         jobs += [pool.submit(r.attainment, policy, rate, models, *flags) for _, policy, flags in CASES for rate, models in SENSITIVE]
+        jobs += [pool.submit(on_time, r, policy, flags) for _, flags in gang_rows(r) for policy in POLICIES]
         for job in jobs:
             job.result()
 
@@ -214,6 +247,8 @@ def plans(r):
     print('## Plans\n')
     r.verbatim('plan', '--models', 40, '--request-rate', 4, '--duration', 90, *r.profiles(), '--kinds', 'A10,A100,H20,H100,H800', '--devices-max', 64)
     r.verbatim('plan', '--models', 40, '--request-rate', 4, '--duration', 90, *r.profiles(), '--kinds', 'A100,H800', '--tbt', 0.01, '--devices-max', 16, '--no-mix')
+    r.verbatim('plan', '--models', 4, '--model-mix', 'qwen2_72b', '--request-rate', 1.2, '--duration', 120, *r.profiles(), '--kinds', 'A100,H20,H100,H800', '--tbt', 0.2,
+               '--devices-max', 32)
 
 
 def main():
@@ -237,6 +272,7 @@ def main():
     published(r)
     crossings(r)
     sensitivity(r)
+    gangs(r)
     plans(r)
     print(speed_rows.getvalue())
     if args.twin:

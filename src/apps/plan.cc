@@ -23,7 +23,8 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  shoal plan --models 40 --request-rate 4 --kinds A100,H800,H20\n"
     "  shoal plan --trace arrivals.csv --profiles profiles.csv --kinds H800=3.10,A100=1.90 --goal 0.95 --report plan.html\n"
-    "Every figure is simulated. A model is served by one device; prices are list prices per hour unless NAME=PRICE says otherwise.";
+    "  shoal plan --models 4 --model-mix qwen2_72b --request-rate 2 --kinds A100,H800 --tbt 0.2\n"
+    "Every figure is simulated. A model that no single device can serve gets gangs of 2, 4 or 8 that compute as one (:tp4); prices are list prices per hour unless NAME=PRICE says otherwise.";
 
 struct Plan {
   SimulateFlags flags;
@@ -57,7 +58,7 @@ class Simulator {
     setup.late_tokens_max = static_cast<uint64_t>((1 - plan_.goal.attainment) * static_cast<double>(tokens_)) + 1;
     World world(std::move(setup));
     world.on_progress([&](const Outcome& o, double seconds) {
-      progress_.show(0, 0, absl::StrFormat("trying %s %s: %.0f simulated s, %d requests", to_string(devices), to_string(shape, devices.front().count), seconds, o.requests));
+      progress_.show(0, 0, absl::StrFormat("trying %s %s: %.0f simulated s, %d requests", to_string(devices), to_string(shape, devices.front().nodes()), seconds, o.requests));
       return true;
     });
     Outcome outcome = world.run();
@@ -92,20 +93,34 @@ class Simulator {
   uint32_t long_prompt_ = 0;
 };
 
-// The reason that no number of devices changes, for a row that is infeasible.
-void explain(const Plan& plan, const SimulateInputs& inputs, const Simulator& simulate, PlanRow& row) {
-  if (row.feasible() || row.probes.empty()) return;
-  const auto setup = inputs.setup(runs_of(plan.flags).front(), {{row.hardware, 1}});
+// Whether there is a reason that no number of such devices changes, for a row that is infeasible; the row says it.
+bool no_number_helps(const Plan& plan, const SimulateInputs& inputs, const Simulator& simulate, PlanRow& row) {
+  if (row.probes.empty()) return true;  // a model does not fit
+  const auto setup = inputs.setup(runs_of(plan.flags).front(), {row.one});
   const auto mix = inputs.mix(inputs.models(runs_of(plan.flags).front()));
-  if (!setup.ok() || !mix.ok()) return;
+  if (!setup.ok() || !mix.ok()) return false;
   const NodeSpec& node = setup->nodes.front();
   for (size_t i = 0; i < mix->size(); ++i) {
     const double load = node.load_seconds + static_cast<double>(node.load_bytes[i]) / node.load_bytes_per_second;
-    const std::string why = out_of_reach(*(*mix)[i], node.steps[i], *row.hardware, node.config.models[i].slo, simulate.long_prompt(), load);
+    const std::string why = out_of_reach(*(*mix)[i], node.steps[i], node.kind, node.config.models[i].slo, simulate.long_prompt(), load);
     if (why.empty()) continue;
     row.infeasible = why;
-    return;
+    return true;
   }
+  return false;
+}
+
+// With devices by themselves, or the narrowest gangs that can do where those cannot.
+StatusOr<PlanRow> plan_row(const Plan& plan, const SimulateInputs& inputs, Simulator& simulate, const Hardware& hardware) {
+  const auto simulated = [&](const std::vector<DeviceGroup>& devices, const PlanShape& shape) { return simulate(devices, shape); };
+  PlanRow row;
+  for (const uint32_t tensor : kTensorDegrees) {
+    if (tensor > std::min(plan.goal.tensor_max, plan.goal.devices_max)) break;
+    ASSIGN_OR_RETURN(row, plan_kind(hardware, plan.goal, simulated, tensor));
+    if (row.feasible() || !no_number_helps(plan, inputs, simulate, row)) break;
+  }
+  if (!plan.no_shapes && plan.flags.prefill < 0 && plan.flags.rooms == 0 && row.feasible()) RETURN_IF_ERROR(plan_shapes(row, plan.goal, simulated));
+  return row;
 }
 
 std::string probe_line(const PlanProbe& p, const std::string& mark) {
@@ -150,7 +165,7 @@ std::string plan_table(const Plan& plan, const Simulator& simulate, uint32_t mod
   for (const PlanRow& row : rows) {
     if (row.feasible()) add(row.probes[row.best]);
     for (const PlanProbe& other : shapes_beside(row)) out += probe_line(other, other.outcome.given_up ? "given up" : other.met ? "" : "not kept");
-    if (!row.feasible()) absl::StrAppendFormat(&out, "%-24s | not feasible: %s\n", row.hardware->name, row.infeasible);
+    if (!row.feasible()) absl::StrAppendFormat(&out, "%-24s | not feasible: %s\n", row.one.hardware->name, row.infeasible);
   }
   for (const PlanProbe& mix : mixes) add(mix);
   return plot.empty() ? out : out + "\n" + plot;
@@ -159,12 +174,12 @@ std::string plan_table(const Plan& plan, const Simulator& simulate, uint32_t mod
 OrderedJson plan_json(const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes) {
   OrderedJson all = OrderedJson::array();
   const auto probe_json = [](const PlanProbe& p) {
-    return OrderedJson{{"devices", to_string(p.devices)}, {"shape", to_string(p.shape, p.devices.front().count)}, {"met", p.met}, {"given_up", p.outcome.given_up}, {"tokens_on_time", p.outcome.attainment.of_tokens()},
+    return OrderedJson{{"devices", to_string(p.devices)}, {"shape", to_string(p.shape, p.devices.front().nodes())}, {"met", p.met}, {"given_up", p.outcome.given_up}, {"tokens_on_time", p.outcome.attainment.of_tokens()},
                        {"requests_on_time", p.outcome.attainment.of_requests()}, {"ttft_p99_s", p.outcome.first_token.quantile(0.99)},
                        {"price_per_hour", price_per_hour(p.devices)}};
   };
   for (const PlanRow& row : rows) {
-    OrderedJson one = {{"simulated", true}, {"kind", row.hardware->name}, {"feasible", row.feasible()}};
+    OrderedJson one = {{"simulated", true}, {"kind", row.one.hardware->name}, {"feasible", row.feasible()}};
     if (row.feasible()) one["best"] = probe_json(row.probes[row.best]);
     if (!row.feasible()) one["why"] = row.infeasible;
     one["probes"] = OrderedJson::array();
@@ -181,12 +196,9 @@ StatusOr<int> make_plan(Plan& plan) {
   const uint32_t models = inputs.models(runs_of(plan.flags).front());
   Simulator simulate(plan, inputs);
   const auto simulated = [&](const std::vector<DeviceGroup>& devices, const PlanShape& shape) { return simulate(devices, shape); };
-  const bool shaped = !plan.no_shapes && plan.flags.prefill < 0 && plan.flags.rooms == 0;
   std::vector<PlanRow> rows;
   for (const Hardware& hardware : plan.hardware) {
-    ASSIGN_OR_RETURN(PlanRow row, plan_kind(hardware, plan.goal, simulated));
-    explain(plan, inputs, simulate, row);
-    if (shaped && row.feasible()) RETURN_IF_ERROR(plan_shapes(row, plan.goal, simulated));
+    ASSIGN_OR_RETURN(PlanRow row, plan_row(plan, inputs, simulate, hardware));
     rows.push_back(std::move(row));
   }
   std::vector<PlanProbe> mixes;
@@ -214,8 +226,9 @@ RunVerb add_plan(CLI::App& app) {
   verb->add_option("--kinds", state->kinds, "Kinds of devices to consider, each NAME or NAME=PRICE per hour")->delimiter(',')->capture_default_str();
   verb->add_option("--goal", state->goal.attainment, "Share of tokens that must be on time")->capture_default_str()->check(CLI::Range(0.01, 1.0));
   verb->add_option("--devices-max", state->goal.devices_max, "Most devices to consider")->capture_default_str()->check(CLI::Range(1u, 4096u));
+  verb->add_option("--tensor-max", state->goal.tensor_max, "Widest gang of devices that compute as one")->capture_default_str()->check(CLI::IsMember({1u, 2u, 4u, 8u}));
   verb->add_flag("--no-mix", state->no_mix, "Consider one kind at a time only");
-  verb->add_flag("--no-shapes", state->no_shapes, "Do not try other partitions into prompts and answers, and fewer models at once");
+  verb->add_flag("--no-shapes", state->no_shapes, "Do not try other partitions into prompts and answers, fewer models at once, and wider gangs");
   add_workload_flags(*verb, state->flags);
   add_cluster_flags(*verb, state->flags);
   verb->add_flag("--json", state->as_json, "Print JSON instead of the table");

@@ -149,7 +149,7 @@ StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
 RunVerb add_simulate(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("simulate", "Run the production roles on simulated devices and a workload");
   auto state = std::make_shared<Simulate>();
-  verb->add_option("--devices", state->flags.devices, "Devices: COUNTxKIND, ... of A10, A100, H20, H100, H800, cpu")->capture_default_str();
+  verb->add_option("--devices", state->flags.devices, "Devices: COUNTxKIND, ... of A10, A100, H20, H100, H800, cpu; 8xH800:tp4 are two gangs of four that compute as one")->capture_default_str();
   verb->add_option("--policy", state->flags.policies, "token, paper (its order, turns of 4 s), request, static; several give a row each")
       ->delimiter(',')->capture_default_str();
   add_workload_flags(*verb, state->flags);

@@ -26,7 +26,7 @@ Status apply_policy(const SimulateFlags& flags, const std::string& policy, Clust
     spec.rooms = 2;  // the model that computes, and the one that is prefetched
   }
   if (flags.rooms > 0) spec.rooms = flags.rooms;
-  if (policy == "paper" && spec.devices.front().count > 2) spec.prefill = (3 * spec.devices.front().count + 4) / 8;  // its 3 of 8
+  if (const uint32_t nodes = spec.devices.front().nodes(); policy == "paper" && nodes > 1) spec.prefill = (3 * nodes + 4) / 8;  // its 3 of 8
   if (flags.prefill >= 0) spec.prefill = static_cast<uint32_t>(flags.prefill);
   if (policy == "request") spec.scheduling = Scheduling::kRequest;
   if (policy == "static") spec.scheduling = Scheduling::kStatic;

@@ -153,15 +153,15 @@ std::string probes_chart(const std::vector<PlanRow>& rows, double goal) {
     Points points;
     for (const PlanProbe& p : row.probes) {
       const double x = p.devices.front().count, y = p.outcome.attainment.of_tokens();
-      if (p.shape == PlanShape{}) points.emplace_back(x, y);
+      if (p.shape == PlanShape{} && p.devices.front().tensor == row.one.tensor) points.emplace_back(x, y);
       chart.dot(x, y, p.met ? "dot" : "dot-bad", absl::StrFormat("%s: %.3f", to_string(p), y));
     }
     const char* css = kCurves[next++ % std::size(kCurves)];
     chart.line(points, css);
-    if (!points.empty()) key += key_of(css, row.hardware->name);
+    if (!points.empty()) key += key_of(css, row.one.hardware->name);
   }
   chart.line({{1, goal}, {most, goal}}, "goal");
-  return card("Tokens on time over the number of devices (dots beside a curve: other partitions and rooms; red: the goal is missed)", key + chart.svg());
+  return card("Tokens on time over the number of devices (dots beside a curve: other partitions, rooms and gangs; red: the goal is missed)", key + chart.svg());
 }
 
 // What the best of each kind costs, cheapest first.
@@ -192,7 +192,7 @@ std::string planned_html(const std::vector<PlanRow>& rows, const std::vector<Pla
                       "<th>$ / M tokens</th></tr>\n";
   std::vector<PlanProbe> best = mixes;
   for (const PlanRow& row : rows) {
-    if (!row.feasible()) absl::StrAppend(&table, "<tr><td>", row.hardware->name, "</td><td colspan=\"6\">", html_escaped(row.infeasible), "</td></tr>\n");
+    if (!row.feasible()) absl::StrAppend(&table, "<tr><td>", row.one.hardware->name, "</td><td colspan=\"6\">", html_escaped(row.infeasible), "</td></tr>\n");
     if (row.feasible()) best.push_back(row.probes[row.best]);
     for (size_t i = 0; i < row.probes.size(); ++i) table += plan_row(row.probes[i], i == row.best);
   }

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/bytes.h"
 
@@ -52,17 +53,18 @@ void spread_static(std::vector<NodeSpec>& nodes) {
   }
 }
 
-StatusOr<NodeSpec> make_node(const ClusterSpec& spec, const Hardware& hardware) {
+StatusOr<NodeSpec> make_node(const ClusterSpec& spec, const DeviceGroup& group) {
+  const Hardware hardware = tensor_gang(*group.hardware, group.tensor);
   NodeSpec node;
   node.kind = hardware.name;
   node.price_per_hour = hardware.price_per_hour;
   node.load_seconds = spec.load_seconds;
-  node.load_bytes_per_second = spec.load_bytes_per_second > 0 ? spec.load_bytes_per_second : hardware.link_bytes_per_second;
+  node.load_bytes_per_second = spec.load_bytes_per_second > 0 ? spec.load_bytes_per_second * group.tensor : hardware.link_bytes_per_second;
   node.copy_bytes_per_second = node.load_bytes_per_second;
   node.shared_link = true;
   NodeConfig& config = node.config;
   config.pages = static_cast<uint32_t>(hardware.memory_bytes * spec.memory_share / kPageBytes);
-  config.host_pages = static_cast<uint32_t>(spec.host_bytes / kPageBytes);
+  config.host_pages = static_cast<uint32_t>(spec.host_bytes * group.tensor / kPageBytes);
   config.gateways = {kRouterId};
   config.limits = spec.limits;
   config.scheduling = spec.scheduling;
@@ -73,17 +75,28 @@ StatusOr<NodeSpec> make_node(const ClusterSpec& spec, const Hardware& hardware) 
     NodeModel model = facts_of(spec, id);
     const uint32_t fits = fitting_model_len(model, config.pages, model.max_model_len);
     if (fits < 1024) {
-      return invalid_argument(absl::StrFormat("model %s (%.1f GiB of weights) does not fit %s, of which %.1f GiB are for weights and KV", model.name,
+      return invalid_argument(absl::StrFormat("model %s (%.1f GiB of weights) does not fit %s, of which %.1f GiB are for weights and KV; gangs share it (4x%s:tp2)", model.name,
                                               static_cast<double>(model.weight_bytes) / kGiB, hardware.name,
-                                              static_cast<double>(config.pages) * kPageBytes / kGiB));
+                                              static_cast<double>(config.pages) * kPageBytes / kGiB, group.hardware->name));
     }
     model.max_model_len = fits;
     node.load_bytes.push_back(model.weight_bytes);
     if (spec.rooms > 0) model.weight_bytes = std::max(model.weight_bytes, room_bytes(spec, config.pages));
     config.models.push_back(model);
-    node.steps.push_back(cost_of(spec, *spec.models[id], hardware));
+    node.steps.push_back(tensor_cost(*spec.models[id], *group.hardware, cost_of(spec, *spec.models[id], *group.hardware), group.tensor));
   }
   return node;
+}
+
+// Of "16xH800:tp4"; 1 without.
+StatusOr<uint32_t> tensor_degree(const std::string& item) {
+  const size_t colon = item.find(':');
+  if (colon == std::string::npos) return 1;
+  const absl::string_view said = absl::string_view(item).substr(colon + 1);
+  for (const uint32_t degree : kTensorDegrees) {
+    if (said == absl::StrCat("tp", degree)) return degree;
+  }
+  return invalid_argument("'", item, "': '", said, "' is none of tp1, tp2, tp4, tp8 (devices that compute as one)");
 }
 
 StatusOr<std::pair<std::string, uint32_t>> name_and_count(const std::string& item, char separator, bool count_first) {
@@ -99,15 +112,21 @@ StatusOr<std::pair<std::string, uint32_t>> name_and_count(const std::string& ite
 
 }  // namespace
 
+std::string to_string(const DeviceGroup& group) { return absl::StrCat(group.count, "x", tensor_gang(*group.hardware, group.tensor).name); }
+
+std::string to_string(const std::vector<DeviceGroup>& groups) {
+  return absl::StrJoin(groups, " + ", [](std::string* out, const DeviceGroup& group) { out->append(to_string(group)); });
+}
+
 StatusOr<std::vector<NodeSpec>> make_nodes(const ClusterSpec& spec) {
   if (spec.models.empty()) return invalid_argument("there is no model to serve");
   std::vector<NodeSpec> nodes;
   for (const DeviceGroup& group : spec.devices) {
-    if (spec.prefill > 0 && spec.prefill >= group.count) {
-      return invalid_argument(spec.prefill, " of ", group.count, "x", group.hardware->name, " for prompts leave none to decode");
+    if (spec.prefill > 0 && spec.prefill >= group.nodes()) {
+      return invalid_argument(spec.prefill, " of ", to_string(group), " for prompts leave none to decode");
     }
-    ASSIGN_OR_RETURN(NodeSpec node, make_node(spec, *group.hardware));
-    for (uint32_t i = 0; i < group.count; ++i) {
+    ASSIGN_OR_RETURN(NodeSpec node, make_node(spec, group));
+    for (uint32_t i = 0; i < group.nodes(); ++i) {
       node.config.self = NodeId(static_cast<uint32_t>(nodes.size()));
       if (spec.prefill > 0) node.config.duty = i < spec.prefill ? Duty::kPrefill : Duty::kDecode;
       nodes.push_back(node);
@@ -131,14 +150,16 @@ std::vector<uint32_t> model_lengths(const std::vector<NodeSpec>& nodes) {
 StatusOr<std::vector<DeviceGroup>> parse_devices(const std::string& text) {
   std::vector<DeviceGroup> groups;
   for (const std::string& item : std::vector<std::string>(absl::StrSplit(text, ','))) {
-    ASSIGN_OR_RETURN(const auto parsed, name_and_count(item, 'x', /*count_first=*/true));
+    ASSIGN_OR_RETURN(const auto parsed, name_and_count(item.substr(0, item.find(':')), 'x', /*count_first=*/true));
     const Hardware* hardware = find_hardware(parsed.first);
     if (hardware == nullptr) {
       std::string known;
       for (const Hardware& h : known_hardware()) absl::StrAppend(&known, known.empty() ? "" : ", ", h.name);
       return invalid_argument("'", item, "': '", parsed.first, "' is no known device; known are ", known);
     }
-    groups.push_back({hardware, parsed.second});
+    ASSIGN_OR_RETURN(const uint32_t tensor, tensor_degree(item));
+    if (parsed.second % tensor != 0) return invalid_argument("'", item, "': ", parsed.second, " devices make no whole gangs of ", tensor);
+    groups.push_back({hardware, parsed.second, tensor});
   }
   return groups;
 }

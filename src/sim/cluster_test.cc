@@ -22,6 +22,14 @@ TEST(Cluster, DevicesAndMixesAreReadAndMistakesNamed) {
   ASSERT_TRUE(devices.ok());
   EXPECT_EQ((*devices)[0].count, 16u);
   EXPECT_EQ((*devices)[1].hardware->name, "A10");
+  const auto gangs = parse_devices("8xH800:tp4,A10");
+  ASSERT_TRUE(gangs.ok());
+  EXPECT_EQ((*gangs)[0].tensor, 4u);
+  EXPECT_EQ((*gangs)[0].nodes(), 2u);
+  EXPECT_EQ(to_string(*gangs), "8xH800:tp4 + 1xA10");
+  EXPECT_THAT(error_of(parse_devices("6xH800:tp4")), HasSubstr("6 devices make no whole gangs of 4"));
+  EXPECT_THAT(error_of(parse_devices("6xH800:tp3")), HasSubstr("'tp3' is none of tp1, tp2"));
+  EXPECT_THAT(error_of(parse_devices("6xH800:")), HasSubstr("'' is none of tp1, tp2"));
   EXPECT_THAT(error_of(parse_devices("3xH900")), HasSubstr("'H900' is no known device"));
   EXPECT_THAT(error_of(parse_devices("0xH800")), HasSubstr("not a number from 1"));
   EXPECT_THAT(error_of(parse_model_mix("gpt9", 3)), HasSubstr("no known model"));
@@ -36,6 +44,24 @@ TEST(Cluster, AModelThatFitsNoDeviceIsNamedWithBothSizes) {
   spec.devices = *parse_devices("2xA10");
   spec.models = *parse_model_mix("llama2_13b_chat", 1);
   EXPECT_THAT(error_of(make_nodes(spec)), HasSubstr("llama2_13b_chat#0 (24.4 GiB of weights) does not fit A10, of which 18.0 GiB"));
+}
+
+TEST(Cluster, AModelThatFitsNoDeviceIsServedByAGangOfThem) {
+  ClusterSpec spec;
+  spec.devices = *parse_devices("4xH800");
+  spec.models = *parse_model_mix("qwen2_72b", 2);
+  EXPECT_THAT(error_of(make_nodes(spec)), HasSubstr("does not fit H800"));
+  spec.devices = *parse_devices("8xH800:tp4");
+  WorldSetup setup;
+  setup.nodes = *make_nodes(spec);
+  ASSERT_EQ(setup.nodes.size(), 2u);
+  EXPECT_EQ(setup.nodes[0].kind, "H800:tp4");
+  EXPECT_EQ(setup.nodes[0].price_per_hour, 4 * find_hardware("H800")->price_per_hour);
+  setup.workload = std::make_unique<SyntheticWorkload>(SyntheticSpec{.requests_per_second = 0.5, .duration_seconds = 60}, model_lengths(setup.nodes));
+  const Outcome outcome = World(std::move(setup)).run();
+  EXPECT_TRUE(outcome.violations.empty()) << outcome.violations.front();
+  EXPECT_EQ(outcome.finished, outcome.requests);
+  EXPECT_GT(outcome.requests, 15u);
 }
 
 TEST(Workloads, GapsHaveTheCoefficientOfVariationThatWasAskedFor) {

@@ -6,8 +6,8 @@
 #include <functional>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "workload/views.h"
@@ -21,12 +21,12 @@ constexpr std::string_view kCostsHeader = "model,gpu,prefill_s,prefill_token_s,p
 constexpr double kTokensMax = 4096, kSequencesMax = 100;  // of a point that a fit takes
 
 const Hardware kHardware[] = {
-    {"A10", 125e12, 600e9, 24 * kGiB, 20e9, 1.2},
-    {"A100", 312e12, 2039e9, 80 * kGiB, 22e9, 2.7},
-    {"H20", 148e12, 4000e9, 96 * kGiB, 45e9, 2.6},
-    {"H100", 989e12, 3350e9, 80 * kGiB, 45e9, 4.0},
-    {"H800", 989e12, 3350e9, 80 * kGiB, 30e9, 3.6},
-    {"cpu", 0.4e12, 25e9, 16 * kGiB, 5e9, 0.1},
+    {"A10", 125e12, 600e9, 24 * kGiB, 20e9, 1.2, 20e9, 30e-6},
+    {"A100", 312e12, 2039e9, 80 * kGiB, 22e9, 2.7, 300e9, 15e-6},
+    {"H20", 148e12, 4000e9, 96 * kGiB, 45e9, 2.6, 450e9, 15e-6},
+    {"H100", 989e12, 3350e9, 80 * kGiB, 45e9, 4.0, 450e9, 15e-6},
+    {"H800", 989e12, 3350e9, 80 * kGiB, 30e9, 3.6, 200e9, 15e-6},
+    {"cpu", 0.4e12, 25e9, 16 * kGiB, 5e9, 0.1, 5e9, 20e-6},
 };
 
 constexpr uint64_t gib(double x) { return static_cast<uint64_t>(x * kGiB); }
@@ -47,6 +47,7 @@ const ModelShape kShapes[] = {
     {"qwen_14b_chat", 14.2e9, gib(26.4), 800 << 10, 8192},
     {"qwen1_5_14b_chat", 14.2e9, gib(26.5), 800 << 10, 32768},
     {"qwen1_5_moe_a2_7b_chat", 14.3e9, gib(26.7), 192 << 10, 8192},
+    {"qwen_72b", 72.3e9, gib(134.7), 2560 << 10, 32768},
     {"qwen2_72b", 72.7e9, gib(135.4), 320 << 10, 32768},
 };
 
@@ -419,6 +420,35 @@ StepCost roofline(const ModelShape& model, const Hardware& hardware, double laun
   cost.prefill_square_seconds = static_cast<double>(model.kv_bytes_per_token) / flops;
   cost.decode_sequence_seconds = cost.prefill_token_seconds;
   cost.decode_context_seconds = static_cast<double>(model.kv_bytes_per_token) / bytes;
+  return cost;
+}
+
+Hardware tensor_gang(const Hardware& device, uint32_t degree) {
+  Hardware gang = device;
+  if (degree > 1) absl::StrAppend(&gang.name, ":tp", degree);
+  for (double* sum : {&gang.flops, &gang.memory_bytes_per_second, &gang.memory_bytes, &gang.link_bytes_per_second, &gang.price_per_hour}) *sum *= degree;
+  return gang;
+}
+
+StepCost tensor_cost(const ModelShape& model, const Hardware& device, const StepCost& alone, uint32_t degree) {
+  if (degree == 1) return alone;
+  const StepCost bound = roofline(model, device, 0);
+  const double spared = 1 - 1.0 / degree;
+  const auto divided = [&](double seconds, double shared) { return seconds - std::min(seconds, shared) * spared; };
+  // 12 layers width^2 parameters, 128 times as wide as deep: within a quarter of Llama and Qwen from 6 to 72 billion.
+  const double layers = std::cbrt(model.parameters / (12 * 128 * 128)), width = 128 * layers;
+  const double launch = 2 * layers * device.peer_seconds;
+  const double token = 2 * layers * 2 * spared * width * sizeof(uint16_t) / device.peer_bytes_per_second;
+  StepCost cost = alone;
+  cost.prefill_seconds = divided(alone.prefill_seconds, bound.prefill_seconds) + launch;
+  cost.prefill_token_seconds = divided(alone.prefill_token_seconds, bound.prefill_token_seconds) + token;
+  cost.prefill_square_seconds = divided(alone.prefill_square_seconds, bound.prefill_square_seconds);
+  cost.decode_seconds = divided(alone.decode_seconds, bound.decode_seconds) + launch;
+  cost.decode_context_seconds = divided(alone.decode_context_seconds, bound.decode_context_seconds);
+  cost.decode_sequence_seconds = divided(alone.decode_sequence_seconds, bound.decode_sequence_seconds) + token;
+  for (auto& [sequences, seconds] : cost.decode_by_sequences) {
+    seconds = divided(seconds, bound.decode_seconds + sequences * bound.decode_sequence_seconds) + launch + sequences * token;
+  }
   return cost;
 }
 

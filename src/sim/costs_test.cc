@@ -41,6 +41,28 @@ TEST(Costs, ProfilesThatCannotBeReadNameTheLine) {
   EXPECT_THAT(message(kHeader), testing::HasSubstr("no profile"));
 }
 
+// What is arithmetic or reading is shared, launches are not, and exchanges come on top.
+TEST(Costs, AGangSharesTheWorkAndPaysForItsExchanges) {
+  const Hardware& device = *find_hardware("H800");
+  const ModelShape& model = *find_model_shape("qwen2_72b");
+  StepCost alone = roofline(model, device);
+  alone.decode_by_sequences = {{1, 0.08}, {8, 0.09}};
+  const StepCost gang = tensor_cost(model, device, alone, 4);
+  const double read = alone.decode_seconds - 0.005;
+  EXPECT_GT(gang.decode_seconds, 0.005 + read / 4);
+  EXPECT_LT(gang.decode_seconds, 0.005 + read / 4 + 0.003);  // some 140 exchanges of 15 us
+  EXPECT_NEAR(gang.decode_context_seconds, alone.decode_context_seconds / 4, 1e-15);
+  EXPECT_GT(gang.prefill_token_seconds, alone.prefill_token_seconds / 4);
+  EXPECT_LT(gang.prefill_token_seconds, alone.prefill_token_seconds / 2);
+  EXPECT_LT(gang.decode_by_sequences[0].second, 0.08);
+  EXPECT_LT(gang.decode_by_sequences[0].second, gang.decode_by_sequences[1].second);
+  EXPECT_EQ(tensor_cost(model, device, alone, 1).decode_seconds, alone.decode_seconds);
+  EXPECT_EQ(tensor_gang(device, 4).memory_bytes, 4 * device.memory_bytes);
+  StepCost slower = alone;  // than the roofline: what it does not explain is not shared
+  slower.decode_seconds += 1;
+  EXPECT_NEAR(tensor_cost(model, device, slower, 4).decode_seconds, gang.decode_seconds + 1, 1e-9);
+}
+
 TEST(Costs, ShapesOfOtherModelsAreRead) {
   const std::string header = "name,parameters,weight_bytes,kv_bytes_per_token,max_len\n";
   const auto shapes = parse_model_shapes(header + "mine,1e9,2000000000,65536,4096\n");

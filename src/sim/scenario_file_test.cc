@@ -67,7 +67,7 @@ TEST(Planner, SaysWhatTheMostDevicesReachedWhenNoneDo) {
   const auto row = plan_kind(*find_hardware("A10"), {.attainment = 0.9, .devices_max = 8}, growing(0.05));
   ASSERT_TRUE(row.ok());
   EXPECT_FALSE(row->feasible());
-  EXPECT_THAT(row->infeasible, HasSubstr("8 devices keep 40.0 % of the deadlines, not 90.0 %"));
+  EXPECT_THAT(row->infeasible, HasSubstr("8xA10 keep 40.0 % of the deadlines, not 90.0 %"));
 }
 
 TEST(Planner, AModelThatFitsNoDeviceIsTheReason) {
@@ -95,6 +95,22 @@ TEST(Planner, AnotherShapeThatNeedsFewerDevicesIsTheBest) {
   EXPECT_TRUE(tried(9, {3, 0}) && tried(9, {5, 0}) && tried(8, {2, 0}) && tried(7, {0, 2}));
 }
 
+// Two devices are worth more as one gang than each by itself.
+TEST(Planner, GangsAreCountedWholeAndWiderOnesTried) {
+  const SimulateDevices simulate = [](const std::vector<DeviceGroup>& devices, const PlanShape& shape) {
+    return growing(devices.front().tensor == 4 ? 0.12 : 0.1)(devices, shape);
+  };
+  PlanGoal goal{.attainment = 0.9, .devices_max = 64};
+  auto row = plan_kind(*find_hardware("H800"), goal, simulate, 2);
+  ASSERT_TRUE(row.ok() && row->feasible());
+  EXPECT_EQ(to_string(row->probes[row->best]), "10xH800:tp2");
+  for (const PlanProbe& p : row->probes) EXPECT_EQ(p.devices.front().count % 2, 0u);
+  ASSERT_TRUE(plan_shapes(*row, goal, simulate).ok());
+  EXPECT_EQ(to_string(row->probes[row->best]), "8xH800:tp4");
+  goal.devices_max = 9;
+  EXPECT_THAT(plan_kind(*find_hardware("H800"), goal, simulate, 2)->infeasible, HasSubstr("8xH800:tp2 keep 80.0 %"));
+}
+
 TEST(Planner, AMixReplacesDearDevicesByCheapOnesWhereThatIsEnough) {
   const Hardware dear{"H100", 1, 1, 1, 1, 4.0}, cheap{"A10", 1, 1, 1, 1, 0.5};
   const auto same = growing(0.2);  // both are as fast
@@ -108,8 +124,8 @@ TEST(Planner, AMixReplacesDearDevicesByCheapOnesWhereThatIsEnough) {
 TEST(Planner, ObjectivesBelowASingleStepAreExplained) {
   const ModelShape& model = *find_model_shape("qwen2_5_7b");
   const StepCost cost{0.005, 2e-5, 0, 0.009, 0, 1e-4};
-  const Hardware& device = *find_hardware("H800");
   using std::chrono::milliseconds;
+  const std::string device = "H800";
   EXPECT_THAT(out_of_reach(model, cost, device, {milliseconds(1000), milliseconds(5)}, 1000, 0.5), HasSubstr("9.1 ms on H800 even with one sequence"));
   EXPECT_THAT(out_of_reach(model, cost, device, {milliseconds(10), milliseconds(50)}, 1000, 0.5), HasSubstr("0.03 s on H800 alone"));
   EXPECT_THAT(out_of_reach(model, cost, device, {milliseconds(300), milliseconds(50)}, 1000, 0.5), HasSubstr("only resident models keep it"));

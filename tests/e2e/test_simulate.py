@@ -69,12 +69,24 @@ def test_mistakes_name_the_flag_and_what_is_known(tmp_path):
 
 
 def test_a_plan_finds_the_fewest_devices_and_says_why_a_kind_cannot(tmp_path):
-    rows = json.loads(shoal('plan', *SMALL, '--kinds', 'A10,H800,H100=2.00', '--devices-max', 4, '--json', '--no-mix', '--report', tmp_path / 'p.html').stdout)
+    flags = ['--devices-max', 4, '--tensor-max', 1, '--json', '--no-mix', '--report', tmp_path / 'p.html']
+    rows = json.loads(shoal('plan', *SMALL, '--kinds', 'A10,H800,H100=2.00', *flags).stdout)
     kinds = {row['kind']: row for row in rows}
     assert 'does not fit A10' in kinds['A10']['why']
     assert {p['shape'] for p in kinds['H800']['probes']} > {'', '2 rooms'} or kinds['H800']['best']['devices'] == '1xH800'
     assert kinds['H800']['best']['met'] and kinds['H800']['best']['tokens_on_time'] >= 0.9
     assert kinds['H100']['best']['price_per_hour'] == 2.0 * int(kinds['H100']['best']['devices'].split('x')[0])
     assert 'Plan, simulated' in (tmp_path / 'p.html').read_text()
-    table = shoal('plan', *SMALL, '--kinds', 'H800', '--ttft', 0.001, '--tbt', 0.005, '--devices-max', 2, code=1).stdout
+    table = shoal('plan', *SMALL, '--kinds', 'H800', '--tensor-max', 1, '--ttft', 0.001, '--tbt', 0.005, '--devices-max', 2, code=1).stdout
     assert 'not feasible: a prompt of' in table and 'relax --ttft' in table
+
+
+def test_a_model_larger_than_a_device_is_planned_for_gangs():
+    large = ['--models', 2, '--model-mix', 'qwen2_72b', '--request-rate', 0.2, '--duration', 30, '--output-len', 60, '--tbt', 0.2]
+    assert 'does not fit H800' in shoal('simulate', *large, '--devices', '8xH800', code=1).stderr
+    assert '6 devices make no whole gangs of 4' in shoal('simulate', *large, '--devices', '6xH800:tp4', code=1).stderr
+    run = json.loads(shoal('simulate', *large, '--devices', '8xH800:tp4', '--json').stdout)[0]
+    assert run['finished'] == run['requests'] > 0
+    row = json.loads(shoal('plan', *large, '--kinds', 'H800', '--devices-max', 16, '--json').stdout)[0]
+    assert row['feasible'] and ':tp' in row['best']['devices'] and row['best']['tokens_on_time'] >= 0.9
+    assert 'does not fit H800' in shoal('plan', *large, '--kinds', 'H800', '--tensor-max', 1, code=1).stdout
