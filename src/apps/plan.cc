@@ -148,8 +148,9 @@ std::vector<PlanProbe> shapes_beside(const PlanRow& row) {
 std::string bar(double value, double most) { return std::string(static_cast<size_t>(40 * value / std::max(most, 1e-9) + 0.5), '#'); }
 
 std::string plan_table(const Plan& plan, const Simulator& simulate, uint32_t models, const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes) {
-  std::string out = absl::StrFormat("SIMULATED plan: %d models, %d requests, %.1f %% of tokens within %.3g s + %.3g s per token\n"
-                                    "%-24s | %6s %6s %6s %6s | %7s %7s | %5s | %8s %10s\n", models, simulate.requests(), 100 * plan.goal.attainment,
+  const std::string requests = simulate.requests() > 0 ? absl::StrCat(simulate.requests(), " requests, ") : "";
+  std::string out = absl::StrFormat("SIMULATED plan: %d models, %s%.1f %% of tokens within %.3g s + %.3g s per token\n"
+                                    "%-24s | %6s %6s %6s %6s | %7s %7s | %5s | %8s %10s\n", models, requests, 100 * plan.goal.attainment,
                                     plan.flags.ttft, plan.flags.tbt, "devices", "tokens", "/req", "reqs", "artif.", "TTFT50", "TTFT99", "busy", "$/hour", "$/M tokens");
   double cheapest = 1e18, dearest = 0;
   for (const PlanRow& row : rows) {

@@ -56,6 +56,7 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
               (!engine.runnable() && engine.moves() == 0);
   turn.slack = demand.slack;
   turn.step_seconds = hosted.costs.decode_seconds(std::max<uint64_t>(demand.sequences, 1), demand.context_tokens);
+  if (hosted.prompts_queued > 0) turn.step_seconds += prompts_.seconds_of(view.model) / hosted.prompts_queued;  // before a first token
   const uint64_t slabs = std::min<uint64_t>(demand.blocks, hosted.blocks->slabs_bound());
   turn.kv_pages_held = static_cast<uint32_t>(slabs * slab_pages_for(hosted.facts.kv_block_bytes));
   return view;
@@ -343,6 +344,7 @@ std::vector<StepView> Node::step_views(TimePoint now) {
       if (token_level()) {
         step.slack = hosted.demand.slack;
         step.step_seconds = hosted.costs.decode_seconds(std::max<uint64_t>(hosted.demand.sequences, 1), hosted.demand.context_tokens);
+        if (hosted.prompts_queued > 0) step.step_seconds += prompts_.seconds_of(id) / hosted.prompts_queued;
       }
     }
     steps.push_back(step);

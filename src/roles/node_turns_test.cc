@@ -57,6 +57,27 @@ TEST(NodeTurns, AModelGivesWayBetweenTokensAndItsAnswerGoesOn) {
   EXPECT_TRUE(body.node().idle());
 }
 
+// What a first token takes is the load and the prompt, not the load and a step.
+TEST(NodeTurns, AModelComesInTimeForItsPrompt) {
+  NodeConfig c = config(11, {model(0), model(1)});
+  c.turns.quota_max_seconds = 4;
+  c.models[1].slo.ttft = seconds(1);
+  Body body(c);
+  body.row_time = milliseconds(2);  // 0.3 s for 150 tokens
+  for (int i = 0; i < 4; ++i) {     // what that takes is learned
+    body.submit(i % 2, 4, 150);
+    body.run();
+  }
+  const RequestId reader = body.submit(0, 200, 8);
+  body.run(body.now() + milliseconds(700));
+  ASSERT_GT(body.answer(reader).tokens, 10u);
+  const TimePoint asked = body.now();
+  const RequestId late = body.submit(1, 4, 151);
+  body.run();
+  EXPECT_GT(body.answer(late).first, asked + milliseconds(700));  // the reader went on as long as he could
+  EXPECT_LT(body.answer(late).first, asked + milliseconds(1050));
+}
+
 TEST(NodeTurns, RequestLevelLetsAnAnswerEndFirst) {
   NodeConfig c = config(11, {model(0), model(1)});
   c.scheduling = Scheduling::kRequest;

@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kGiB = 1073741824.0;
 constexpr uint32_t kDevicesMax = 10'000;
+constexpr uint32_t kModelLenMin = 1024;  // a device that leaves room for less does not hold the model
 
 StepCost cost_of(const ClusterSpec& spec, const ModelShape& model, const Hardware& hardware) {
   const FittedCost* measured = spec.costs == nullptr ? nullptr : spec.costs->find(model.name, hardware.name);
@@ -53,6 +54,15 @@ void spread_static(std::vector<NodeSpec>& nodes) {
   }
 }
 
+// The narrowest that would hold the model, as a hint.
+std::string wider_gang(const ClusterSpec& spec, const NodeModel& model, const DeviceGroup& group) {
+  for (const uint32_t degree : kTensorDegrees) {
+    const auto pages = static_cast<uint32_t>(tensor_gang(*group.hardware, degree).memory_bytes * spec.memory_share / kPageBytes);
+    if (fitting_model_len(model, pages, model.max_model_len) >= kModelLenMin) return absl::StrCat("; a gang of ", degree, " holds it: ", degree, "x", group.hardware->name, ":tp", degree);
+  }
+  return "; not even a gang of 8 holds it";
+}
+
 StatusOr<NodeSpec> make_node(const ClusterSpec& spec, const DeviceGroup& group) {
   const Hardware hardware = tensor_gang(*group.hardware, group.tensor);
   NodeSpec node;
@@ -74,10 +84,10 @@ StatusOr<NodeSpec> make_node(const ClusterSpec& spec, const DeviceGroup& group) 
   for (uint32_t id = 0; id < spec.models.size(); ++id) {
     NodeModel model = facts_of(spec, id);
     const uint32_t fits = fitting_model_len(model, config.pages, model.max_model_len);
-    if (fits < 1024) {
-      return invalid_argument(absl::StrFormat("model %s (%.1f GiB of weights) does not fit %s, of which %.1f GiB are for weights and KV; gangs share it (4x%s:tp2)", model.name,
+    if (fits < kModelLenMin) {
+      return invalid_argument(absl::StrFormat("model %s (%.1f GiB of weights) does not fit %s, of which %.1f GiB are for weights and KV", model.name,
                                               static_cast<double>(model.weight_bytes) / kGiB, hardware.name,
-                                              static_cast<double>(config.pages) * kPageBytes / kGiB, group.hardware->name));
+                                              static_cast<double>(config.pages) * kPageBytes / kGiB), wider_gang(spec, model, group));
     }
     model.max_model_len = fits;
     node.load_bytes.push_back(model.weight_bytes);

@@ -15,36 +15,10 @@
 #include "base/status.h"
 #include "base/time.h"
 #include "engine/step.h"
+#include "sim/hardware.h"
 
 namespace shoal {
 
-// A kind of device. Rates are those of its data sheet, dense bf16; prices are list prices per hour on demand, for
-// comparison among kinds only.
-struct Hardware {
-  std::string name;
-  double flops = 0;                 // per second
-  double memory_bytes_per_second = 0;
-  double memory_bytes = 0;
-  double link_bytes_per_second = 0; // host to device, as measured copies reach it
-  double price_per_hour = 0;        // dollars
-  double peer_bytes_per_second = 0; // to others of its kind in the machine, one way
-  double peer_seconds = 0;          // of an exchange with them, however small
-};
-// A10, A100, H20, H100, H800 and `cpu`; null for an unknown name.
-const Hardware* find_hardware(std::string_view name);
-std::span<const Hardware> known_hardware();
-
-// What of a model a simulation needs to know.
-struct ModelShape {
-  std::string name;
-  double parameters = 0;
-  uint64_t weight_bytes = 0;
-  uint64_t kv_bytes_per_token = 0;
-  uint32_t max_len = 4096;
-};
-// The models of the published profiles, by their names there; null for an unknown name.
-const ModelShape* find_model_shape(std::string_view name);
-std::span<const ModelShape> known_model_shapes();
 // CSV with the columns name,parameters,weight_bytes,kv_bytes_per_token,max_len. InvalidArgument names the line.
 StatusOr<std::vector<ModelShape>> parse_model_shapes(std::string_view csv);
 
@@ -121,12 +95,7 @@ class CostTable {
 // measured pairs reach (0.5 of the arithmetic, 0.6 of the memory), and `launch_seconds` of everything else.
 StepCost roofline(const ModelShape& model, const Hardware& hardware, double launch_seconds = 0.005);
 
-// Devices that compute every step together, as one: each holds a share of every matrix and of the KV, and has its own link
-// to the host. Named "H800:tp4".
-constexpr uint32_t kTensorDegrees[] = {1, 2, 4, 8};
-Hardware tensor_gang(const Hardware& device, uint32_t degree);
-
-// Steps on such a gang, of what they cost on one device (`alone`; Megatron-LM, section 3): of each term the share that the
+// Steps on a gang (tensor_gang), of what they cost on one device (`alone`; Megatron-LM, section 3): of each term the share that the
 // roofline says is arithmetic or reading is divided, the rest (launches, sampling) stays; two all-reduces a layer come on
 // top, as rings. Layers and their width are estimated from the parameters. An estimate: nobody measured it here.
 StepCost tensor_cost(const ModelShape& model, const Hardware& device, const StepCost& alone, uint32_t degree);
