@@ -182,7 +182,7 @@ def growth(args, picture):
 def pooling(path):
     """What bench/pooling.py wrote: attainment by rate, system by system."""
     result = json.loads(path.read_text())
-    rows = [[name, f"{at['rate']:g}", percent(at["tokens_on_time"]), percent(at["requests_on_time"]), f"{at['ttft_p99']:.2f}", f"{at['switches']:.0f}"]
+    rows = [[name, f"{at['rate']:g}", percent(at["tokens_on_time"]), percent(at["requests_on_time"]), f"{at['ttft_p99']:.2f}", f"{at['switches']:.0f}" if "switches" in at else "-"]
             for name, rates in result["systems"].items() for at in rates]
     mib = [size / 2**20 for size in result["models"].values()]
 

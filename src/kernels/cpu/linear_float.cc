@@ -80,9 +80,10 @@ class FloatLinear {
 
   template <size_t MR>
   HWY_INLINE void pass(size_t row, size_t first, size_t last) const {
+    constexpr size_t kTogether = std::max<size_t>(kPanels, MR == 1 ? 4 : MR == 2 ? 2 : 1);  // enough sums to hide their latency
     size_t panel = first;
-    if (row > 0) {
-      for (; panel + kPanels <= last; panel += kPanels) tile<MR, kPanels>(row, panel);
+    if (row > 0 || MR == 1 || (MR == 2 && kRegs == 2)) {
+      for (; panel + kTogether <= last; panel += kTogether) tile<MR, kTogether>(row, panel);
     }
     for (; panel < last; ++panel) tile<MR, 1, (MR > 1)>(row, panel);
   }
