@@ -274,6 +274,7 @@ class Node {
   double switch_seconds(const Hosted& hosted) const;
   TurnsAhead turns_ahead() const;
   double planned_quota(const Hosted& hosted) const;
+  double token_seconds(const Hosted& hosted, const Engine::Demand& demand) const;
   Duration predicted_wait(const Hosted& hosted, const TurnsAhead& turns) const;
   bool resident(const Hosted& hosted) const { return residency_.state(hosted.facts.model) == WeightsState::kOnDevice; }
   bool fits_beside_pinned(const Hosted& hosted) const;

@@ -23,6 +23,12 @@ double Node::switch_seconds(const Hosted& hosted) const {
   return hosted.costs.switch_seconds(static_cast<double>(hosted.facts.weight_bytes) * per_byte);
 }
 
+// Until a token of its requests: a step, and before a first one a prompt.
+double Node::token_seconds(const Hosted& hosted, const Engine::Demand& demand) const {
+  const double prompt = hosted.prompts_queued > 0 ? prompts_.seconds_of(hosted.facts.model) / hosted.prompts_queued : 0;
+  return hosted.costs.decode_seconds(std::max<uint64_t>(demand.sequences, 1), demand.context_tokens) + prompt;
+}
+
 ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
   const Engine& engine = *hosted.engine;
   ModelView view;
@@ -55,8 +61,7 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
   turn.over = hosted.spent_seconds >= hosted.quota_seconds || hosted.stalled_since != kForever ||
               (!engine.runnable() && engine.moves() == 0);
   turn.slack = demand.slack;
-  turn.step_seconds = hosted.costs.decode_seconds(std::max<uint64_t>(demand.sequences, 1), demand.context_tokens);
-  if (hosted.prompts_queued > 0) turn.step_seconds += prompts_.seconds_of(view.model) / hosted.prompts_queued;  // before a first token
+  turn.step_seconds = token_seconds(hosted, demand);
   const uint64_t slabs = std::min<uint64_t>(demand.blocks, hosted.blocks->slabs_bound());
   turn.kv_pages_held = static_cast<uint32_t>(slabs * slab_pages_for(hosted.facts.kv_block_bytes));
   return view;
@@ -343,8 +348,7 @@ std::vector<StepView> Node::step_views(TimePoint now) {
       hosted.demand = hosted.engine->demand(hosted.facts.slo, now);
       if (token_level()) {
         step.slack = hosted.demand.slack;
-        step.step_seconds = hosted.costs.decode_seconds(std::max<uint64_t>(hosted.demand.sequences, 1), hosted.demand.context_tokens);
-        if (hosted.prompts_queued > 0) step.step_seconds += prompts_.seconds_of(id) / hosted.prompts_queued;
+        step.step_seconds = token_seconds(hosted, hosted.demand);
       }
     }
     steps.push_back(step);
