@@ -323,6 +323,9 @@ TEST(NodeHost, AnAnswerThatBeginsBeforeItsWeightsArePackedIsTheSame) {
   for (const std::string name : {"tiny-llama", "tiny-qwen3"}) {
     NodeHostConfig config = small_config();
     config.prefix_cache = false;
+    for (const auto& file : std::filesystem::directory_iterator(model_path(name))) {  // only files in the system's cache are computed from
+      ASSERT_TRUE(read_file(file.path().string(), uint64_t{1} << 30).ok());
+    }
     NodePlan plan = *plan_node(config, {{ModelId(0), name, model_path(name), {}, 0}});
     plan.fill_ahead = false;
     std::vector<std::string> lines;
