@@ -356,7 +356,8 @@ Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
   Demand demand;
   const auto consider = [&](const Sequence& s) {
     const SloTarget own = tightened(target, s.request->ttft_max, s.request->tbt_max);
-    demand.slack = std::min(demand.slack, slack(own, s.request->arrival, s.delivered + 1, now));
+    const Duration until = slack(own, s.request->arrival, s.delivered + 1, now);
+    if (until < demand.slack) demand.slack = until, demand.computed = s.computed, demand.known = s.known();
   };
   for (const Sequence* s : running_) {
     consider(*s);

@@ -147,6 +147,8 @@ class Engine {
   // What the requests under way and waiting want next.
   struct Demand {
     Duration slack = Duration::max();  // the least of them, until its next token is due
+    uint32_t computed = 0;             // of the tokens of the one with the least slack,
+    uint32_t known = 0;                // of which all must be computed for that token
     uint64_t sequences = 0;            // running
     uint64_t decoding = 0;             // of those, with one token to compute
     uint64_t context_tokens = 0;       // of those, together

@@ -317,8 +317,22 @@ TEST(Engine, DemandIsThatOfTheMostUrgentRequest) {
   for (int i = 0; i < 3; ++i) h.step();
   EXPECT_EQ(h.engine().demand(target, TimePoint()).slack, std::chrono::milliseconds(1300));  // three are there already
   EXPECT_EQ(h.engine().demand(target, TimePoint()).context_tokens, 23u);
-  ASSERT_TRUE(h.submit(2, 20, 8).ok());
-  EXPECT_EQ(h.engine().demand(target, TimePoint()).slack, std::chrono::seconds(1));
+  EXPECT_EQ(h.engine().demand(target, TimePoint()).known - h.engine().demand(target, TimePoint()).computed, 1u);
+  ASSERT_TRUE(h.submit(2, 19, 8).ok());
+  const Engine::Demand demand = h.engine().demand(target, TimePoint());
+  EXPECT_EQ(demand.slack, std::chrono::seconds(1));
+  EXPECT_EQ(demand.known, 19u);
+  EXPECT_EQ(demand.computed, 0u);
+}
+
+TEST(Engine, DemandCountsWhatABegunPromptStillNeeds) {
+  Harness h(8, {.limits = {.tokens_per_step = 8}});
+  const SloTarget target{std::chrono::seconds(1), std::chrono::milliseconds(100)};
+  ASSERT_TRUE(h.submit(1, 20, 8).ok());
+  h.step();
+  const Engine::Demand demand = h.engine().demand(target, TimePoint());
+  EXPECT_EQ(demand.known, 20u);
+  EXPECT_EQ(demand.computed, 8u);
 }
 
 }  // namespace

@@ -128,9 +128,10 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
   Hosted& hosted = found->second;
   const uint64_t begun_with = !request.output.empty() ? request.weights : kv ? message.kv->weights : 0;
   if (begun_with != 0 && resident(hosted) && begun_with != hosted.weights) return no(replaced(hosted.facts, !request.output.empty()));
-  // What was begun elsewhere has been admitted.
-  const Duration wait = request.output.empty() ? predicted_wait(hosted, turns_ahead()) : Duration(0);
-  if (const Status status = may_take(hosted, wait); !status.ok()) return no(status, std::max(Duration(0), wait - hosted.facts.max_wait));
+  const bool begun = !request.output.empty() || kv;  // elsewhere: it has been admitted
+  const Duration wait = begun ? Duration(0) : predicted_wait(hosted, turns_ahead());
+  const Duration waited = begun ? Duration(0) : message.waited;
+  if (const Status status = may_take(hosted, waited, wait); !status.ok()) return no(status, std::max(Duration(0), wait - hosted.facts.max_wait));
   Request accepted = request;
   accepted.arrival = now - message.waited;  // on this node's clock
   if (const Status status = hosted.engine->submit(accepted, kv); !status.ok()) return no(status);
@@ -144,20 +145,20 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
   return true;
 }
 
-// `wait`: as predicted for a request that comes now.
-Status Node::may_take(const Hosted& hosted, Duration wait) const {
+// `waited`: since it came to the endpoint. `wait`: from now on, as predicted.
+Status Node::may_take(const Hosted& hosted, Duration waited, Duration wait) const {
   if (draining_) return unavailable("this node is draining");
   if (!hosted.excluded.ok()) return hosted.excluded;
   if (!resident(hosted) && !fits_beside_pinned(hosted)) {
     return resource_exhausted("model '", hosted.facts.name, "' does not fit the device beside the models pinned to it; "
                               "unload one of them, or raise --device-memory");
   }
-  return wait > hosted.facts.max_wait ? too_long(hosted.facts, wait) : OkStatus();
+  return wait > hosted.facts.max_wait - waited ? too_long(hosted.facts, waited + wait) : OkStatus();
 }
 
 void Node::queue_prompt(const Request& request, Owner& owner, Hosted& hosted, TimePoint now) {
   if (hosted.facts.max_wait < kForever - now && request.output.empty()) {
-    owner.begin_by = now + hosted.facts.max_wait;
+    owner.begin_by = request.arrival + hosted.facts.max_wait;
     bounds_.emplace(owner.begin_by, request.id);
   }
   if (!token_level()) return;
@@ -191,7 +192,7 @@ void Node::withdraw(Owners::iterator owner, std::vector<Effect>& effects) {
   changed_ = true;
 }
 
-// max_wait is a bound, not a wish: who was admitted and could not begin in time hears so, and may go elsewhere.
+// max_wait is a bound, not a wish, and runs from the arrival: who was admitted and could not begin in time hears so.
 void Node::end_waits(TimePoint now, std::vector<Effect>& effects) {
   while (!bounds_.empty() && bounds_.begin()->first <= now) {
     const auto owner = owners_.find(bounds_.begin()->second);

@@ -211,7 +211,7 @@ class Node {
   void refuse(NodeId to, const Request& request, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
   void fail(Owners::iterator owner, const Status& why, std::vector<Effect>& effects, Duration retry_after = Duration(0));
   void end_waits(TimePoint now, std::vector<Effect>& effects);
-  Status may_take(const Hosted& hosted, Duration wait) const;
+  Status may_take(const Hosted& hosted, Duration waited, Duration wait) const;
   void queue_prompt(const Request& request, Owner& owner, Hosted& hosted, TimePoint now);
   void begun(RequestId request, Owner& owner);  // its first step, or its end
   void erase(Owners::iterator owner);
@@ -274,6 +274,7 @@ class Node {
   double switch_seconds(const Hosted& hosted) const;
   TurnsAhead turns_ahead() const;
   double planned_quota(const Hosted& hosted) const;
+  double decode_seconds(const Hosted& hosted, const Engine::Demand& demand) const;
   double token_seconds(const Hosted& hosted, const Engine::Demand& demand) const;
   Duration predicted_wait(const Hosted& hosted, const TurnsAhead& turns) const;
   bool resident(const Hosted& hosted) const { return residency_.state(hosted.facts.model) == WeightsState::kOnDevice; }

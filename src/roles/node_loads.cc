@@ -36,10 +36,10 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   const bool used = event.status.ok() && hosted.engine->has_work();
   switches_.ready(event.model, event.stages, used ? SwitchEnd::kServed : event.status.ok() ? SwitchEnd::kUnused : SwitchEnd::kFailed, event.packing, now);
   if (event.status.ok()) {
-    const bool replaced = hosted.weights != 0 && hosted.weights != event.weights;
+    const bool others = hosted.weights != 0 && hosted.weights != event.weights;
     hosted.weights = event.weights;
     end_begun_with_others(hosted, effects);
-    if (replaced) forget_computed(hosted);
+    if (others) forget_computed(hosted);
     if (event.packing) {
       packing_ = Packing{event.model};
       return;  // what it cost is known when it is packed

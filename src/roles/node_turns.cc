@@ -23,10 +23,15 @@ double Node::switch_seconds(const Hosted& hosted) const {
   return hosted.costs.switch_seconds(static_cast<double>(hosted.facts.weight_bytes) * per_byte);
 }
 
-// Until a token of its requests: a step, and before a first one a prompt.
+double Node::decode_seconds(const Hosted& hosted, const Engine::Demand& demand) const {
+  return hosted.costs.decode_seconds(std::max<uint64_t>(demand.sequences, 1), demand.context_tokens);
+}
+
+// Until the token of its requests that is due first: a step, and what is missing of its prompt.
 double Node::token_seconds(const Hosted& hosted, const Engine::Demand& demand) const {
-  const double prompt = hosted.prompts_queued > 0 ? prompts_.seconds_of(hosted.facts.model) / hosted.prompts_queued : 0;
-  return hosted.costs.decode_seconds(std::max<uint64_t>(demand.sequences, 1), demand.context_tokens) + prompt;
+  const double step = decode_seconds(hosted, demand);
+  if (demand.known <= demand.computed + 1) return step;
+  return step + hosted.costs.prefill_seconds(demand.computed, demand.known - demand.computed, config_.limits.tokens_per_step);
 }
 
 ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
@@ -94,7 +99,8 @@ Node::TurnsAhead Node::turns_ahead() const {
 }
 
 double Node::planned_quota(const Hosted& hosted) const {
-  return contended_ && hosted.planned_quota > 0 ? hosted.planned_quota : 2 * switch_seconds(hosted);
+  const bool planned = contended_ && hosted.planned_quota > 0 && hosted.planned_quota < Turn::kUnlimited;
+  return planned ? hosted.planned_quota : 2 * switch_seconds(hosted);
 }
 
 bool Node::fits_beside_pinned(const Hosted& hosted) const {
@@ -199,7 +205,7 @@ void Node::update_quotas(TimePoint now) {
     const Hosted& hosted = models_.at(id);
     const Engine::Demand demand = hosted.engine->demand(hosted.facts.slo, now);
     TurnBatch batch{id};
-    batch.step_seconds = hosted.costs.decode_seconds(std::max<uint64_t>(demand.sequences, 1), demand.context_tokens);
+    batch.step_seconds = decode_seconds(hosted, demand);
     batch.tbt_seconds = to_seconds(hosted.facts.slo.tbt);
     batch.switch_seconds = switch_seconds(hosted);
     // Never believed to be free: what is hidden now is hidden by quotas of this length.

@@ -260,6 +260,19 @@ TEST(NodeTurns, AWaitThatWouldBeTooLongIsRefusedAtOnceAndToldWhenToComeBack) {
   EXPECT_EQ(body.answer(taken).tokens, 4u);
 }
 
+// Of all nodes that it was placed on, one after the other.
+TEST(NodeTurns, AWaitIsBoundedFromTheArrival) {
+  NodeModel impatient = model(1);
+  impatient.max_wait = milliseconds(300);  // a load takes 200
+  Body body(config(30, {model(0), impatient}));
+  const RequestId late = body.submit(1, 4, 8, Duration::max(), milliseconds(150));
+  EXPECT_NE(body.answer(late).error.find("after 0.35 s or more; its limit (max_wait) is 0.3 s"), std::string::npos) << body.answer(late).error;
+  EXPECT_EQ(body.answer(late).retry_after, Duration(0));
+  const RequestId taken = body.submit(1, 4, 8, Duration::max(), milliseconds(50));
+  body.run();
+  EXPECT_EQ(body.answer(taken).tokens, 4u);
+}
+
 TEST(NodeTurns, WhoCouldNotBeginInTimeEndsAtTheBound) {
   NodeModel impatient = model(1);
   impatient.max_wait = milliseconds(500);
@@ -270,9 +283,12 @@ TEST(NodeTurns, WhoCouldNotBeginInTimeEndsAtTheBound) {
   body.run(TimePoint(seconds(1)));
   const TimePoint asked = body.now();
   const RequestId late = body.submit(1, 4);
+  const RequestId placed_again = body.submit(1, 4, 8, Duration::max(), milliseconds(200));
   body.run();
   EXPECT_EQ(body.answer(late).finish, FinishReason::kError);
   EXPECT_LE(body.answer(late).last - asked, milliseconds(500 + 20));
+  EXPECT_EQ(body.answer(placed_again).finish, FinishReason::kError);
+  EXPECT_LE(body.answer(placed_again).last - asked, milliseconds(300 + 20));
   EXPECT_TRUE(body.node().idle());
 }
 

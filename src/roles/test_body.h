@@ -42,14 +42,14 @@ class Body {
     give(Tick{});
   }
 
-  RequestId submit(uint32_t model_id, uint32_t max_tokens, uint32_t prompt = 8, Duration tbt_max = Duration::max()) {
+  RequestId submit(uint32_t model_id, uint32_t max_tokens, uint32_t prompt = 8, Duration tbt_max = Duration::max(), Duration waited = Duration(0)) {
     Request r;
     r.id = RequestId(++next_id_);
     r.model = ModelId(model_id);
     for (uint32_t i = 0; i < prompt; ++i) r.prompt.push_back(static_cast<TokenId>((i + next_id_) % 90));
     r.max_tokens = max_tokens;
     r.tbt_max = tbt_max;
-    give(MessageFrom{kGateway, Submit{r}});
+    give(MessageFrom{kGateway, Submit{r, waited, std::nullopt}});
     return r.id;
   }
   void cancel(RequestId id) { give(MessageFrom{kGateway, Cancel{id, 0}}); }
