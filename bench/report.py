@@ -31,36 +31,43 @@ COMMANDS = []  # as printed at the end of the page
 
 
 class Kept:
-    """What programs of this very build have printed, in a file to go on from: a whole report takes half an hour."""
+    """What programs have printed, in a file to go on from: a whole report takes half an hour. A line is of the very
+    binaries that its command names, the program's own and those of this build that it starts."""
 
     def __init__(self, path, build):
-        self.path = path
-        self.build = hashlib.sha256(b"".join(f.read_bytes() for f in [build / "shoal", build / "bench/cpu_peer"])).hexdigest()[:16]
-        self.printed = {}
+        self.path, self.build = path, build
+        self.hashes, self.printed = {}, {}
         for line in path.read_text().splitlines() if path and path.exists() else []:
             of, command, result = json.loads(line)
-            if of == self.build:
-                self.printed[command] = result
+            self.printed[of, command] = result
 
-    def __getitem__(self, command):
-        return self.printed.get(command)
+    def key(self, command):
+        binaries = [word for word in command if word.startswith(str(self.build) + "/")]
+        for binary in set(binaries) - self.hashes.keys():
+            self.hashes[binary] = hashlib.sha256(pathlib.Path(binary).read_bytes()).hexdigest()[:16]
+        return "+".join(self.hashes[binary] for binary in binaries), " ".join(command)
 
-    def __setitem__(self, command, result):
-        self.printed[command] = result
+    def get(self, command):
+        return self.printed.get(self.key(command))
+
+    def keep(self, command, result):
+        key = self.key(command)
+        self.printed[key] = result
         if self.path:
             with self.path.open("a") as file:
-                file.write(json.dumps([self.build, command, result]) + "\n")
+                file.write(json.dumps([*key, result]) + "\n")
 
 
 def run(args, program, *arguments):
     """The JSON that a program of bench/ prints."""
     command = [str(args.bench / program), *map(str, arguments)]
-    name = " ".join(command)
-    COMMANDS.append(name)
-    if args.kept[name] is None:
-        print(">", name, file=sys.stderr, flush=True)
-        args.kept[name] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
-    return args.kept[name]
+    COMMANDS.append(" ".join(command))
+    result = args.kept.get(command)
+    if result is None:
+        print(">", *command, file=sys.stderr, flush=True)
+        result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+        args.kept.keep(command, result)
+    return result
 
 
 def table(head, rows):
@@ -200,9 +207,17 @@ def pooling(path):
             + table(["system", "requests/s", "tokens on time", "requests wholly on time", "TTFT p99, s", "switches"], rows))
 
 
-def machine():
+def machine(args):
     names = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} CPUs, load average at the end {os.getloadavg()[0]:.2f}"
+    kernels_of = run(args, "kernels", "--threads", args.threads, "--json")["kernels"]
+    return (f"{names[0] if names else platform.machine()}, {os.cpu_count()} CPUs, kernels for {kernels_of}, "
+            f"load average at the end {os.getloadavg()[0]:.2f}")
+
+
+def commit():
+    """Of the sources that were measured; marked where they differ from it."""
+    described = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty=, changed", "--exclude=*"], stdout=subprocess.PIPE, text=True)
+    return described.stdout.strip() or "unknown"
 
 
 def main():
@@ -229,12 +244,12 @@ def main():
     args.served = [("qwen2-0.5b", "q8_0")] if args.quick else [("llama-1.1b", "q8_0")]
     for folder in (args.work, args.out.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    picture = args.out.parent / "growth.svg"
+    picture = args.out.with_suffix(".svg")
 
     peers = args.peer or [("no peer", None, "")]
     parts = [
         "# Performance\n",
-        f"Printed by `bench/report.py` on {datetime.date.today()}: {{machine}}. Both sides of a ratio ran in turn within one run, medians of "
+        f"Printed by `bench/report.py` on {datetime.date.today()} at {commit()}: {{machine}}. Both sides of a ratio ran in turn within one run, medians of "
         f"{args.runs}; models are random weights of the named shapes. [KERNELS.md](KERNELS.md) says what bounds what.\n",
         "## Engine\n\nOne forward pass, without a server. The limit of prefill is the multiply-add rate for the products of the layers, "
         "that of decode the read bandwidth for the weights of a token.\n" + engine(args, peers, None),
@@ -246,12 +261,12 @@ def main():
         "## Loading\n\nFrom the page cache into panels.\n\n" + loading(args),
         *(["## Pooling\n\nMany models on one device by turns (`bench/pooling.py`). `memory for all`: nothing is switched, what the cores can do at most.\n\n"
            + "\n".join(map(pooling, args.pooling))] if args.pooling else []),
-        "## Growth\n\n![cost of scheduling](growth.svg)\n\n" + growth(args, picture),
+        f"## Growth\n\n![cost of scheduling]({picture.name})\n\n" + growth(args, picture),
         "## Quality\n\nThe bundled models on their own texts, beside the model as stored.\n\n" + quality(args),
         "## Kernels\n" + kernels(args, None) + (kernels(args, "AVX2") if args.peer_avx2 else ""),
         "## Commands\n\n```\n" + "\n".join(COMMANDS).replace(str(ROOT) + "/", "").replace(str(args.work), "$WORK") + "\n```\n",
     ]
-    text = "\n".join(parts).replace("{machine}", machine())
+    text = "\n".join(parts).replace("{machine}", machine(args))
     for name, folder, _ in args.peer + args.peer_avx2:
         text = text.replace(str(folder), f"$PEERS/{name}")
     args.out.write_text(text)
