@@ -10,6 +10,8 @@ import subprocess
 import threading
 import time
 
+import pytest
+
 from conftest import BINARY, wait_until
 from test_pooling import SMALL, ask, loads, six_models  # noqa: F401 (a fixture)
 
@@ -54,6 +56,68 @@ def test_a_file_that_is_cut_or_vanishes_fails_its_own_requests_only(own_server, 
             assert ask(server, 'm3', tokens=30)[2]['choices'][0]['text'] == alone['m3']
     finally:
         file.write_bytes(good)
+
+
+def other_weights(good):
+    """A safetensors file of the same tensors with other numbers: those of the last layer's down projection in reverse."""
+    header = json.loads(good[8:8 + int.from_bytes(good[:8], 'little')])
+    name = max(n for n in header if 'down_proj' in n)
+    begin, end = (8 + int.from_bytes(good[:8], 'little') + at for at in header[name]['data_offsets'])
+    width = {'F32': 4, 'F16': 2, 'BF16': 2}[header[name]['dtype']]
+    numbers = [good[at:at + width] for at in range(begin, end, width)]
+    return good[:begin] + b''.join(reversed(numbers)) + good[end:]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason='one core')
+def test_no_answer_mixes_the_weights_of_a_file_with_those_that_replace_it(own_server, six_models):  # noqa: F811
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    small = [flag if flag != '2' else '1' for flag in SMALL]
+    server = own_server(*small, '--host-memory', '16MiB', '--devices', f'cpu:{cores[0]},cpu:{cores[1]}', models=six_models)
+    file = pathlib.Path(six_models) / 'm2' / 'model.safetensors'
+    good = file.read_bytes()
+    other = other_weights(good)
+    answers, alone, done = [], [], threading.Event()
+
+    def put(content):
+        (file.parent / 'new').write_bytes(content)
+        os.replace(file.parent / 'new', file)
+
+    def client(variant):
+        turn = variant
+        while not done.is_set():
+            answers.append((variant, ask(server, 'm2', variant)))
+            ask(server, f'm{turn % 6}', tokens=20)
+            turn += 1
+
+    def text(answer):
+        assert answer[0] == 200, answer
+        return answer[2]['choices'][0]['text']
+
+    try:
+        for content in (good, other):
+            put(content)
+            for i in (0, 1, 3, 4, 5, 0, 1):  # m2 leaves both devices
+                ask(server, f'm{i}', tokens=4)
+            alone.append([text(ask(server, 'm2', variant)) for variant in range(6)])
+        assert all(old != new for old, new in zip(*alone)), 'the two files answer differently'
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            clients = [pool.submit(client, variant) for variant in range(6)]
+            for round_ in range(6):
+                seen = len(answers)
+                put((good, other)[round_ % 2])
+                wait_until(lambda: len(answers) >= seen + 18)
+            done.set()
+            for one in clients:
+                one.result()
+        for variant, answer in answers:
+            if answer[0] == 200:
+                assert text(answer) in (alone[0][variant], alone[1][variant])
+            else:
+                assert answer[0] in (500, 503) and 'm2' in answer[2]['error']['message'] and 'replaced' in answer[2]['error']['message'], answer
+        assert all(any(a[0] == 200 and text(a) == of[variant] for variant, a in answers) for of in alone), 'both files answered'
+    finally:
+        done.set()
+        put(good)
 
 
 def own_memory(server):
