@@ -83,9 +83,9 @@ Steps of 72 billion are estimates (roofline and gangs). `static` serves only wha
 TWIN = """## The twin
 
 `bench/twin.py` serves a real model on this machine and asks twice. Decisions: everything that the node was told, with the instants, is recorded and
-told to a production node in the simulator; every decision must be the recorded one, bit for bit and in order. Figures: what steps cost is fitted to
-runs of other requests, before, between and after those that are compared (a machine is not as fast in every minute); traces that no fit has seen are
-replayed against the server and in the simulator. Of three rounds the median counts.
+told to a production node in the simulator; every decision must be the recorded one, bit for bit and in order. Figures: traces that no fit has seen are
+replayed against the server and in the simulator. What steps cost there is fitted to runs of other requests just before and just after, since a machine
+is not as fast in every minute. Three rounds, each beside its own fit; the table has the medians, of both sides and of their errors.
 
 """
 
