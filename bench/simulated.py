@@ -16,6 +16,7 @@ import hashlib
 import io
 import json
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -281,7 +282,7 @@ def main():
         print('## Faults\n\n`sim_seeds` draws a scenario from each seed; `tests/sim/scenarios` holds scenarios as data. `sim_mutants` makes mistakes in the roles and says '
               'which were found, within how many seeds.\n')
         for program in (['sim_seeds', '--count', '2000'], ['sim_mutants']):
-            out = r.text([args.tests / program[0], *program[1:]])[0]
+            out = re.sub(r'\S+/src/', 'src/', r.text([args.tests / program[0], *program[1:]])[0])  # not where it was built
             print(f'`{" ".join(program)}`\n\n```\n{out.rstrip()}\n```\n')
 
 
