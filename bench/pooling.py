@@ -344,6 +344,7 @@ def measure(args):
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     systems, memory = commands(args, files)
+    rates = [float(r) for r in args.rates.split(',') if r]
     report = {'models': {f.stem: f.stat().st_size for f in files}, 'budget_models': args.budget, 'device_memory': memory, 'ttft': args.ttft, 'tbt': args.tbt,
               'seconds': args.seconds, 'seed': args.seed, 'lengths': pathlib.Path(args.lengths).name if args.lengths else 'lognormal',
               'length_scale': args.length_scale, 'zipf': args.zipf, 'threads': args.threads, 'load_average_before': os.getloadavg(),
@@ -360,7 +361,7 @@ def measure(args):
             report['swaps'][name] = swaps
         print(f'{name:22} a model that is away: first token after {swaps["away"]:.3f} s (at most {swaps["away_max"]:.3f}), one that is there: {swaps["there"]:.3f} s'
               + (f'; {swaps["bytes_per_second"] / 1e9:.1f} GB/s written' if swaps['bytes_per_second'] else ''), flush=True)
-    for rate in (float(r) for r in args.rates.split(',')):
+    for rate in rates:
         workload = make_workload(args, models, rate, args.seed)
         for name, command in systems:  # side by side at each rate: what else the machine does hits all of them
             if any(at['tokens_on_time'] < args.give_up for at in report['systems'][name]):
@@ -376,10 +377,13 @@ def measure(args):
                   f'  switches {figures.get("switches", float("nan")):.0f}  failed {figures["failed"]}', flush=True)
             (out / 'pooling.json').write_text(json.dumps(report, indent=1))
     report['load_average_after'] = os.getloadavg()
+    if not rates:
+        (out / 'pooling.json').write_text(json.dumps(report, indent=1))
+        return
     report['crossings'] = {name: crossing(points) for name, points in report['systems'].items()}
     (out / 'pooling.json').write_text(json.dumps(report, indent=1))
     (out / 'pooling.html').write_text(pooling_html.page(report))
-    summary = ', '.join(f'{name} {rate:.2f}/s' if rate else f'{name} below {args.rates.split(",")[0]}/s' for name, rate in report['crossings'].items())
+    summary = ', '.join(f'{name} {rate:.2f}/s' if rate else f'{name} below {rates[0]:g}/s' for name, rate in report['crossings'].items())
     print(f'90 % of tokens on time up to: {summary}  ({out}/pooling.html)')
 
 
@@ -394,7 +398,7 @@ def main():
     parser.add_argument('--policies', default='token,request,static')
     parser.add_argument('--bound', action='store_true', help='also with memory for all models, so that nothing is switched: what the cores can do at most')
     parser.add_argument('--give-up', type=float, default=0, help='do not run a system at higher rates once it kept less than this share of tokens on time')
-    parser.add_argument('--rates', default='0.5,1,2', help='requests per second, all models together')
+    parser.add_argument('--rates', default='0.5,1,2', help='requests per second, all models together; "": only the switches')
     parser.add_argument('--seconds', type=float, default=60, help='of arrivals, per rate and system')
     parser.add_argument('--grace', type=float, default=60)
     parser.add_argument('--swaps', type=int, default=3, help='rounds of switches on an idle server; 0: none')

@@ -187,23 +187,28 @@ def growth(args, picture):
 
 
 def pooling(path):
-    """What bench/pooling.py wrote: attainment by rate, system by system."""
+    """What bench/pooling.py wrote: attainment by rate, system by system, and switches on an idle server."""
     result = json.loads(path.read_text())
+    mib = [size / 2**20 for size in result["models"].values()]
+    text = (f"{len(mib)} models of {min(mib):.0f} to {max(mib):.0f} MiB on memory for {result['budget_models']}; copy {result['copy_bytes_per_second'] / 1e9:.1f} GB/s; "
+            f"load average {result['load_average_before'][0]:.2f}.\n\n")
+    swaps = [[name, f"{s['away']:.3f}", f"{s['there']:.3f}", f"{s['bytes_per_second'] / 1e9:.1f}" if s["bytes_per_second"] else "-"] for name, s in result["swaps"].items()]
+    if swaps:
+        text += ("On an idle server, seconds to the first token of a model that is away, and of one that is there:\n\n"
+                 + table(["system", "away", "there", "GB/s written by a switch"], swaps) + "\n")
+    if not result.get("crossings"):
+        return text
     rows = [[name, f"{at['rate']:g}", percent(at["tokens_on_time"]), percent(at["requests_on_time"]), f"{at['ttft_p99']:.2f}", f"{at['switches']:.0f}" if "switches" in at else "-"]
             for name, rates in result["systems"].items() for at in rates]
-    mib = [size / 2**20 for size in result["models"].values()]
 
     def crossing(name, rate):
         measured = [at["rate"] for at in result["systems"][name]]
         where = f"below {measured[0]:g}" if not rate else f"{'at least ' if rate >= measured[-1] else ''}{rate:.2f}"
         return f"{name} {where}/s"
 
-    swaps = "".join(f" A model that is away, on an idle server: {name} {s['away']:.3f} s to the first token (there: {s['there']:.3f} s)."
-                    for name, s in result["swaps"].items())
     crossings = "; ".join(crossing(name, rate) for name, rate in result["crossings"].items())
-    return (f"{len(mib)} models of {min(mib):.0f} to {max(mib):.0f} MiB on memory for {result['budget_models']}, Poisson arrivals for {result['seconds']:g} s per rate, lengths of "
-            f"`{result['lengths']}` times {result['length_scale']:g}; token k is due at arrival + {result['ttft']:g} s + (k - 1) times {result['tbt']:g} s. "
-            f"Load average {result['load_average_before'][0]:.2f}. 90 % of tokens on time up to: {crossings}.{swaps}\n\n"
+    return (text + f"Poisson arrivals for {result['seconds']:g} s per rate, lengths of `{result['lengths']}` times {result['length_scale']:g}; token k is due at arrival + "
+            f"{result['ttft']:g} s + (k - 1) times {result['tbt']:g} s. 90 % of tokens on time up to: {crossings}.\n\n"
             + table(["system", "requests/s", "tokens on time", "requests wholly on time", "TTFT p99, s", "switches"], rows))
 
 
