@@ -69,8 +69,7 @@ on our node as well, whose memory holds several models at once, so they are stro
 Other simulations of the published policy on these traces hold 46 to 52 models at 0.5/s. Ours holds fewer. What was found to
 differ: they charge the 0.35 s only to loads that were not prefetched, here every load takes them (the row of 0.05 s below), and they let no KV wait for weights on a
 device's link. More memory for KV makes no difference. That is not all of it: the rest is not explained. The partition of `paper` is fixed for the
-whole run. In earlier prints of this page one change of it slipped in at the start; that moved its crossing at 0.1/s from 60 models to 68 or 76, by chance: other fixed partitions
-are below, and without one (`each device does both`) it does better.
+whole run; others are below, and without one (`each device does both`) it does better.
 """
 
 
