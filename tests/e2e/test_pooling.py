@@ -9,6 +9,7 @@ import pytest
 from conftest import BINARY, MODELS, NAMES, http
 
 SMALL = ['--device-memory', '16MiB', '--max-model-len', '512', '--max-num-batched-tokens', '64', '--max-num-seqs', '16', '--threads', '2']
+ONE_THREAD = [*SMALL[:-1], '1']
 
 
 @pytest.fixture(scope='module')
@@ -75,8 +76,7 @@ def test_prompts_and_decodes_on_devices_of_their_own_give_the_same_answers(own_s
     asked = [(f'm{i}', variant) for i in range(6) for variant in range(2)]
     one = own_server(*SMALL, models=six_models)
     alone = [ask(one, *request)[2]['choices'][0]['text'] for request in asked]
-    small = [flag if flag != '2' else '1' for flag in SMALL]
-    two = own_server(*small, '--host-memory', '16MiB', '--devices', f'cpu:{cores[0]},cpu:{cores[1]}', '--partition', partition, models=six_models)
+    two = own_server(*ONE_THREAD, '--host-memory', '16MiB', '--devices', f'cpu:{cores[0]},cpu:{cores[1]}', '--partition', partition, models=six_models)
     with concurrent.futures.ThreadPoolExecutor(len(asked)) as pool:
         together = list(pool.map(lambda request: ask(two, *request), asked))
     assert [status for status, _, _ in together] == [200] * len(asked)

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from conftest import BINARY, wait_until
-from test_pooling import SMALL, ask, loads, six_models  # noqa: F401 (a fixture)
+from test_pooling import ONE_THREAD, SMALL, ask, loads, six_models  # noqa: F401 (a fixture)
 
 
 def hang_up(server, model):
@@ -21,6 +21,12 @@ def hang_up(server, model):
     body = json.dumps({'model': model, 'prompt': 'Hello', 'max_tokens': 300, 'ignore_eos': True})
     with socket.create_connection(('127.0.0.1', server.port)) as s:
         s.sendall(f'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}'.encode())
+
+
+def put(file, content):
+    """Replaces it as installers do: a new file in its place, never a half-written one."""
+    (file.parent / 'new').write_bytes(content)
+    os.replace(file.parent / 'new', file)
 
 
 def test_clients_that_hang_up_while_models_load_leave_nothing_behind(own_server, six_models):  # noqa: F811
@@ -51,8 +57,7 @@ def test_a_file_that_is_cut_or_vanishes_fails_its_own_requests_only(own_server, 
             if status != 200:  # it may have been there still
                 assert status in (500, 503) and 'm3' in failed['error']['message']
             assert all(a[0] == 200 and a[2]['choices'][0]['text'] == alone[m] for m, a in answers.items())
-            (file.parent / 'new').write_bytes(good)
-            os.replace(file.parent / 'new', file)
+            put(file, good)
             assert ask(server, 'm3', tokens=30)[2]['choices'][0]['text'] == alone['m3']
     finally:
         file.write_bytes(good)
@@ -71,16 +76,11 @@ def other_weights(good):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason='one core')
 def test_no_answer_mixes_the_weights_of_a_file_with_those_that_replace_it(own_server, six_models):  # noqa: F811
     cores = sorted(os.sched_getaffinity(0))[:2]
-    small = [flag if flag != '2' else '1' for flag in SMALL]
-    server = own_server(*small, '--host-memory', '16MiB', '--devices', f'cpu:{cores[0]},cpu:{cores[1]}', models=six_models)
+    server = own_server(*ONE_THREAD, '--host-memory', '16MiB', '--devices', f'cpu:{cores[0]},cpu:{cores[1]}', models=six_models)
     file = pathlib.Path(six_models) / 'm2' / 'model.safetensors'
     good = file.read_bytes()
     other = other_weights(good)
     answers, alone, done = [], [], threading.Event()
-
-    def put(content):
-        (file.parent / 'new').write_bytes(content)
-        os.replace(file.parent / 'new', file)
 
     def client(variant):
         turn = variant
@@ -95,7 +95,7 @@ def test_no_answer_mixes_the_weights_of_a_file_with_those_that_replace_it(own_se
 
     try:
         for content in (good, other):
-            put(content)
+            put(file, content)
             for i in (0, 1, 3, 4, 5, 0, 1):  # m2 leaves both devices
                 ask(server, f'm{i}', tokens=4)
             alone.append([text(ask(server, 'm2', variant)) for variant in range(6)])
@@ -104,7 +104,7 @@ def test_no_answer_mixes_the_weights_of_a_file_with_those_that_replace_it(own_se
             clients = [pool.submit(client, variant) for variant in range(6)]
             for round_ in range(6):
                 seen = len(answers)
-                put((good, other)[round_ % 2])
+                put(file, (good, other)[round_ % 2])
                 wait_until(lambda: len(answers) >= seen + 18)
             done.set()
             for one in clients:
@@ -117,7 +117,7 @@ def test_no_answer_mixes_the_weights_of_a_file_with_those_that_replace_it(own_se
         assert all(any(a[0] == 200 and text(a) == of[variant] for variant, a in answers) for of in alone), 'both files answered'
     finally:
         done.set()
-        put(good)
+        put(file, good)
 
 
 def own_memory(server):
