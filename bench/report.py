@@ -136,7 +136,7 @@ def serving(args, peers):
         rows = []
         for shape, kind in args.served:
             result = run(args, "server_peer", "--shoal", args.shoal, "--model", random_model(args, shape, kind), "--peer-server",
-                         folder / "llama-server", "--threads", args.threads, "--runs", args.runs, "--json")
+                         folder / "llama-server", "--threads", args.threads, "--runs", args.serving_runs or args.runs, "--json")
             ours, peer = result["shoal"], result["peer"]
             model = f"{shape} {kind}"
             rows.append([model, "process start to first token, s", f"{ours['first_token_s']:.2f}", f"{peer['first_token_s']:.2f}",
@@ -240,6 +240,7 @@ def main():
     parser.add_argument("--pooling", type=pathlib.Path, action="append", default=[], help="pooling.json of bench/pooling.py; may be repeated")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--serving-runs", type=int, help="of the servers, which take long; default: as many as of all")
     parser.add_argument("--quick", action="store_true", help="the first shape in two types only")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/PERFORMANCE.md")
     args = parser.parse_args()
@@ -262,7 +263,8 @@ def main():
     if args.peer_avx2:
         parts.append("## Engine on AVX2\n\nThe same with kernels and peers that do without AVX-512.\n" + engine(args, args.peer_avx2, "AVX2"))
     parts += [
-        "## Serving\n\nThe same client asks both servers; prompts of 128 tokens, answers of 64.\n" + serving(args, args.peer),
+        "## Serving\n\nThe same client asks both servers; prompts of 128 tokens, answers of 64"
+        + (f"; medians of {args.serving_runs}" if args.serving_runs else "") + ".\n" + serving(args, args.peer),
         "## Loading\n\nFrom the page cache into panels.\n\n" + loading(args),
         *(["## Pooling\n\nMany models on one device by turns (`bench/pooling.py`). `memory for all`: nothing is switched, what the cores can do at most.\n\n"
            + "\n".join(map(pooling, args.pooling))] if args.pooling else []),
