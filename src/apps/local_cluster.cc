@@ -1,6 +1,7 @@
 #include "apps/local_cluster.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr NodeId kGatewayId{1};
 constexpr uint32_t kFirstNode = 2;  // the ids of the nodes rise from here
 constexpr size_t kRouterQueueMax = 8192;
+constexpr auto kOnTheWay = std::chrono::milliseconds(100);  // from finding a model by its name to the router, of a request
 constexpr size_t kTextsMax = 32;  // tokenizers kept; a large one takes some 50 MB
 
 // The models that fit every device, with the context that fits it; the others are reported. An error if none is left.
@@ -206,6 +208,7 @@ ModelChanges LocalCluster::update(const EngineFlags& flags, std::vector<FoundMod
   models_ = std::move(models);
   catalog_->replace(entries_of(models_));
   router_->timeline().name_models(catalog_->models());
+  if (!gone.empty()) std::this_thread::sleep_for(kOnTheWay);
   for (const LocalNode& node : nodes_) {
     membership_.serve(node.id, node.epoch, kept).IgnoreError();
     for (const ModelId id : gone) node.host->retire_model(id);

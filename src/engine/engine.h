@@ -111,8 +111,9 @@ class Engine {
   Stage stage(RequestId id) const;  // REQUIRES: has(id)
   // Its KV is, or is being copied from, another node's tier. False for unknown ids.
   bool kv_is_remote(RequestId id) const;
-  // That KV is lost: to be computed anew. REQUIRES: kv_is_remote(id) and stage(id) is kParked.
-  void lose_remote_kv(RequestId id);
+  // What is computed of it is lost, or of no use: it is computed anew, in its place in the queue. REQUIRES: has(id); it is
+  // in no step.
+  void restart(RequestId id);
   // It goes on elsewhere: forgotten here, and its KV is the caller's. REQUIRES: stage(id) is kWaiting or kParked.
   HostKv hand_over(RequestId id);
   // Gives up indexed blocks that no sequence uses.

@@ -79,7 +79,11 @@ RequestId Engine::finish_move(uint64_t id, bool ok) {
     const auto younger = std::find_if(running_.begin(), running_.end(), [&](const Sequence* r) { return r->order > s.order; });
     running_.insert(younger, &s);
   }
-  if (s.cancelled) erase(s);
+  if (s.cancelled) {
+    erase(s);
+  } else if (s.outdated) {
+    restart(request);
+  }
   return request;
 }
 
@@ -103,12 +107,16 @@ bool Engine::kv_is_remote(RequestId id) const {
   return found != sequences_.end() && found->second->remote;
 }
 
-void Engine::lose_remote_kv(RequestId id) {
+void Engine::restart(RequestId id) {
   Sequence& s = *sequences_.at(id);
-  CHECK(s.remote && !s.moving);
+  CHECK(!s.in_flight);
+  s.outdated = s.moving;  // then as soon as the copy is done
+  if (s.moving) return;
+  parked_.erase(s.order);
+  std::erase(running_, &s);
   release_parked(s);
   release_blocks(s);
-  parked_.erase(s.order);
+  if (!s.scores_sent) s.scored.clear();
   waiting_[wait_key(s)] = &s;
 }
 

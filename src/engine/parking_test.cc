@@ -57,6 +57,34 @@ TEST(Parking, AParkedSequenceIsNotOvertakenByNewOnes) {
   EXPECT_EQ(h.received(2), 4u);
 }
 
+TEST(Parking, WhatIsOfNoUseIsComputedAnewWhereverItIs) {
+  using Stage = Engine::Stage;
+  for (const bool back : {false, true}) {
+    for (const Stage stage : {Stage::kWaiting, Stage::kRunning, Stage::kMoving, Stage::kParked}) {
+      Harness h(8, {.prefix_cache = false}, 8);
+      ASSERT_TRUE(h.submit(1, 40, 20).ok());
+      std::optional<KvMove> move;
+      if (stage != Stage::kWaiting || back) h.step();
+      if (stage == Stage::kMoving || stage == Stage::kParked) move = h.engine().park_youngest();
+      if (back && move) {
+        h.engine().finish_move(move->id);
+        move = h.engine().unpark_oldest();
+      }
+      if (stage == Stage::kParked && !back) h.engine().finish_move(move->id);
+      if (stage == Stage::kWaiting && back) h.engine().preempt_youngest();
+      h.engine().restart(RequestId(1));
+      if (h.engine().moves() > 0) h.engine().finish_move(move->id);
+      h.engine().check();
+      EXPECT_EQ(h.pages().free(), 8u);
+      EXPECT_EQ(h.host().pages_free(), 8u);
+      h.step();
+      EXPECT_EQ(h.last().slices[0].begin, 0u);
+      h.run();
+      EXPECT_EQ(h.received(1), 20u);
+    }
+  }
+}
+
 TEST(Parking, ACancelDuringACopyFreesBothSidesWhenItEnds) {
   for (const bool returning : {false, true}) {
     Harness h(8, {.prefix_cache = false}, 8);

@@ -32,6 +32,7 @@ struct Sequence {
   std::vector<BlockId> parked;       // on the host tier: they cover [0, computed) instead of `blocks`
   bool remote = false;               // ... on that of another node, and not this engine's
   bool moving = false;               // blocks are copied between the tiers
+  bool outdated = false;             // what is copied is of no use
   bool in_flight = false;
   bool cancelled = false;            // while in flight or moving; reaped when that ends
 

@@ -140,6 +140,43 @@ TEST(Handover, ThePromptIsComputedHereAndTheRestThere) {
   EXPECT_TRUE(second.node.idle());
 }
 
+// Nobody has seen anything of it: a part of its prompt, computed with weights that are no more, is computed anew.
+TEST(Handover, APromptBegunWithOtherWeightsIsComputedAnew) {
+  Body second(kSecond, Duty::kBoth);
+  second.weights = 6;
+  const KvTicket ticket{kFirst, 0, 16, kPageBytes / 4, 5};
+  ASSERT_EQ(sent<KvWanted>(second.say(kGateway, Submit{request(), std::chrono::milliseconds(50), ticket})).size(), 1u);
+  auto effects = second.say(kFirst, KvGranted{RequestId(7), 0, {BlockId(3)}});
+  while (!second.copies.empty()) {
+    for (Effect& effect : second.copy()) effects.push_back(std::move(effect));
+  }
+  std::vector<TokenId> tokens;
+  for (const Tokens& t : sent<Tokens>(effects)) {
+    EXPECT_TRUE(t.error.empty()) << t.error;
+    EXPECT_EQ(t.weights, 6u);
+    for (const SampledToken& token : t.tokens) tokens.push_back(token.token);
+  }
+  EXPECT_EQ(tokens, (std::vector<TokenId>{40, 41, 42, 43}));
+  EXPECT_EQ(sent<KvTaken>(effects).size(), 1u);
+  EXPECT_TRUE(second.node.idle());
+}
+
+// The others may have dropped the model already.
+TEST(Handover, RequestsOfAModelThatGoesEndWhereTheyAre) {
+  Body first(kFirst, Duty::kPrefill);
+  auto effects = first.say(kGateway, Submit{request()});
+  first.node.retire_model(ModelId(0));
+  while (!first.copies.empty()) {
+    for (Effect& effect : first.copy()) effects.push_back(std::move(effect));
+  }
+  size_t tokens = 0;
+  for (const Tokens& t : sent<Tokens>(effects)) tokens += t.tokens.size();
+  EXPECT_EQ(tokens, 4u);
+  EXPECT_TRUE(sent<Handover>(effects).empty());
+  EXPECT_TRUE(first.node.idle());
+  EXPECT_EQ(first.node.model(ModelId(0)), nullptr);
+}
+
 // The model's files were replaced between the loads of the two nodes; the second has its weights already, or loads them now.
 TEST(Handover, AnAnswerBegunWithOtherWeightsEndsWithTheReason) {
   for (const bool there : {false, true}) {

@@ -124,7 +124,7 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
     return false;
   };
   const auto found = models_.find(request.model);
-  if (found == models_.end() || found->second.retired) return no(not_found("this node does not serve model ", request.model.value));
+  if (found == models_.end()) return no(unavailable("this node does not serve model ", request.model.value, " any more"));
   Hosted& hosted = found->second;
   const uint64_t begun_with = !request.output.empty() ? request.weights : kv ? message.kv->weights : 0;
   if (begun_with != 0 && resident(hosted) && begun_with != hosted.weights) return no(replaced(hosted.facts, !request.output.empty()));

@@ -116,7 +116,7 @@ class Node {
     bool asked = false;              // by SetResident: to be loaded, and then like any other
     bool chosen = false;             // static scheduling: one of those that fit together
     Status excluded;                 // else why not
-    bool retired = false;            // no request more
+    bool retired = false;            // goes when its last request has ended; those end here
     bool unload_asked = false;       // and to go when nobody uses it
     bool fresh = false;              // loaded, and not given a token since: not to be dropped for the next in line
     bool stalled = false;            // within one choice of a step: nothing it could compute

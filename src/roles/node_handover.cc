@@ -19,6 +19,10 @@ void Node::hand_over_leaving(TimePoint now, std::vector<Effect>& effects) {
     const Owner owner = owners_.at(id);
     Hosted& hosted = models_.at(owner.model);
     Engine& engine = *hosted.engine;
+    if (hosted.retired) {  // it ends where it is: the others may have dropped the model already
+      leaving_.erase(id);
+      continue;
+    }
     switch (engine.stage(id)) {
       case Engine::Stage::kMoving: break;
       case Engine::Stage::kRunning:
@@ -258,7 +262,7 @@ void Node::on_cluster(const ClusterState& state, TimePoint now, std::vector<Effe
     Engine& engine = *models_.at(entry.second.model).engine;
     const bool over = anew || changed(entry.second.ticket.node);
     if (!over || engine.stage(entry.first) != Engine::Stage::kParked) return false;
-    engine.lose_remote_kv(entry.first);
+    engine.restart(entry.first);
     return true;
   });
 }

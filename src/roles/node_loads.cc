@@ -102,14 +102,24 @@ Status Node::replaced(const NodeModel& model, bool begun) {
   return Status(StatusCode::kFailedPrecondition, absl::StrCat("the files of model '", model.name, "' were replaced while this answer was being written; ask again"));
 }
 
-// The files were replaced while the model was away, or a request was begun by a node that has others.
+// The files were replaced while the model was away, or a request was begun by a node that has others. Who has seen nothing
+// of it yet is computed anew.
 void Node::end_begun_with_others(Hosted& hosted, std::vector<Effect>& effects) {
   std::vector<RequestId> others;
   for (const auto& [id, owner] : owners_) {
     if (owner.model == hosted.facts.model && owner.weights != 0 && owner.weights != hosted.weights) others.push_back(id);
   }
   std::sort(others.begin(), others.end());
-  for (const RequestId id : others) fail(owners_.find(id), replaced(hosted.facts, !hosted.engine->request(id).output.empty()), effects);
+  for (const RequestId id : others) {
+    const auto owner = owners_.find(id);
+    if (!hosted.engine->request(id).output.empty()) {
+      fail(owner, replaced(hosted.facts, /*begun=*/true), effects);
+      continue;
+    }
+    hosted.engine->restart(id);
+    owner->second.weights = 0;
+    settle_fetch(id, effects);
+  }
 }
 
 // What was computed with weights that are no more: nothing that begins from now on goes on from it.

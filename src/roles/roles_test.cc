@@ -92,6 +92,28 @@ TEST(Router, OverItsLimitItRefuses) {
   EXPECT_EQ(of_kind<Refuse>(router.handle(request(2), TimePoint{})).size(), 1u);
 }
 
+// The operator took the model away meanwhile: it is on no list any more.
+TEST(Router, WhoHasTheRequestServesItsModelToTheEnd) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}, {2, 1}})}, TimePoint{});
+  router.handle(request(5), TimePoint{});
+  ClusterState without = cluster({{1, 1}, {2, 1}}, 2);
+  for (auto& [id, member] : without.members) member.models.clear();
+  EXPECT_TRUE(router.handle(ClusterChanged{without}, TimePoint{}).empty());
+  EXPECT_EQ(of_kind<Refuse>(router.handle(request(6), TimePoint{})).size(), 1u);
+  const KvTicket ticket{NodeId(1), 0, 2, 64, 0};
+  const auto effects = router.handle(MessageFrom{NodeId(1), Handover{RequestId(5), 0, ticket}}, TimePoint{});
+  const auto again = sent<Submit>(effects);
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(of_kind<Send>(effects).at(0).to, NodeId(1));
+  EXPECT_EQ(again[0].request.epoch, 1u);
+  EXPECT_EQ(again[0].kv, ticket);
+  for (auto& [id, member] : without.members) member.epoch = 2;  // a new life has nothing
+  without.version = 3;
+  EXPECT_TRUE(sent<Submit>(router.handle(ClusterChanged{without}, TimePoint{})).empty());
+  router.check();
+}
+
 TEST(Router, ALostNodeIsReplacedFromTheTokensDelivered) {
   Router router({kGateway});
   router.handle(ClusterChanged{cluster({{1, 1}, {2, 1}})}, TimePoint{});
@@ -255,11 +277,12 @@ TEST(Node, ARequestLoadsItsModelAndRunsToItsEnd) {
   EXPECT_TRUE(node.idle());
 }
 
+// It was there when the request was placed: to be asked for again, by its name.
 TEST(Node, AnUnknownModelIsRefused) {
   Node node(node_config(8));
   const auto out = sent<Tokens>(node.handle(submit(1, 7), TimePoint{}));
   ASSERT_EQ(out.size(), 1u);
-  EXPECT_EQ(out[0].error_code, StatusCode::kNotFound);
+  EXPECT_EQ(out[0].error_code, StatusCode::kUnavailable);
 }
 
 TEST(Node, AFailedLoadFailsItsRequestsWithTheReasonAndTheNextTriesAgain) {
@@ -373,10 +396,11 @@ TEST(Node, AModelComesAndLeavesWhenItsRequestsHaveEnded) {
   ASSERT_EQ(of_kind<StartStep>(running).size(), 1u);
   node.retire_model(ModelId(7));
   node.handle(Tick{}, TimePoint{});
-  const auto late = sent<Tokens>(node.handle(submit(3, 7), TimePoint{}));
+  EXPECT_TRUE(sent<Tokens>(node.handle(submit(3, 7), TimePoint{})).empty()) << "was on its way";
+  EXPECT_EQ(run(node, running, TimePoint{}).size(), 4u) << "those that were accepted are served to their end";
+  const auto late = sent<Tokens>(node.handle(submit(4, 7), TimePoint{}));
   ASSERT_EQ(late.size(), 1u);
-  EXPECT_EQ(late[0].error_code, StatusCode::kNotFound);
-  EXPECT_EQ(run(node, running, TimePoint{}).size(), 2u) << "those that were accepted are served to their end";
+  EXPECT_EQ(late[0].error_code, StatusCode::kUnavailable) << "to be asked again, by its name";
   EXPECT_EQ(node.status().models.size(), 2u);
   EXPECT_EQ(node.status().device_bytes_free, node.status().device_bytes);
   EXPECT_FALSE(node.costs().contains(ModelId(7)));

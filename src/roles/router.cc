@@ -41,7 +41,8 @@ NodeView Router::view_of(const Member& member, const Entry& entry) const {
   const ModelId model = entry.request.model;
   NodeView view;
   view.node = member.id;
-  view.serves_model = std::find(member.models.begin(), member.models.end(), model) != member.models.end();
+  // Who has the request serves its model to the end, also if it is on no list any more.
+  view.serves_model = member.id == entry.node || std::find(member.models.begin(), member.models.end(), model) != member.models.end();
   view.draining = member.draining;
   if (const auto placed = placed_.find(member.id); placed != placed_.end()) {
     view.requests_live = placed->second.live;
@@ -77,7 +78,7 @@ void Router::on_new(const NewRequest& event, TimePoint now, std::vector<Effect>&
     effects.push_back(Refuse{id, unavailable("this server is shutting down"), std::chrono::seconds(5)});
     return;
   }
-  Entry entry{event.request, NodeId(), event.deadline};
+  Entry entry{event.request, kNobody, event.deadline};
   entry.request.arrival = now;
   submit(std::move(entry), now, effects);
 }
@@ -131,6 +132,7 @@ bool Router::hold(Entry& entry, TimePoint now) {
   if (entry.held_until == kForever) entry.held_until = std::min(entry.deadline, now + config_.hold_max);
   if (now >= entry.held_until) return false;
   const RequestId id = entry.request.id;
+  entry.node = kNobody;
   deadlines_.emplace(entry.held_until, id);
   held_.emplace(id, std::move(entry));
   return true;
@@ -296,8 +298,9 @@ void Router::on_cluster(const ClusterState& state, TimePoint now, std::vector<Ef
   cluster_ = state;
   for (const NodeId id : anew) send_settings(cluster_.members.at(id), effects);
   for (const RequestId id : orphans) {
-    const Entry entry = take(id);
-    place_again(entry, unavailable("node ", entry.node.value, " was lost"), now, effects);
+    Entry entry = take(id);
+    const NodeId lost = std::exchange(entry.node, kNobody);
+    place_again(std::move(entry), unavailable("node ", lost.value, " was lost"), now, effects);
   }
   place_held(now, effects);
 }

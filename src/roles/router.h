@@ -38,9 +38,10 @@ class Router {
   void check() const;  // journal and per-node counts agree
 
  private:
+  static constexpr NodeId kNobody{UINT32_MAX};
   struct Entry {
     Request request;  // with the output delivered so far: replaying it elsewhere continues at the next index
-    NodeId node;
+    NodeId node = kNobody;  // has it, or had it last, and lives
     TimePoint deadline;
     uint32_t replays = 0;
     bool prompt_scores_delivered = false;

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import resource
+import signal
 import socket
 import subprocess
 import threading
@@ -118,6 +119,43 @@ def test_no_answer_mixes_the_weights_of_a_file_with_those_that_replace_it(own_se
     finally:
         done.set()
         put(file, good)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason='one core')
+@pytest.mark.parametrize('devices', [1, 2])
+def test_a_reload_that_finds_another_file_loses_no_request(own_server, six_models, devices):  # noqa: F811
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    flags = SMALL if devices == 1 else [*ONE_THREAD, '--devices', f'cpu:{cores[0]},cpu:{cores[1]}']
+    server = own_server(*flags, '--host-memory', '16MiB', models=six_models)
+    file = pathlib.Path(six_models) / 'm2' / 'model.safetensors'
+    alone = [ask(server, 'm2', variant, tokens=60)[2]['choices'][0]['text'] for variant in range(8)]
+    answers, done = [], threading.Event()
+
+    def client(variant):
+        while not done.is_set():
+            answers.append((variant, ask(server, 'm2', variant, tokens=60)))
+            ask(server, f'm{variant % 6}', tokens=5)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(client, variant) for variant in range(8)]
+        try:
+            for reloads in range(1, 9):
+                put(file, file.read_bytes())
+                os.utime(file.parent, (reloads, reloads))  # more than a second between the versions
+                server.process.send_signal(signal.SIGHUP)
+                assert wait_until(lambda: server.output().count('"removed":["m2"]') == reloads)
+                seen = len(answers)
+                assert wait_until(lambda: len(answers) >= seen + 8, seconds=60)
+        finally:
+            done.set()
+        for one in clients:
+            one.result()
+    for variant, (status, _, body) in answers:
+        if status == 200:
+            assert body['choices'][0]['text'] == alone[variant]
+        else:
+            assert 'were replaced while this answer was being written' in body['error']['message'], body
+    assert sum(status == 200 for _, (status, _, _) in answers) > len(answers) / 2
 
 
 def own_memory(server):
