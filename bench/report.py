@@ -134,7 +134,7 @@ def serving(args, peers):
         if not folder or not (folder / "llama-server").exists():
             continue
         rows = []
-        for shape, kind in args.served:
+        for shape, kind in [args.served.split(":")]:
             result = run(args, "server_peer", "--shoal", args.shoal, "--model", random_model(args, shape, kind), "--peer-server",
                          folder / "llama-server", "--threads", args.threads, "--runs", args.serving_runs or args.runs, "--json")
             ours, peer = result["shoal"], result["peer"]
@@ -240,6 +240,7 @@ def main():
     parser.add_argument("--pooling", type=pathlib.Path, action="append", default=[], help="pooling.json of bench/pooling.py; may be repeated")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--served", default="llama-1.1b:q8_0", metavar="SHAPE:TYPE", help="the model that the servers serve")
     parser.add_argument("--serving-runs", type=int, help="of the servers, which take long; default: as many as of all")
     parser.add_argument("--quick", action="store_true", help="the first shape in two types only")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/PERFORMANCE.md")
@@ -247,7 +248,7 @@ def main():
     args.bench, args.shoal = args.build / "bench", args.build / "shoal"
     args.kept = Kept(args.kept, args.build)
     args.models = MODELS[:2] if args.quick else MODELS
-    args.served = [("qwen2-0.5b", "q8_0")] if args.quick else [("llama-1.1b", "q8_0")]
+    args.served = "qwen2-0.5b:q8_0" if args.quick else args.served
     for folder in (args.work, args.out.parent):
         folder.mkdir(parents=True, exist_ok=True)
     picture = args.out.with_suffix(".svg")
