@@ -377,11 +377,11 @@ def measure(args):
                   f'  switches {figures.get("switches", float("nan")):.0f}  failed {figures["failed"]}', flush=True)
             (out / 'pooling.json').write_text(json.dumps(report, indent=1))
     report['load_average_after'] = os.getloadavg()
-    if not rates:
-        (out / 'pooling.json').write_text(json.dumps(report, indent=1))
-        return
-    report['crossings'] = {name: crossing(points) for name, points in report['systems'].items()}
+    if rates:
+        report['crossings'] = {name: crossing(points) for name, points in report['systems'].items()}
     (out / 'pooling.json').write_text(json.dumps(report, indent=1))
+    if not rates:
+        return
     (out / 'pooling.html').write_text(pooling_html.page(report))
     summary = ', '.join(f'{name} {rate:.2f}/s' if rate else f'{name} below {rates[0]:g}/s' for name, rate in report['crossings'].items())
     print(f'90 % of tokens on time up to: {summary}  ({out}/pooling.html)')

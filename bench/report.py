@@ -134,16 +134,16 @@ def serving(args, peers):
         if not folder or not (folder / "llama-server").exists():
             continue
         rows = []
-        for shape, kind in [args.served.split(":")]:
-            result = run(args, "server_peer", "--shoal", args.shoal, "--model", random_model(args, shape, kind), "--peer-server",
-                         folder / "llama-server", "--threads", args.threads, "--runs", args.serving_runs or args.runs, "--json")
-            ours, peer = result["shoal"], result["peer"]
-            model = f"{shape} {kind}"
-            rows.append([model, "process start to first token, s", f"{ours['first_token_s']:.2f}", f"{peer['first_token_s']:.2f}",
-                         ratio(ours["first_token_s"], peer["first_token_s"])])
-            for a, b in zip(ours["streams"], peer["streams"]):
-                for what, key in (("tokens/s", "output_tokens_per_s"), ("p99 gap, ms", "p99_itl_ms"), ("TTFT p50, ms", "median_ttft_ms")):
-                    rows.append([model, f"{a['streams']} streams: {what}", f"{a[key]:.1f}", f"{b[key]:.1f}", ratio(a[key], b[key])])
+        shape, kind = args.served.split(":")
+        result = run(args, "server_peer", "--shoal", args.shoal, "--model", random_model(args, shape, kind), "--peer-server",
+                     folder / "llama-server", "--threads", args.threads, "--runs", args.serving_runs or args.runs, "--json")
+        ours, peer = result["shoal"], result["peer"]
+        model = f"{shape} {kind}"
+        rows.append([model, "process start to first token, s", f"{ours['first_token_s']:.2f}", f"{peer['first_token_s']:.2f}",
+                     ratio(ours["first_token_s"], peer["first_token_s"])])
+        for a, b in zip(ours["streams"], peer["streams"]):
+            for what, key in (("tokens/s", "output_tokens_per_s"), ("p99 gap, ms", "p99_itl_ms"), ("TTFT p50, ms", "median_ttft_ms")):
+                rows.append([model, f"{a['streams']} streams: {what}", f"{a[key]:.1f}", f"{b[key]:.1f}", ratio(a[key], b[key])])
         text += f"\nBeside {name}'s server.\n\n" + table(["model", "what", "shoal", "peer", "ratio"], rows)
     return text
 
