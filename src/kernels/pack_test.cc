@@ -36,10 +36,9 @@ std::vector<std::byte> stored_rows(Rng& rng, DType type, size_t columns) {
 }
 
 std::vector<std::byte> panel_of(const std::vector<std::byte>& stored, DType type, size_t rows, size_t columns, size_t shift,
-                                std::optional<WeightFormat> to = std::nullopt) {
+                                std::optional<WeightFormat> to = std::nullopt, std::vector<const std::byte*> sources = {}) {
   const WeightFormat format = to.value_or(natural_format(type));
-  std::vector<const std::byte*> sources;
-  for (size_t row = 0; row < rows; ++row) sources.push_back(stored.data() + row * *dtype_bytes(type, columns));
+  for (size_t row = sources.size(); row < rows; ++row) sources.push_back(stored.data() + row * *dtype_bytes(type, columns));
   const size_t bytes = panel_bytes(format, columns);
   Buffer out = *Buffer::allocate(bytes + kTensorAlignment);
   pack_panel({type, sources, columns, {}, 0}, format, out.data() + shift);
@@ -58,6 +57,32 @@ TEST(PackTest, WordsThatAreMovedAreThoseOfTheNumbersPackedOneByOne) {
         const auto want = panel_of(stored, type, 15, columns, 0);
         EXPECT_TRUE(panel_of(stored, type, 16, columns, 0) == want) << dtype_name(type) << ' ' << columns;
         EXPECT_TRUE(panel_of(stored, type, 16, columns, 16) == want) << dtype_name(type) << ' ' << columns << ", not aligned";
+      }
+    }
+    hwy::SetSupportedTargetsForTest(0);
+  }
+}
+
+// Rows of several matrices in one panel, in whatever order those lie in memory.
+TEST(PackTest, RowsNeedNotLieSideBySide) {
+  for (int64_t target : simd_targets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    Rng rng(14);
+    for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K}) {
+      for (size_t columns : {size_t{256}, size_t{2816}}) {
+        const std::vector<std::byte> stored = stored_rows(rng, type, columns);
+        const size_t row_bytes = stored.size() / kPanelRows;
+        std::vector<std::byte> low(8 * row_bytes + 48), high(8 * row_bytes);
+        std::vector<const std::byte*> rows;
+        for (size_t row = 0; row < kPanelRows; ++row) {
+          std::byte* copy = row < 8 ? high.data() + row * row_bytes : low.data() + 48 + (15 - row) * row_bytes;
+          std::memcpy(copy, stored.data() + row * row_bytes, row_bytes);
+          rows.push_back(copy);
+        }
+        const auto want = panel_of(stored, type, 16, columns, 0);
+        EXPECT_TRUE(panel_of({}, type, 16, columns, 0, std::nullopt, rows) == want) << dtype_name(type) << ' ' << columns;
+        std::swap(rows[0], rows[1]);
+        EXPECT_FALSE(panel_of({}, type, 16, columns, 0, std::nullopt, rows) == want) << dtype_name(type) << ' ' << columns;
       }
     }
     hwy::SetSupportedTargetsForTest(0);

@@ -165,7 +165,7 @@ struct QuantDot {
   }
 };
 
-template <typename Multiply, typename Block>
+template <typename Target, typename Block>
 class QuantLinear {
  public:
   explicit QuantLinear(const LinearCall& call)
@@ -184,24 +184,27 @@ class QuantLinear {
   }
 
  private:
+  using Multiply = typename Target::template Multiply<Block>;
   static constexpr size_t kRows = Multiply::kRows, kPanels = Multiply::kPanels;
+  static constexpr size_t kFewRows = 4;
   static constexpr size_t kStagedRows = Block::kUnsigned && Block::kHalves ? 12 : 96;  // with fewer, staging costs more than it saves
   using Panel = StagedPanel<Multiply, Block>;
 
   // With panels as they are stored; those of a group are in the second-level cache for all but the first tile. What bounds the
-  // first one is memory: up to four rows it reads one panel after the other, without asking ahead, as fast as a single row does.
+  // first one is memory, which it asks ahead: up to four rows it reads one panel after the other, as fast as a single row does.
   void run_stored(size_t begin, size_t end) const {
     const size_t together = std::max<size_t>(kPanels, kStoredBytes / bytes_ / kPanels * kPanels);
     for (size_t first = begin; first < end; first += together) {
       const size_t last = std::min(end, first + together);
       size_t row = 0;
       const auto tile = [&]<size_t MR, size_t NP>(size_t panel) HWY_ATTR {
-        using Codes = StoredCodes<Multiply, Block, NP>;
-        run<MR, NP>(Codes(call_.weight.data + panel * bytes_, bytes_, MR > 4 && row == 0), row, panel);
+        using Few = typename Target::template MultiplyFew<Block>;
+        using Way = std::conditional_t<MR <= kFewRows, Few, Multiply>;
+        run<MR, NP, Way>(StoredCodes<Way, Block, NP>(call_.weight.data + panel * bytes_, bytes_, row == 0), row, panel);
       };
       const auto tiles = [&]<size_t MR>() HWY_ATTR {
         // Six rows wait for it too, if their weights have eight bits and few rows follow.
-        const bool from_memory = row == 0 && (MR <= 4 || (Block::kBytes > 512 && call_.rows < 2 * kRows));
+        const bool from_memory = row == 0 && (MR <= kFewRows || (Block::kBytes > 512 && call_.rows < 2 * kRows));
         if (from_memory) pass<MR, 1>(first, last, tile);
         else pass<MR, kPanels>(first, last, tile);
       };
@@ -215,7 +218,7 @@ class QuantLinear {
   void run_staged(const std::byte* staged, size_t staged_bytes, size_t first, size_t last) const {
     size_t row = 0;
     const auto tile = [&]<size_t MR, size_t NP>(size_t panel) HWY_ATTR {
-      run<MR, NP>(StagedCodes<Multiply, Block>(staged + (panel - first) * staged_bytes, staged_bytes), row, panel);
+      run<MR, NP, Multiply>(StagedCodes<Multiply, Block>(staged + (panel - first) * staged_bytes, staged_bytes), row, panel);
     };
     for (; row + kRows <= call_.rows; row += kRows) pass<kRows, kPanels>(first, last, tile);
     for (; row + 4 <= call_.rows; row += 4) pass<4, kPanels>(first, last, tile);
@@ -231,9 +234,9 @@ class QuantLinear {
     for (; panel < last; ++panel) tile.template operator()<MR, 1>(panel);
   }
 
-  template <size_t MR, size_t NP, typename Codes>
+  template <size_t MR, size_t NP, typename Way, typename Codes>
   HWY_INLINE void run(const Codes& codes, size_t row, size_t panel) const {
-    run_tile<MR, NP>(call_, QuantDot<Multiply, Block, Codes>{codes, {call_.quantized + row * blocks_, blocks_}}, row, panel);
+    run_tile<MR, NP>(call_, QuantDot<Way, Block, Codes>{codes, {call_.quantized + row * blocks_, blocks_}}, row, panel);
   }
 
   const LinearCall& call_;
@@ -241,19 +244,19 @@ class QuantLinear {
   size_t bytes_;   // of a panel
 };
 
-template <typename Multiply, typename Block>
+template <typename Target, typename Block>
 void linear_of(const LinearCall& call, size_t panel_begin, size_t panel_end) {
-  QuantLinear<Multiply, Block>(call).run(panel_begin, panel_end);
+  QuantLinear<Target, Block>(call).run(panel_begin, panel_end);
 }
 
 template <typename Target>
 void quantized_linear_any(const LinearCall& call, size_t panel_begin, size_t panel_end) {
   switch (call.weight.format) {
-    case WeightFormat::kQ8_0: return linear_of<typename Target::template Multiply<BlockQ8_0>, BlockQ8_0>(call, panel_begin, panel_end);
-    case WeightFormat::kQ4_0: return linear_of<typename Target::template Multiply<BlockQ4_0>, BlockQ4_0>(call, panel_begin, panel_end);
-    case WeightFormat::kQ8_M: return linear_of<typename Target::template Multiply<BlockQ8_M>, BlockQ8_M>(call, panel_begin, panel_end);
-    case WeightFormat::kQ4_K: return linear_of<typename Target::template Multiply<BlockQ4_K>, BlockQ4_K>(call, panel_begin, panel_end);
-    default: return linear_of<typename Target::template Multiply<BlockQ6_K>, BlockQ6_K>(call, panel_begin, panel_end);
+    case WeightFormat::kQ8_0: return linear_of<Target, BlockQ8_0>(call, panel_begin, panel_end);
+    case WeightFormat::kQ4_0: return linear_of<Target, BlockQ4_0>(call, panel_begin, panel_end);
+    case WeightFormat::kQ8_M: return linear_of<Target, BlockQ8_M>(call, panel_begin, panel_end);
+    case WeightFormat::kQ4_K: return linear_of<Target, BlockQ4_K>(call, panel_begin, panel_end);
+    default: return linear_of<Target, BlockQ6_K>(call, panel_begin, panel_end);
   }
 }
 

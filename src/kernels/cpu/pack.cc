@@ -1,7 +1,7 @@
 // Packing of the types whose packed form holds the stored bits in another order: no number is read, words of 16 rows only
-// change places. And of floats that are quantised on the way: those are made stored blocks first. What a panel takes from memory and gives to it is the cost, so a tile of the panel is made in the first
-// cache, the source of the next tile is asked for meanwhile, and the tile goes out past the caches: what a load packs now is
-// not read before everything is packed.
+// change places. And of floats that are quantised on the way: those are made stored blocks first. What a panel takes from
+// memory and gives to it is the cost: sixteen rows are read side by side, asked for a little ahead, and lines go out in the
+// order of the panel, straight from registers.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -27,233 +27,352 @@ PackFunction panel_packer() { return nullptr; }
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr hn::FixedTag<uint8_t, 16> kBytes;
-constexpr hn::FixedTag<uint16_t, 8> kHalves;
-constexpr hn::FixedTag<uint32_t, 4> kWords;
-constexpr hn::FixedTag<uint64_t, 2> kPairs;
 using Bytes = hn::Vec<decltype(kBytes)>;
-using Words = hn::Vec<decltype(kWords)>;
 
-constexpr size_t kTileBytes = 12288;  // of a panel: with the rows it is made from less than a first cache
-constexpr size_t kLine = 4 * kPanelRows;  // bytes: a word of each row
+// What the registers hold: sixteen bytes of one row, or of two.
+constexpr hn::CappedTag<uint8_t, 32> kWide;
+using Wide = hn::Vec<decltype(kWide)>;
+constexpr hn::Repartition<uint16_t, decltype(kWide)> kHalves;
+constexpr hn::Repartition<uint32_t, decltype(kWide)> kWords;
+constexpr hn::Repartition<uint64_t, decltype(kWide)> kPairs;
+constexpr size_t kWideBytes = hn::MaxLanes(kWide);
+constexpr size_t kRowsOfWide = kWideBytes / 16, kWidesOfLine = 64 / kWideBytes;  // a line: four bytes of each row
 
 HWY_INLINE Bytes load(const uint8_t* p) { return hn::LoadU(kBytes, p); }
+HWY_INLINE Wide from_halves(hn::Vec<decltype(kHalves)> v) { return hn::BitCast(kWide, v); }
+HWY_INLINE Wide from_words(hn::Vec<decltype(kWords)> v) { return hn::BitCast(kWide, v); }
+HWY_INLINE auto as_halves(Wide v) { return hn::BitCast(kHalves, v); }
+HWY_INLINE auto as_words(Wide v) { return hn::BitCast(kWords, v); }
 
-// Four rows of four words become four columns: word w of row i goes to out[w], place i.
-HWY_INLINE void turn(const Bytes (&row)[4], Words (&out)[4]) {
-  Words r[4];
-  for (int i = 0; i < 4; ++i) r[i] = hn::BitCast(kWords, row[i]);
-  const auto low01 = hn::BitCast(kPairs, hn::InterleaveLower(kWords, r[0], r[1]));
-  const auto low23 = hn::BitCast(kPairs, hn::InterleaveLower(kWords, r[2], r[3]));
-  const auto high01 = hn::BitCast(kPairs, hn::InterleaveUpper(kWords, r[0], r[1]));
-  const auto high23 = hn::BitCast(kPairs, hn::InterleaveUpper(kWords, r[2], r[3]));
-  out[0] = hn::BitCast(kWords, hn::InterleaveLower(kPairs, low01, low23));
-  out[1] = hn::BitCast(kWords, hn::InterleaveUpper(kPairs, low01, low23));
-  out[2] = hn::BitCast(kWords, hn::InterleaveLower(kPairs, high01, high23));
-  out[3] = hn::BitCast(kWords, hn::InterleaveUpper(kPairs, high01, high23));
+// Two halves of a register; where one holds only the first, that.
+template <typename Half>
+HWY_INLINE Wide join(Half first, Half second) {
+  if constexpr (kRowsOfWide == 2) return hn::Combine(kWide, second, first);
+  else return first;
+}
+HWY_INLINE Bytes bytes_of(uint64_t first, uint64_t second) {
+  constexpr hn::FixedTag<uint64_t, 2> two;
+  return hn::BitCast(kBytes, hn::InterleaveLower(two, hn::Set(two, first), hn::Set(two, second)));
 }
 
-// As turn(), to lines that are kLine bytes apart. `to` is the first line at the first of the four rows.
-HWY_INLINE void put_turned(const Bytes (&row)[4], uint8_t* to) {
-  Words out[4];
-  turn(row, out);
-  for (int w = 0; w < 4; ++w) hn::StoreU(hn::BitCast(kBytes, out[w]), kBytes, to + w * kLine);
+// Where a block of each of the sixteen rows of a panel lies.
+struct Rows {
+  const uint8_t* first;
+  size_t stride;
+  HWY_INLINE const uint8_t* at(size_t row) const { return first + row * stride; }
+  // Sixteen bytes at `offset` of `row` and, if two fit, of `row + apart`.
+  HWY_INLINE Wide load(size_t row, size_t apart, size_t offset) const {
+    return join(HWY_NAMESPACE::load(at(row) + offset), HWY_NAMESPACE::load(at(row + (kRowsOfWide - 1) * apart) + offset));
+  }
+};
+
+// Asks for what comes next of the rows. They are read side by side, which hardware does not foresee.
+struct Ahead {
+  Rows rows;
+  HWY_INLINE void ask(size_t row, size_t offset) const { __builtin_prefetch(rows.at(row) + offset, 0, 3); }
+};
+
+// A panel is written from its beginning to its end: past the caches, since what a load packs now is not read before
+// everything is packed, or into them.
+template <bool kPast>
+struct Out {
+  uint8_t* to;
+  HWY_INLINE void put(Wide v) {
+    if constexpr (kPast) hn::Stream(v, kWide, to);
+    else hn::StoreU(v, kWide, to);
+    to += kWideBytes;
+  }
+  HWY_INLINE void put(Bytes first, Bytes second) {
+    if constexpr (kRowsOfWide == 2) {
+      put(join(first, second));
+    } else {
+      put(join(first, first));
+      put(join(second, second));
+    }
+  }
+};
+
+// Sixteen bytes of each of the sixteen rows as four lines.
+struct Square {
+  Wide v[kWidesOfLine][4];
+  HWY_INLINE void load(const Rows& rows, size_t offset) {
+    for (size_t g = 0; g < kWidesOfLine; ++g) {
+      for (size_t i = 0; i < 4; ++i) v[g][i] = rows.load(4 * kRowsOfWide * g + i, 4, offset);
+    }
+  }
+  // Afterwards v[g][w] is the g-th part of line w.
+  HWY_INLINE void turn() {
+    for (size_t g = 0; g < kWidesOfLine; ++g) {
+      const auto a = as_words(v[g][0]), b = as_words(v[g][1]), c = as_words(v[g][2]), d = as_words(v[g][3]);
+      const auto low01 = hn::BitCast(kPairs, hn::InterleaveLower(kWords, a, b)), low23 = hn::BitCast(kPairs, hn::InterleaveLower(kWords, c, d));
+      const auto high01 = hn::BitCast(kPairs, hn::InterleaveUpper(kWords, a, b)), high23 = hn::BitCast(kPairs, hn::InterleaveUpper(kWords, c, d));
+      v[g][0] = hn::BitCast(kWide, hn::InterleaveLower(kPairs, low01, low23));
+      v[g][1] = hn::BitCast(kWide, hn::InterleaveUpper(kPairs, low01, low23));
+      v[g][2] = hn::BitCast(kWide, hn::InterleaveLower(kPairs, high01, high23));
+      v[g][3] = hn::BitCast(kWide, hn::InterleaveUpper(kPairs, high01, high23));
+    }
+  }
+  template <typename To>
+  HWY_INLINE void put(To& out) {
+    turn();
+    for (size_t w = 0; w < 4; ++w) {
+      for (size_t g = 0; g < kWidesOfLine; ++g) out.put(v[g][w]);
+    }
+  }
+};
+
+// The f16 at `offset` of every row.
+template <typename To>
+HWY_INLINE void put_halves(const Rows& rows, size_t offset, To& out) {
+  const auto four = [&](size_t row) HWY_ATTR {
+    uint64_t y = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      uint16_t half;
+      std::memcpy(&half, rows.at(row + i) + offset, 2);
+      y |= uint64_t{half} << (16 * i);
+    }
+    return y;
+  };
+  out.put(bytes_of(four(0), four(4)), bytes_of(four(8), four(12)));
 }
 
-// The f16 at `offset` of four rows, side by side.
-HWY_INLINE void put_halves(const uint8_t* const (&row)[4], size_t offset, uint8_t* to) {
-  for (int i = 0; i < 4; ++i) std::memcpy(to + 2 * i, row[i] + offset, 2);
-}
-
-// Four rows of 16 bytes become 16 words of a byte of each row; word j goes to `to(j)`.
-template <typename Place>
-HWY_INLINE void put_bytes(const Bytes (&row)[4], const Place& to) {
-  const auto low01 = hn::BitCast(kHalves, hn::InterleaveLower(kBytes, row[0], row[1]));
-  const auto low23 = hn::BitCast(kHalves, hn::InterleaveLower(kBytes, row[2], row[3]));
-  const auto high01 = hn::BitCast(kHalves, hn::InterleaveUpper(kBytes, row[0], row[1]));
-  const auto high23 = hn::BitCast(kHalves, hn::InterleaveUpper(kBytes, row[2], row[3]));
-  HWY_ALIGN uint16_t words[32];
-  hn::Store(hn::InterleaveLower(kHalves, low01, low23), kHalves, words);
-  hn::Store(hn::InterleaveUpper(kHalves, low01, low23), kHalves, words + 8);
-  hn::Store(hn::InterleaveLower(kHalves, high01, high23), kHalves, words + 16);
-  hn::Store(hn::InterleaveUpper(kHalves, high01, high23), kHalves, words + 24);
-  for (size_t j = 0; j < 16; ++j) std::memcpy(to(j), words + 2 * j, 4);
-}
-
-// Each kind of block says how many bytes of a row it takes and of a panel it makes, how many rows it packs at once
-// (a group) and how: rows point at the blocks, `to` at the packed one, `group` counts groups.
+// Each kind of block says how many bytes of a row it takes and of a panel it makes, and how.
 
 template <size_t kWordsOfRow>  // Q8_0, Q4_0: an f16, then words
 struct ScaledBlock {
-  static constexpr size_t kRows = 4, kColumns = 32, kStored = 2 + 4 * kWordsOfRow, kPacked = kLine * kWordsOfRow + 2 * kPanelRows;
-  static HWY_INLINE void pack(const uint8_t* const (&row)[kRows], size_t group, uint8_t* to) {
+  static constexpr size_t kColumns = 32, kStored = 2 + 4 * kWordsOfRow, kPacked = 64 * kWordsOfRow + 2 * kPanelRows, kAhead = 192;
+  template <typename To>
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
     for (size_t w = 0; w < kWordsOfRow; w += 4) {
-      const Bytes r[4] = {load(row[0] + 2 + 4 * w), load(row[1] + 2 + 4 * w), load(row[2] + 2 + 4 * w), load(row[3] + 2 + 4 * w)};
-      put_turned(r, to + w * kLine + 16 * group);
+      Square square;
+      square.load(rows, 2 + 4 * w);
+      square.put(out);
     }
-    put_halves(row, 0, to + kWordsOfRow * kLine + 8 * group);
+    for (size_t row = 0; row < kPanelRows; ++row) ahead.ask(row, 0);
+    put_halves(rows, 0, out);
   }
 };
 
 struct FloatBlock {  // F32
-  static constexpr size_t kRows = 4, kColumns = 16, kStored = 64, kPacked = 16 * kLine;
-  static HWY_INLINE void pack(const uint8_t* const (&row)[kRows], size_t group, uint8_t* to) {
+  static constexpr size_t kColumns = 16, kStored = 64, kPacked = 16 * 64, kAhead = 192;
+  template <typename To>
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
     for (size_t at = 0; at < 64; at += 16) {
-      const Bytes r[4] = {load(row[0] + at), load(row[1] + at), load(row[2] + at), load(row[3] + at)};
-      put_turned(r, to + at / 4 * kLine + 16 * group);
+      for (size_t row = at / 4; row < at / 4 + 4; ++row) ahead.ask(row, 0);
+      Square square;
+      square.load(rows, at);
+      square.put(out);
     }
   }
 };
 
-struct HalfBlock {  // F16, BF16: eight rows of eight
-  static constexpr size_t kRows = 8, kColumns = 32, kStored = 64, kPacked = 32 * kLine / 2;
-  static HWY_INLINE void pack(const uint8_t* const (&row)[kRows], size_t group, uint8_t* to) {
+struct HalfBlock {  // F16, BF16: a line holds two columns
+  static constexpr size_t kColumns = 32, kStored = 64, kPacked = 32 * 32, kAhead = 192;
+  template <typename To>
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
     for (size_t at = 0; at < 64; at += 16) {
-      Bytes low[4], high[4];  // of each four rows' words, two columns of halves: r0 r1 r2 r3 | r0 r1 r2 r3 in the end
-      for (int half = 0; half < 2; ++half) {
-        const uint8_t* const* r = row + 4 * half;
-        const auto a = hn::BitCast(kHalves, load(r[0] + at)), b = hn::BitCast(kHalves, load(r[1] + at));
-        const auto c = hn::BitCast(kHalves, load(r[2] + at)), d = hn::BitCast(kHalves, load(r[3] + at));
-        const auto ab0 = hn::BitCast(kWords, hn::InterleaveLower(kHalves, a, b)), ab1 = hn::BitCast(kWords, hn::InterleaveUpper(kHalves, a, b));
-        const auto cd0 = hn::BitCast(kWords, hn::InterleaveLower(kHalves, c, d)), cd1 = hn::BitCast(kWords, hn::InterleaveUpper(kHalves, c, d));
-        Bytes(&out)[4] = half == 0 ? low : high;
-        out[0] = hn::BitCast(kBytes, hn::InterleaveLower(kWords, ab0, cd0));
-        out[1] = hn::BitCast(kBytes, hn::InterleaveUpper(kWords, ab0, cd0));
-        out[2] = hn::BitCast(kBytes, hn::InterleaveLower(kWords, ab1, cd1));
-        out[3] = hn::BitCast(kBytes, hn::InterleaveUpper(kWords, ab1, cd1));
+      for (size_t row = at / 4; row < at / 4 + 4; ++row) ahead.ask(row, 0);
+      constexpr size_t kParts = 2 / kRowsOfWide;  // of a column
+      Wide columns[kParts][8];
+      for (size_t g = 0; g < kParts; ++g) {
+        Wide v[8], pairs[8], fours[8];
+        for (size_t i = 0; i < 8; ++i) v[i] = rows.load(8 * g + i, 8, at);
+        for (size_t i = 0; i < 8; i += 2) {  // rows i, i + 1: columns 0..3, columns 4..7
+          pairs[i] = from_halves(hn::InterleaveLower(kHalves, as_halves(v[i]), as_halves(v[i + 1])));
+          pairs[i + 1] = from_halves(hn::InterleaveUpper(kHalves, as_halves(v[i]), as_halves(v[i + 1])));
+        }
+        for (size_t i = 0; i < 8; i += 4) {  // rows i..i + 3: columns 0 and 1, 2 and 3, 4 and 5, 6 and 7
+          for (size_t j = 0; j < 2; ++j) {
+            fours[i + 2 * j] = from_words(hn::InterleaveLower(kWords, as_words(pairs[i + j]), as_words(pairs[i + 2 + j])));
+            fours[i + 2 * j + 1] = from_words(hn::InterleaveUpper(kWords, as_words(pairs[i + j]), as_words(pairs[i + 2 + j])));
+          }
+        }
+        for (size_t j = 0; j < 4; ++j) {
+          const auto low = hn::BitCast(kPairs, fours[j]), high = hn::BitCast(kPairs, fours[4 + j]);
+          columns[g][2 * j] = hn::BitCast(kWide, hn::InterleaveLower(kPairs, low, high));
+          columns[g][2 * j + 1] = hn::BitCast(kWide, hn::InterleaveUpper(kPairs, low, high));
+        }
       }
-      for (size_t i = 0; i < 4; ++i) {
-        const auto l = hn::BitCast(kPairs, low[i]), h = hn::BitCast(kPairs, high[i]);
-        uint8_t* line = to + (at / 2 + 2 * i) * 32 + 16 * group;
-        hn::StoreU(hn::BitCast(kBytes, hn::InterleaveLower(kPairs, l, h)), kBytes, line);
-        hn::StoreU(hn::BitCast(kBytes, hn::InterleaveUpper(kPairs, l, h)), kBytes, line + 32);
+      for (size_t c = 0; c < 8; ++c) {
+        for (size_t g = 0; g < kParts; ++g) out.put(columns[g][c]);
       }
     }
   }
 };
 
-// 32 codes of 4 bits in the low, and 32 in the high halves of 32 bytes, as the bytes of kQ4_0's lines: code k beside
+// Of 32 codes of 4 bits in the low halves of 32 bytes (kHigh: in the high ones) the bytes of kQ4_0's lines: code k beside
 // code k + 16.
-struct Nibbles {
-  Bytes even[4], odd[4];
-  HWY_INLINE void read(const uint8_t* const (&row)[4], size_t offset) {
-    const Bytes mask = hn::Set(kBytes, uint8_t{0x0f});
-    for (int i = 0; i < 4; ++i) {
-      const Bytes a = load(row[i] + offset), b = load(row[i] + offset + 16);
-      const Bytes b_up = hn::BitCast(kBytes, hn::ShiftLeft<4>(hn::BitCast(kHalves, b)));
-      const Bytes a_down = hn::BitCast(kBytes, hn::ShiftRight<4>(hn::BitCast(kHalves, a)));
-      even[i] = hn::Or(hn::And(mask, a), hn::AndNot(mask, b_up));
-      odd[i] = hn::Or(hn::And(mask, a_down), hn::AndNot(mask, b));
+template <bool kHigh>
+HWY_INLINE void load_nibbles(const Rows& rows, size_t offset, Square& square) {
+  const Wide mask = hn::Set(kWide, uint8_t{0x0f});
+  for (size_t g = 0; g < kWidesOfLine; ++g) {
+    for (size_t i = 0; i < 4; ++i) {
+      const size_t row = 4 * kRowsOfWide * g + i;
+      const Wide a = rows.load(row, 4, offset), b = rows.load(row, 4, offset + 16);
+      const Wide moved = kHigh ? from_halves(hn::ShiftRight<4>(as_halves(a))) : from_halves(hn::ShiftLeft<4>(as_halves(b)));
+      square.v[g][i] = kHigh ? hn::Or(hn::And(mask, moved), hn::AndNot(mask, b)) : hn::Or(hn::And(mask, a), hn::AndNot(mask, moved));
     }
   }
-};
+}
+
+// bytes[j] is byte j of every row, from the sixteen that `of_row` gives of each.
+template <typename OfRow>
+HWY_INLINE void turn_bytes(const OfRow& of_row, Bytes (&bytes)[16]) {
+  static constexpr hn::FixedTag<uint16_t, 8> halves;
+  static constexpr hn::FixedTag<uint32_t, 4> words;
+  static constexpr hn::FixedTag<uint64_t, 2> pairs;
+  const auto h = [](Bytes v) HWY_ATTR { return hn::BitCast(halves, v); };
+  const auto w = [](Bytes v) HWY_ATTR { return hn::BitCast(words, v); };
+  const auto p = [](Bytes v) HWY_ATTR { return hn::BitCast(pairs, v); };
+  Bytes of_four[4][4];  // word j of [g][q]: byte 4 q + j of rows 4 g..4 g + 3
+  for (size_t g = 0; g < 4; ++g) {
+    const Bytes a = of_row(4 * g), b = of_row(4 * g + 1), c = of_row(4 * g + 2), d = of_row(4 * g + 3);
+    const Bytes ab0 = hn::InterleaveLower(kBytes, a, b), ab1 = hn::InterleaveUpper(kBytes, a, b);
+    const Bytes cd0 = hn::InterleaveLower(kBytes, c, d), cd1 = hn::InterleaveUpper(kBytes, c, d);
+    of_four[g][0] = hn::BitCast(kBytes, hn::InterleaveLower(halves, h(ab0), h(cd0)));
+    of_four[g][1] = hn::BitCast(kBytes, hn::InterleaveUpper(halves, h(ab0), h(cd0)));
+    of_four[g][2] = hn::BitCast(kBytes, hn::InterleaveLower(halves, h(ab1), h(cd1)));
+    of_four[g][3] = hn::BitCast(kBytes, hn::InterleaveUpper(halves, h(ab1), h(cd1)));
+  }
+  for (size_t q = 0; q < 4; ++q) {
+    const Bytes low01 = hn::BitCast(kBytes, hn::InterleaveLower(words, w(of_four[0][q]), w(of_four[1][q])));
+    const Bytes low23 = hn::BitCast(kBytes, hn::InterleaveLower(words, w(of_four[2][q]), w(of_four[3][q])));
+    const Bytes high01 = hn::BitCast(kBytes, hn::InterleaveUpper(words, w(of_four[0][q]), w(of_four[1][q])));
+    const Bytes high23 = hn::BitCast(kBytes, hn::InterleaveUpper(words, w(of_four[2][q]), w(of_four[3][q])));
+    bytes[4 * q] = hn::BitCast(kBytes, hn::InterleaveLower(pairs, p(low01), p(low23)));
+    bytes[4 * q + 1] = hn::BitCast(kBytes, hn::InterleaveUpper(pairs, p(low01), p(low23)));
+    bytes[4 * q + 2] = hn::BitCast(kBytes, hn::InterleaveLower(pairs, p(high01), p(high23)));
+    bytes[4 * q + 3] = hn::BitCast(kBytes, hn::InterleaveUpper(pairs, p(high01), p(high23)));
+  }
+}
 
 struct Q4KBlock {  // d, dmin, 12 bytes of scales and mins, 128 of nibbles
-  static constexpr size_t kRows = 4, kColumns = 256, kStored = 144, kPacked = 2368, kSub = 288;
-  static HWY_INLINE void pack(const uint8_t* const (&row)[kRows], size_t group, uint8_t* to) {
-    put_halves(row, 0, to + 8 * group);
-    put_halves(row, 2, to + 32 + 8 * group);
-    Bytes scales[4];  // eight scales, eight mins
-    for (size_t i = 0; i < 4; ++i) {
-      uint32_t a, b, c;  // six bits each: scales 0..3, mins 0..3 and the low halves of 4..7, whose high bits are in a and b
-      std::memcpy(&a, row[i] + 4, 4);
-      std::memcpy(&b, row[i] + 8, 4);
-      std::memcpy(&c, row[i] + 12, 4);
-      const uint32_t words[4] = {a & 0x3f3f3f3fu, (c & 0x0f0f0f0fu) | (a >> 2 & 0x30303030u),
-                                 b & 0x3f3f3f3fu, (c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u)};
-      scales[i] = hn::BitCast(kBytes, hn::LoadU(kWords, words));
-    }
-    put_bytes(scales, [&](size_t j) { return to + 64 + j % 8 * kSub + j / 8 * 16 + 4 * group; });
-    for (size_t pair = 0; pair < 4; ++pair) {
-      Nibbles nibbles;
-      nibbles.read(row, 16 + 32 * pair);
-      uint8_t* lines = to + 64 + 2 * pair * kSub + 32 + 16 * group;
-      put_turned(nibbles.even, lines);
-      put_turned(nibbles.odd, lines + kSub);
+  static constexpr size_t kColumns = 256, kStored = 144, kPacked = 2368, kAhead = 144;
+  template <typename To>
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
+    put_halves(rows, 0, out);
+    put_halves(rows, 2, out);
+    Bytes scales[16];  // eight scales, eight mins
+    turn_bytes([&](size_t row) HWY_ATTR {
+      // Six bits each: scales 0..3, mins 0..3 and the low halves of 4..7, whose high bits are in the first two words.
+      uint64_t ab;
+      uint32_t c;
+      std::memcpy(&ab, rows.at(row) + 4, 8);
+      std::memcpy(&c, rows.at(row) + 12, 4);
+      const uint64_t low = ab & 0x3f3f3f3f3f3f3f3fu, high = ab >> 2 & 0x3030303030303030u;
+      const uint64_t scale = uint64_t{c & 0x0f0f0f0fu} << 32 | high << 32 | (low & 0xffffffffu);
+      const uint64_t min = uint64_t{c >> 4 & 0x0f0f0f0fu} << 32 | (high & 0xffffffff00000000u) | low >> 32;
+      return bytes_of(scale, min);
+    }, scales);
+    for (size_t sub = 0; sub < 8; ++sub) {
+      for (size_t at = 0; at < kStored; at += 64) {
+        ahead.ask(2 * sub, at);
+        ahead.ask(2 * sub + 1, at);
+      }
+      out.put(scales[sub], scales[8 + sub]);
+      Square square;
+      if (sub % 2 == 0) load_nibbles<false>(rows, 16 + 16 * sub, square);
+      else load_nibbles<true>(rows, 16 * sub, square);
+      square.put(out);
     }
   }
 };
 
 struct Q6KBlock {  // 128 bytes of low nibbles, 64 of high bits, 16 scales, d
-  static constexpr size_t kRows = 4, kColumns = 256, kStored = 210, kPacked = 3360, kSub = 416;
-  static HWY_INLINE void pack(const uint8_t* const (&row)[kRows], size_t group, uint8_t* to) {
-    put_halves(row, 208, to + 8 * group);
-    const Bytes scales[4] = {load(row[0] + 192), load(row[1] + 192), load(row[2] + 192), load(row[3] + 192)};
-    put_bytes(scales, [&](size_t j) { return to + 32 + j / 2 * kSub + j % 2 * 16 + 4 * group; });
+  static constexpr size_t kColumns = 256, kStored = 210, kPacked = 3360, kAhead = 210;
+  template <typename To>
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
+    put_halves(rows, 208, out);
+    Bytes scales[16];
+    turn_bytes([&](size_t row) HWY_ATTR { return load(rows.at(row) + 192); }, scales);
     for (size_t half = 0; half < 2; ++half) {
-      uint8_t* subs = to + 32 + 4 * half * kSub + 32 + 16 * group;
-      for (size_t quarter = 0; quarter < 2; ++quarter) {
-        Nibbles nibbles;
-        nibbles.read(row, 64 * half + 32 * quarter);
-        put_turned(nibbles.even, subs + quarter * kSub);
-        put_turned(nibbles.odd, subs + (quarter + 2) * kSub);
+      Wide high[4][2][kWidesOfLine];
+      high_bits(rows, 128 + 32 * half, high);
+      for (size_t quarter = 0; quarter < 4; ++quarter) {
+        const size_t sub = 4 * half + quarter;
+        for (size_t at = 0; at < kStored; at += 64) {
+          ahead.ask(2 * sub, at);
+          ahead.ask(2 * sub + 1, at);
+        }
+        out.put(scales[2 * sub], scales[2 * sub + 1]);
+        Square square;
+        const size_t nibbles = 64 * half + 32 * (quarter % 2);
+        if (quarter < 2) load_nibbles<false>(rows, nibbles, square);
+        else load_nibbles<true>(rows, nibbles, square);
+        square.put(out);
+        for (const auto& line : high[quarter]) {
+          for (const Wide& part : line) out.put(part);
+        }
       }
-      put_high_bits(row, 128 + 32 * half, subs + 256);
     }
   }
 
   // Bits 2q..2q+1 of byte k of 32 are those of code k of quarter q. In a line's byte k bits 2s..2s+1 are those of code
   // k + 8 s. So the four bytes k, k + 8, k + 16, k + 24 are a square of four by four pairs of bits, which is turned.
-  static HWY_INLINE void put_high_bits(const uint8_t* const (&row)[4], size_t offset, uint8_t* to) {
-    Words w[8];
-    for (size_t part = 0; part < 2; ++part) {
-      const Bytes r[4] = {load(row[0] + offset + 16 * part), load(row[1] + offset + 16 * part),
-                          load(row[2] + offset + 16 * part), load(row[3] + offset + 16 * part)};
-      Words out[4];
-      turn(r, out);
-      for (size_t i = 0; i < 4; ++i) w[4 * part + i] = out[i];
-    }
-    const Words odd_pairs = hn::Set(kWords, 0x33333333u), low_halves = hn::Set(kWords, 0x0f0f0f0fu);
+  static HWY_INLINE void high_bits(const Rows& rows, size_t offset, Wide (&high)[4][2][kWidesOfLine]) {
+    Square low_half, high_half;  // of the 32 bytes
+    low_half.load(rows, offset);
+    low_half.turn();
+    high_half.load(rows, offset + 16);
+    high_half.turn();
+    const Wide odd_pairs = hn::Set(kWide, uint8_t{0x33}), low_bits = hn::Set(kWide, uint8_t{0x0f});
+    const auto up2 = [](Wide v) HWY_ATTR { return from_words(hn::ShiftLeft<2>(as_words(v))); };
+    const auto down2 = [](Wide v) HWY_ATTR { return from_words(hn::ShiftRight<2>(as_words(v))); };
+    const auto up4 = [](Wide v) HWY_ATTR { return from_words(hn::ShiftLeft<4>(as_words(v))); };
+    const auto down4 = [](Wide v) HWY_ATTR { return from_words(hn::ShiftRight<4>(as_words(v))); };
     for (size_t line = 0; line < 2; ++line) {
-      const Words a = w[line], b = w[line + 2], c = w[line + 4], d = w[line + 6];
-      const Words ab0 = hn::Or(hn::And(odd_pairs, a), hn::ShiftLeft<2>(hn::And(odd_pairs, b)));
-      const Words ab1 = hn::Or(hn::And(odd_pairs, hn::ShiftRight<2>(a)), hn::AndNot(odd_pairs, b));
-      const Words cd0 = hn::Or(hn::And(odd_pairs, c), hn::ShiftLeft<2>(hn::And(odd_pairs, d)));
-      const Words cd1 = hn::Or(hn::And(odd_pairs, hn::ShiftRight<2>(c)), hn::AndNot(odd_pairs, d));
-      const Words quarters[4] = {hn::Or(hn::And(low_halves, ab0), hn::ShiftLeft<4>(hn::And(low_halves, cd0))),
-                                 hn::Or(hn::And(low_halves, ab1), hn::ShiftLeft<4>(hn::And(low_halves, cd1))),
-                                 hn::Or(hn::And(low_halves, hn::ShiftRight<4>(ab0)), hn::AndNot(low_halves, cd0)),
-                                 hn::Or(hn::And(low_halves, hn::ShiftRight<4>(ab1)), hn::AndNot(low_halves, cd1))};
-      for (size_t q = 0; q < 4; ++q) hn::StoreU(hn::BitCast(kBytes, quarters[q]), kBytes, to + q * kSub + line * kLine);
+      for (size_t g = 0; g < kWidesOfLine; ++g) {
+        const Wide a = low_half.v[g][line], b = low_half.v[g][line + 2], c = high_half.v[g][line], d = high_half.v[g][line + 2];
+        const Wide ab0 = hn::Or(hn::And(odd_pairs, a), up2(hn::And(odd_pairs, b)));
+        const Wide ab1 = hn::Or(hn::And(odd_pairs, down2(a)), hn::AndNot(odd_pairs, b));
+        const Wide cd0 = hn::Or(hn::And(odd_pairs, c), up2(hn::And(odd_pairs, d)));
+        const Wide cd1 = hn::Or(hn::And(odd_pairs, down2(c)), hn::AndNot(odd_pairs, d));
+        high[0][line][g] = hn::Or(hn::And(low_bits, ab0), up4(hn::And(low_bits, cd0)));
+        high[1][line][g] = hn::Or(hn::And(low_bits, ab1), up4(hn::And(low_bits, cd1)));
+        high[2][line][g] = hn::Or(hn::And(low_bits, down4(ab0)), hn::AndNot(low_bits, cd0));
+        high[3][line][g] = hn::Or(hn::And(low_bits, down4(ab1)), hn::AndNot(low_bits, cd1));
+      }
     }
   }
 };
 
-// Past the caches, unless what it writes is read soon. `bytes` is a multiple of 32.
-HWY_INLINE void put_out(const uint8_t* from, size_t bytes, bool read_soon, uint8_t* to) {
-  const hn::CappedTag<uint8_t, 32> d;
-  if (read_soon || reinterpret_cast<uintptr_t>(to) % 32 != 0) {
-    std::memcpy(to, from, bytes);
-    return;
+template <typename Block, bool kPast>
+void pack_rows(Rows rows, size_t blocks, uint8_t* panel) {
+  const size_t row_bytes = blocks * Block::kStored;
+  const uint8_t* const begin = rows.first;
+  Out<kPast> out{panel};
+  for (size_t block = 0; block < blocks; ++block) {
+    // Behind the end of a row is the next row; what is read next is the first of the next panel, sixteen rows on.
+    const size_t at = (block * Block::kStored) + Block::kAhead;
+    const size_t next = at < row_bytes ? at : at - row_bytes + kPanelRows * rows.stride;
+    Block::pack(rows, Ahead{{begin + next, rows.stride}}, out);
+    rows.first += Block::kStored;
   }
-  for (size_t at = 0; at < bytes; at += hn::MaxLanes(d)) hn::Stream(hn::Load(d, from + at), d, to + at);
+  if constexpr (kPast) hwy::FlushStream();
+}
+
+template <typename Block>
+void pack_rows(const Rows& rows, size_t blocks, bool read_soon, uint8_t* panel) {
+  if (read_soon || reinterpret_cast<uintptr_t>(panel) % kWideBytes != 0) pack_rows<Block, false>(rows, blocks, panel);
+  else pack_rows<Block, true>(rows, blocks, panel);
 }
 
 template <typename Block>
 void pack_blocks(const PanelSource& source, uint8_t* panel) {
-  constexpr size_t kTileMax = std::max<size_t>(1, kTileBytes / Block::kPacked);  // blocks
-  alignas(64) uint8_t tile[kTileMax * Block::kPacked];
-  const size_t blocks = source.columns / Block::kColumns, row_bytes = blocks * Block::kStored;
-  const size_t tiles = (blocks + kTileMax - 1) / kTileMax;  // of about the same size
-  const auto begin_of = [&](size_t t) { return t * blocks / tiles; };
-  for (size_t t = 0; t < tiles; ++t) {
-    const size_t begin = begin_of(t), count = begin_of(t + 1) - begin;
-    // The next tile of these rows is behind this one, or at the beginning of the next panel's rows.
-    const size_t ahead = t + 1 < tiles ? count * Block::kStored : kPanelRows * row_bytes - begin * Block::kStored;
-    const size_t ahead_bytes = count * Block::kStored;
-    for (size_t group = 0; group < kPanelRows / Block::kRows; ++group) {
-      const uint8_t* row[Block::kRows];
-      for (size_t i = 0; i < Block::kRows; ++i) {
-        row[i] = reinterpret_cast<const uint8_t*>(source.rows[group * Block::kRows + i]) + begin * Block::kStored;
-        for (size_t at = 0; at < ahead_bytes; at += 64) __builtin_prefetch(row[i] + ahead + at, 0, 2);
-      }
-      for (size_t block = 0; block < count; ++block) {
-        Block::pack(row, group, tile + block * Block::kPacked);
-        for (const uint8_t*& r : row) r += Block::kStored;
-      }
-    }
-    put_out(tile, count * Block::kPacked, source.read_soon, panel + begin * Block::kPacked);
+  const auto row = [&](size_t i) { return reinterpret_cast<const uint8_t*>(source.rows[i]); };
+  const auto apart = [&](size_t i) { return reinterpret_cast<uintptr_t>(row(i + 1)) - reinterpret_cast<uintptr_t>(row(i)); };
+  const size_t blocks = source.columns / Block::kColumns, stride = apart(0);
+  bool even = row(0) < row(1);
+  for (size_t i = 1; i + 1 < kPanelRows; ++i) even = even && apart(i) == stride;
+  if (even) return pack_rows<Block>({row(0), stride}, blocks, source.read_soon, panel);
+  // Rows of several matrices: side by side first.
+  constexpr size_t kStretch = std::max<size_t>(1, 1024 / Block::kStored), kStride = kStretch * Block::kStored;
+  uint8_t copy[kPanelRows * kStride];
+  for (size_t begin = 0; begin < blocks; begin += kStretch) {
+    const size_t count = std::min(kStretch, blocks - begin);
+    for (size_t i = 0; i < kPanelRows; ++i) std::memcpy(copy + i * kStride, row(i) + begin * Block::kStored, count * Block::kStored);
+    pack_rows<Block>({copy, kStride}, count, source.read_soon, panel + begin * Block::kPacked);
   }
-  hwy::FlushStream();
 }
 
 using DF = hn::CappedTag<float, 16>;

@@ -192,7 +192,6 @@ struct UnsignedMultiply {
 };
 
 // Codes of eight bits, widened to sixteen first: columns (0, 2), then (1, 3) of each row.
-template <int kOffset>
 struct WideMultiply {
   static constexpr size_t kElements = 2, kRows = 6, kPanels = kRegs == 1 ? 2 : 1;
   static constexpr int kRaised = 0;
@@ -213,9 +212,44 @@ struct WideMultiply {
   static HWY_INLINE I16x finish(const Dot& dot) { return dot; }
 };
 
+// Codes of eight bits for a few rows: magnitudes times activations of the codes' signs, so nothing is widened and there is
+// one sum to grow. 2 * 128 * 127 fits 16 bits.
+struct SignMultiply {
+  static constexpr size_t kElements = 1, kRows = 4, kPanels = 1;
+  static constexpr int kRaised = 0;
+  using Dot = I16x;
+  static HWY_INLINE Bytes element(const Bytes& line, size_t) { return line; }
+  static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.q; }
+  static HWY_INLINE void start(int32_t, Dot& dot) { fill(0, dot); }
+  static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
+    const hn::RebindToSigned<DB> signed_bytes;
+    SHOAL_LANES(i) {
+      const auto code = hn::BitCast(signed_bytes, codes.r[i]);
+      const VB magnitude = hn::BitCast(kDB, hn::Abs(code));
+      grow(dot.r[i], add_pairs(add_byte_pairs(magnitude, with_sign_of(x, code)), hn::Set(D16(), 1)));
+    }
+  }
+  static HWY_INLINE I16x finish(const Dot& dot) { return dot; }
+
+ private:
+  template <typename V>
+  static HWY_INLINE VB with_sign_of(VI x, V code) {
+#if HWY_TARGET == HWY_AVX2
+    return VB{_mm256_sign_epi8(x.raw, code.raw)};
+#else
+    const hn::RebindToSigned<DB> signed_bytes;
+    const auto value = hn::BitCast(signed_bytes, x);
+    return hn::BitCast(kDB, hn::IfThenElse(hn::Lt(code, hn::Zero(signed_bytes)), hn::Neg(value), value));
+#endif
+  }
+};
+
+// MultiplyFew is for rows that wait for memory.
 struct AnyTarget {
   template <typename Block>
-  using Multiply = std::conditional_t<Block::kUnsigned, UnsignedMultiply<Block::kOffset, Block::kOffset == 32 ? 2 : 8>, WideMultiply<0>>;
+  using Multiply = std::conditional_t<Block::kUnsigned, UnsignedMultiply<Block::kOffset, Block::kOffset == 32 ? 2 : 8>, WideMultiply>;
+  template <typename Block>
+  using MultiplyFew = std::conditional_t<Block::kUnsigned, Multiply<Block>, SignMultiply>;
 };
 
 #else  // NEON
@@ -237,10 +271,14 @@ struct NeonMultiply {
 struct AnyTarget {
   template <typename Block>
   using Multiply = NeonMultiply<Block::kOffset, WithoutSdot>;
+  template <typename Block>
+  using MultiplyFew = Multiply<Block>;
 };
 struct SdotTarget {
   template <typename Block>
   using Multiply = NeonMultiply<Block::kOffset, WithSdot>;
+  template <typename Block>
+  using MultiplyFew = Multiply<Block>;
 };
 
 #endif
@@ -273,6 +311,8 @@ struct VnniMultiply {
 struct VnniTarget {
   template <typename Block>
   using Multiply = VnniMultiply<Block::kUnsigned, Block::kOffset>;
+  template <typename Block>
+  using MultiplyFew = Multiply<Block>;
 };
 #endif
 
