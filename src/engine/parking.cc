@@ -67,13 +67,8 @@ RequestId Engine::finish_move(uint64_t id, bool ok) {
       move.device.pop_back();
     }
     parked_[s.order] = &s;
-  } else if (!ok) {
-    CHECK(s.remote);
-    s.blocks = std::move(move.device);
-    release_parked(s);
-    release_blocks(s);
-    waiting_[wait_key(s)] = &s;
   } else {
+    CHECK(ok || s.remote);
     s.blocks = std::move(move.device);
     release_parked(s);
     const auto younger = std::find_if(running_.begin(), running_.end(), [&](const Sequence* r) { return r->order > s.order; });
@@ -81,7 +76,7 @@ RequestId Engine::finish_move(uint64_t id, bool ok) {
   }
   if (s.cancelled) {
     erase(s);
-  } else if (s.outdated) {
+  } else if (s.outdated || !ok) {
     restart(request);
   }
   return request;

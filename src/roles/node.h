@@ -62,7 +62,7 @@ struct NodeConfig {
   BatchLimits limits;
   // A step that decodes takes so many tokens of prompts as it has time for, this many at least: its time is the gap that
   // readers see. As long as gap_stretch decodes alone, or the shortest tbt of the batch, whichever is longer.
-  uint32_t prompt_tokens_min = 64;
+  uint32_t prompt_tokens_min = 16;
   double gap_stretch = 2;
   uint32_t waiting_max = 1024;          // per model
   bool prefix_cache = true;
