@@ -24,24 +24,7 @@ GgufVocab vocab_of(GgufTokenizer&& file) {
   return vocab;
 }
 
-}  // namespace
-
-StatusOr<std::unique_ptr<Tokenizer>> load_gguf_tokenizer(const std::string& path) {
-  ASSIGN_OR_RETURN(GgufTokenizer file, open_gguf_tokenizer(path));
-  if (file.tokens.empty()) return not_found(path, ": has no tokenizer.ggml.tokens, so its text cannot be read");
-  auto tokenizer = make_gguf_tokenizer(vocab_of(std::move(file)));
-  if (!tokenizer.ok()) return annotate(tokenizer.status(), path);
-  return tokenizer;
-}
-
-StatusOr<std::string> load_gguf_template_source(const std::string& path) {
-  ASSIGN_OR_RETURN(const GgufTokenizer file, open_gguf_tokenizer(path));
-  if (file.chat_template.empty()) return not_found(path, ": the model has no chat template");
-  return file.chat_template;
-}
-
-StatusOr<std::map<std::string, std::string>> load_gguf_template_variables(const std::string& path) {
-  ASSIGN_OR_RETURN(const GgufTokenizer file, open_gguf_tokenizer(path));
+std::map<std::string, std::string> variables_of(const GgufTokenizer& file) {
   std::map<std::string, std::string> variables;
   const auto add = [&](const char* name, std::optional<TokenId> id) {
     if (id && *id >= 0 && static_cast<size_t>(*id) < file.tokens.size()) variables[name] = file.tokens[static_cast<size_t>(*id)];
@@ -51,6 +34,24 @@ StatusOr<std::map<std::string, std::string>> load_gguf_template_variables(const 
   add("unk_token", file.unknown);
   add("pad_token", file.padding);
   return variables;
+}
+
+}  // namespace
+
+StatusOr<GgufText> load_gguf_text(const std::string& path) {
+  ASSIGN_OR_RETURN(GgufTokenizer file, open_gguf_tokenizer(path));
+  if (file.tokens.empty()) return not_found(path, ": has no tokenizer.ggml.tokens, so its text cannot be read");
+  GgufText text{nullptr, variables_of(file), std::move(file.chat_template)};
+  auto tokenizer = make_gguf_tokenizer(vocab_of(std::move(file)));
+  if (!tokenizer.ok()) return annotate(tokenizer.status(), path);
+  text.tokenizer = *std::move(tokenizer);
+  return text;
+}
+
+StatusOr<std::string> load_gguf_template_source(const std::string& path) {
+  ASSIGN_OR_RETURN(GgufTokenizer file, open_gguf_tokenizer(path));
+  if (file.chat_template.empty()) return not_found(path, ": the model has no chat template");
+  return std::move(file.chat_template);
 }
 
 }  // namespace shoal

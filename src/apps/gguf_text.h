@@ -1,6 +1,7 @@
 // Tokenizer and chat template from the metadata of a GGUF file.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -9,10 +10,16 @@
 
 namespace shoal {
 
-StatusOr<std::unique_ptr<Tokenizer>> load_gguf_tokenizer(const std::string& path);
-StatusOr<std::string> load_gguf_template_source(const std::string& path);  // NotFound if there is none
+struct GgufText {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::map<std::string, std::string> variables;  // bos_token, eos_token ... as the file's vocabulary spells them
+  std::string chat_template;                     // empty if there is none
+};
 
-// bos_token, eos_token ... as the file's vocabulary spells them.
-StatusOr<std::map<std::string, std::string>> load_gguf_template_variables(const std::string& path);
+// The metadata of a large vocabulary takes long to read: once is enough.
+StatusOr<GgufText> load_gguf_text(const std::string& path);
+
+// Of a file without a vocabulary too; NotFound if there is none.
+StatusOr<std::string> load_gguf_template_source(const std::string& path);
 
 }  // namespace shoal

@@ -78,51 +78,64 @@ void attach_tool_template(const StatusOr<std::string>& source, ModelText& text) 
   text.tool_traits = probe_template(*text.tool_template, text.template_variables);
 }
 
-// bos_token and its like, by the names that templates use.
-StatusOr<std::map<std::string, std::string>> template_variables(const std::string& path) {
-  if (is_gguf(path)) return load_gguf_template_variables(path);
-  ASSIGN_OR_RETURN(const Json config, tokenizer_config(path));
-  std::map<std::string, std::string> variables;
-  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) add_token_variable(config, name, variables);
-  return variables;
+// chat_template.jinja is the default one; further ones are in a folder beside it, or listed in tokenizer_config.json.
+StatusOr<std::string> folder_template(const std::string& folder, const Json& config, const char* file, const char* name) {
+  const std::string own_file = (fs::path(folder) / file).string();
+  return fs::exists(own_file) ? read_file(own_file, kTemplateBytesMax) : template_in(config, name);
+}
+constexpr const char* kTemplateFile = "chat_template.jinja";
+constexpr const char* kToolTemplateFile = "additional_chat_templates/tool_use.jinja";
+
+// What a model's files say of its text.
+struct Sources {
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::map<std::string, std::string> variables;  // bos_token and its like, by the names that templates use
+  StatusOr<std::string> chat_template, tool_template;
+};
+
+StatusOr<Sources> read_gguf(const std::string& path) {
+  ASSIGN_OR_RETURN(GgufText file, load_gguf_text(path));
+  Sources sources{std::move(file.tokenizer), std::move(file.variables), not_found(path, ": the model has no chat template"),
+                  not_found("GGUF files have one chat template")};
+  if (!file.chat_template.empty()) sources.chat_template = std::move(file.chat_template);
+  return sources;
 }
 
-// chat_template.jinja is the default one; further ones are in a folder beside it, or listed in tokenizer_config.json.
-StatusOr<std::string> load_tool_template_source(const std::string& path) {
-  if (is_gguf(path)) return not_found("GGUF files have one chat template");
-  const std::string own_file = (fs::path(path) / "additional_chat_templates" / "tool_use.jinja").string();
-  if (fs::exists(own_file)) return read_file(own_file, kTemplateBytesMax);
+StatusOr<Sources> read_folder(const std::string& path) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, load_hf_tokenizer(path));
   ASSIGN_OR_RETURN(const Json config, tokenizer_config(path));
-  return template_in(config, kToolTemplate);
+  Sources sources{std::move(tokenizer), {}, folder_template(path, config, kTemplateFile, kDefaultTemplate),
+                  folder_template(path, config, kToolTemplateFile, kToolTemplate)};
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) add_token_variable(config, name, sources.variables);
+  return sources;
 }
 
 }  // namespace
 
 StatusOr<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path) {
-  return is_gguf(path) ? load_gguf_tokenizer(path) : load_hf_tokenizer(path);
+  if (!is_gguf(path)) return load_hf_tokenizer(path);
+  ASSIGN_OR_RETURN(GgufText file, load_gguf_text(path));
+  return std::move(file.tokenizer);
 }
 
 StatusOr<std::string> load_chat_template_source(const std::string& path) {
   if (is_gguf(path)) return load_gguf_template_source(path);
-  const std::string own_file = (fs::path(path) / "chat_template.jinja").string();
-  if (fs::exists(own_file)) return read_file(own_file, kTemplateBytesMax);
   ASSIGN_OR_RETURN(const Json config, tokenizer_config(path));
-  return template_in(config, kDefaultTemplate);
+  return folder_template(path, config, kTemplateFile, kDefaultTemplate);
 }
 
 StatusOr<std::shared_ptr<const ModelText>> load_model_text(const std::string& path, const std::string& tool_call_parser,
                                                            const std::string& reasoning_parser) {
+  ASSIGN_OR_RETURN(Sources sources, is_gguf(path) ? read_gguf(path) : read_folder(path));
   auto text = std::make_shared<ModelText>();
-  ASSIGN_OR_RETURN(text->tokenizer, load_tokenizer(path));
-  ASSIGN_OR_RETURN(text->template_variables, template_variables(path));
+  text->tokenizer = std::move(sources.tokenizer);
+  text->template_variables = std::move(sources.variables);
   if (const auto eos = text->template_variables.find("eos_token"); eos != text->template_variables.end()) {
     text->eos_id = text->tokenizer->token_id(eos->second);
   }
-  const StatusOr<std::string> source = load_chat_template_source(path);
-  const StatusOr<std::string> tool_source = load_tool_template_source(path);
-  attach_template(source, *text);
-  attach_tool_template(tool_source, *text);
-  const std::string known = source.value_or("") + tool_source.value_or("");
+  attach_template(sources.chat_template, *text);
+  attach_tool_template(sources.tool_template, *text);
+  const std::string known = sources.chat_template.value_or("") + sources.tool_template.value_or("");
   ASSIGN_OR_RETURN(text->format, choose_format(known, tool_call_parser, reasoning_parser));
   return std::shared_ptr<const ModelText>(text);
 }

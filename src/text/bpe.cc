@@ -60,16 +60,21 @@ void Bpe::index_symbols() {
 }
 
 void Bpe::index_merges() {
-  absl::flat_hash_map<TokenId, std::string_view> spelling;
-  for (const auto& [text, id] : config_.vocab) spelling.emplace(id, text);
-  for (const auto& [text, id] : config_.extra_symbols) spelling.emplace(id, text);
+  std::vector<std::string_view> spelling;  // by id
+  const auto spell = [&](const std::string& text, TokenId id) {
+    const size_t at = static_cast<size_t>(id);
+    if (at >= spelling.size()) spelling.resize(std::max(at + 1, 2 * spelling.size()));
+    if (spelling[at].empty()) spelling[at] = text;
+  };
+  for (const auto& [text, id] : config_.vocab) spell(text, id);
+  for (const auto& [text, id] : config_.extra_symbols) spell(text, id);
   if (plain_symbols_) crossings_ = std::make_unique<std::bitset<kCrossingBits>>();
   merges_.reserve(config_.merges.size());
   for (const BpeMerge& merge : config_.merges) {
     merges_[pair_key(merge.left, merge.right)] = {merge.rank, merge.result};
     if (!crossings_) continue;
-    const std::string_view left = last_symbol(spelling[merge.left], config_.raw_bytes);
-    const std::string_view right = spelling[merge.right];
+    const std::string_view left = last_symbol(spelling[static_cast<size_t>(merge.left)], config_.raw_bytes);
+    const std::string_view right = spelling[static_cast<size_t>(merge.right)];
     crossings_->set(crossing_bit(left, right.substr(0, symbol_bytes(right, 0)), kCrossingBits));
   }
 }
