@@ -54,7 +54,8 @@ class Soak:
         self.count = collections.Counter()
         self.wrong = []
         self.lock = threading.Lock()
-        self.damaged = None  # model whose requests may fail now, or did a moment ago
+        self.damaged = False          # the last model's file
+        self.damage_mended_at = 0.0
         self.stop_at = 0.0
         self.expected = {}
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix='shoal-soak-'))
@@ -118,34 +119,41 @@ class Soak:
 
     def ask(self, model, variant, tokens, hang_up=False):
         """-> the text, or None if it was not to come or failed with reason."""
+        began = time.time()
         connection = http.client.HTTPConnection('127.0.0.1', self.port, timeout=120)
         try:
             connection.request('POST', '/v1/completions', json.dumps(self.body(model, variant, tokens)), {'Content-Type': 'application/json'})
             answer = connection.getresponse()
             if answer.status != 200:
-                return self.refused(model, answer.status, answer.read())
-            text, chunks, leave = '', 0, random.randint(0, tokens)
+                return self.refused(model, began, answer.status, answer.read())
+            text, chunks, leave, end = '', 0, random.randint(0, tokens), None
             for line in answer:
+                if line.startswith(b'data: [DONE]') and end == 'length':
+                    self.count['answers'] += 1
+                    return text
                 if not line.startswith(b'data: {'):
                     continue
                 event = json.loads(line[6:])
                 if 'error' in event:
-                    return self.refused(model, event['error'].get('code'), line)
-                text += event['choices'][0]['text'] if event['choices'] else ''
+                    return self.refused(model, began, event['error'].get('code'), line)
+                for choice in event['choices']:
+                    text += choice['text']
+                    end = choice['finish_reason'] or end
                 chunks += 1
                 if hang_up and chunks >= leave:
                     self.count['hung up'] += 1
                     return None
-            self.count['answers'] += 1
-            return text
+            return self.fail(f'{model}, prompt {variant}: ended after {text!r} with {end}')
         finally:
             connection.close()
 
-    def refused(self, model, status, what):
-        if model == self.damaged or (model == self.models[-1] and b'were replaced while this answer was being written' in what):
+    def refused(self, model, began, status, what):
+        # A request may fail by a damage if it began before the file was whole again, or a moment later.
+        by_damage = self.damaged or began < self.damage_mended_at + 3
+        if model == self.models[-1] and (by_damage or b'were replaced while this answer was being written' in what):
             self.count['failed as asked'] += 1
         else:
-            self.fail(f'{model}: {status} {what[:300]!r}')
+            self.fail(f'{model}: after {time.time() - began:.1f} s: {status} {what[:300]!r}')
 
     def client(self, seed):
         rng = random.Random(seed)
@@ -190,7 +198,7 @@ class Soak:
                 (file.parent / 'new').write_bytes(good)
                 os.replace(file.parent / 'new', file)
                 continue
-            self.damaged = victim
+            self.damaged = True
             if what == 'cut':
                 os.truncate(file, len(good) // 2)
             else:
@@ -198,8 +206,9 @@ class Soak:
             time.sleep(rng.uniform(0.2, 1.5))
             (file.parent / 'new').write_bytes(good)
             os.replace(file.parent / 'new', file)
-            time.sleep(3)  # whoever asked meanwhile has heard of it
-            self.damaged = None
+            self.damage_mended_at = time.time()
+            self.damaged = False
+            time.sleep(3)
 
     def operate(self, what, model):
         operator = Operator(str(self.folder / 'operator'))
