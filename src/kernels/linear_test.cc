@@ -107,6 +107,7 @@ constexpr LinearCase kLinearCases[] = {
     {1, 16, 256, 0, false}, {1, 80, 512, 0, true, true},   {2, 33, 256, 32, true},  {3, 17, 512, 64, false},
     {7, 48, 768, 96, true}, {13, 5, 256, 256, false, true}, {25, 64, 512, 32, true}, {1, 200, 256, 32, false},
     {29, 72, 1024, 0, true}, {23, 40, 2048, 64, false},  // rows whose distance is that of the sets of a cache
+    {53, 40, 256, 32, true}, {107, 40, 256, 0, false},   // enough to stage panels for them, and some over
 };
 
 void check_linear(const Kernels& kernels, const LinearCase& c, DType type, WeightFormat format, std::span<std::byte> stage) {
@@ -142,6 +143,16 @@ TEST(LinearTest, EveryBackendAndFormatHasTheBitsOfTheOracle) {
           alignas(64) static std::byte stage[1 << 20];
           check_linear(kernels, c, type, natural_format(type), {stage, bytes});
         }
+      }
+    }
+  });
+}
+
+TEST(LinearTest, TilesOfAnyNumberOfRowsHaveTheBitsOfTheOracle) {
+  for_each_backend([](const Kernels& kernels) {
+    for (size_t rows = 1; rows <= 21; ++rows) {
+      for (DType type : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ2_K, DType::kQ4_K, DType::kQ6_K}) {
+        check_linear(kernels, {rows, 75, 256, rows % 3 == 0 ? 32u : 0u, false, rows % 2 == 0}, type, natural_format(type), {});
       }
     }
   });

@@ -28,10 +28,10 @@ HWY_INLINE void store_outputs(const LinearCall& call, size_t row, size_t panel, 
   }
 }
 
-// Computes and stores rows [row, row + MR) x panels [panel, panel + NP). `dot.sum(begin, end, acc)` gives the sums over
-// columns [begin, end).
+// Computes rows [row, row + MR) x panels [panel, panel + NP) and stores the first `count` of those rows.
+// `dot.sum(begin, end, acc)` gives the sums over columns [begin, end).
 template <size_t MR, size_t NP, typename Dot>
-HWY_INLINE void run_tile(const LinearCall& call, Dot&& dot, size_t row, size_t panel) {
+HWY_INLINE void run_tile(const LinearCall& call, Dot&& dot, size_t row, size_t count, size_t panel) {
   F16x acc[MR][NP];
   if (call.weight.chunk_unit == 0) {
     dot.sum(0, call.weight.columns, acc);
@@ -53,7 +53,7 @@ HWY_INLINE void run_tile(const LinearCall& call, Dot&& dot, size_t row, size_t p
       }
     }
   }
-  for (size_t m = 0; m < MR; ++m) {
+  for (size_t m = 0; m < MR && m < count; ++m) {
     for (size_t p = 0; p < NP; ++p) store_outputs(call, row + m, panel + p, acc[m][p]);
   }
 }

@@ -90,7 +90,7 @@ class FloatLinear {
 
   template <size_t MR, size_t NP, bool kAhead = false>
   HWY_INLINE void tile(size_t row, size_t panel) const {
-    run_tile<MR, NP>(call_, FloatDot<W, kAhead>{call_.x + row * call_.x_stride, call_.x_stride, data_ + panel * stride_, stride_}, row, panel);
+    run_tile<MR, NP>(call_, FloatDot<W, kAhead>{call_.x + row * call_.x_stride, call_.x_stride, data_ + panel * stride_, stride_}, row, MR, panel);
   }
 
   const LinearCall& call_;

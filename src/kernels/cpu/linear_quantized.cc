@@ -33,37 +33,34 @@ constexpr size_t kStageBytes = 384 * 1024;   // likewise, staged
 // a group of them is staged first - codes ready to multiply, scales as f32 - and stays in the second-level cache while the
 // rows pass over it.
 
-// Panels as they lie in memory.
-template <typename Multiply, typename Block, size_t NP>
+// Panels as they lie in memory. kAhead: one panel after the other is read from there, and asked for before.
+template <typename Multiply, typename Block, bool kAhead>
 class StoredCodes {
  public:
-  StoredCodes(const std::byte* panel, size_t bytes, bool prefetch) : panel_(panel), bytes_(bytes), prefetch_(prefetch) {}
+  StoredCodes(const std::byte* panel, size_t bytes) : panel_(panel), bytes_(bytes) {}
   HWY_INLINE void start_block(size_t b) {
     b_ = b;
-    if (!prefetch_) return;
-    // In the order in which they lie there: ask for what is needed some blocks later.
-    for (size_t p = 0; p < NP; ++p) {
-      for (size_t at = 0; at < Block::kBytes; at += 64) __builtin_prefetch(block(p).p + kPrefetchBytes + at);
-    }
+    if (!kAhead) return;
+    for (size_t at = 0; at < Block::kBytes; at += 64) __builtin_prefetch(block(0).p + kAheadBytes + at);
   }
   HWY_INLINE Bytes element(size_t p, size_t g, size_t e) const { return Multiply::element(block(p).line(g), e); }
   HWY_INLINE F16x scale(size_t p, size_t half) const { return block(p).scale(half); }
   HWY_INLINE F16x min(size_t p, size_t half) const { return block(p).min(half); }
 
  private:
-  static constexpr size_t kPrefetchBytes = 4 * 544;
+  static constexpr size_t kAheadBytes = 12 * 544;  // what memory gives while it is asked
   HWY_INLINE Block block(size_t p) const { return Block(panel_ + p * bytes_, b_); }
   const std::byte* panel_;
   size_t bytes_;  // of a panel
-  bool prefetch_;
   size_t b_ = 0;
 };
 
-// Activations as quantize_row() leaves them, rows `stride` blocks apart.
-template <typename Multiply, typename Block>
+// Activations as quantize_row() leaves them, MR rows `stride` blocks apart. Where only MR - 1 are there, the last one stands in
+// for the one that is missing.
+template <typename Multiply, typename Block, size_t MR>
 class Rows {
  public:
-  Rows(const QuantBlock* x, size_t stride) : x_(x), stride_(stride) {}
+  Rows(const QuantBlock* x, size_t stride, size_t count) : x_(x), stride_(stride), last_(x + (count - 1) * stride) {}
   HWY_INLINE void start_block(size_t b) { b_ = b; }
   HWY_INLINE const std::byte* bytes(size_t m) const { return static_cast<const std::byte*>(Multiply::row_bytes(at(m))); }
   HWY_INLINE float scale(size_t m) const { return at(m).scale; }
@@ -71,10 +68,11 @@ class Rows {
   HWY_INLINE float code_sum(size_t m, size_t half) const { return static_cast<float>(codes(m, half)); }
 
  private:
-  HWY_INLINE const QuantBlock& at(size_t m) const { return x_[m * stride_ + b_]; }
+  HWY_INLINE const QuantBlock& at(size_t m) const { return m + 1 < MR ? x_[m * stride_ + b_] : last_[b_]; }
   HWY_INLINE int32_t codes(size_t m, size_t half) const { return Block::kHalves ? at(m).sum[half] : at(m).sum[0] + at(m).sum[1]; }
   const QuantBlock* x_;
   size_t stride_;
+  const QuantBlock* last_;
   size_t b_ = 0;
 };
 
@@ -117,10 +115,10 @@ class StagedCodes {
 };
 
 // The sums of a tile, for run_tile().
-template <typename Multiply, typename Block, typename Codes>
+template <typename Multiply, typename Block, typename Codes, typename Activations>
 struct QuantDot {
   Codes codes;
-  Rows<Multiply, Block> rows;
+  Activations rows;
 
   template <size_t MR, size_t NP>
   HWY_INLINE void sum(size_t begin, size_t end, F16x (&acc)[MR][NP]) {
@@ -186,32 +184,24 @@ class QuantLinear {
  private:
   using Multiply = typename Target::template Multiply<Block>;
   static constexpr size_t kRows = Multiply::kRows, kPanels = Multiply::kPanels;
+  static constexpr size_t kFirstRows = kPanels > 1 ? 8 : kRows;  // as many sums as fit beside those of one panel
   static constexpr size_t kFewRows = 4;
-  static constexpr size_t kStagedRows = Block::kUnsigned && Block::kHalves ? 12 : 96;  // with fewer, staging costs more than it saves
+  static_assert(kFirstRows <= kRows + 2, "a first tile of more than kRows rows lacks one at most");
+  // With fewer, staging costs more than it saves; that is soon made up for codes that are dear to take apart (Q6_K).
+  static constexpr size_t kStagedRows = !(Block::kUnsigned && Block::kHalves) ? 96 : kPanels > 1 ? 48 : 12;
   using Panel = StagedPanel<Multiply, Block>;
 
   // With panels as they are stored; those of a group are in the second-level cache for all but the first tile. What bounds the
-  // first one is memory, which it asks ahead: up to four rows it reads one panel after the other, as fast as a single row does.
+  // first one is memory: it takes as many rows as it can, and one panel after the other.
   void run_stored(size_t begin, size_t end) const {
     const size_t together = std::max<size_t>(kPanels, kStoredBytes / bytes_ / kPanels * kPanels);
     for (size_t first = begin; first < end; first += together) {
       const size_t last = std::min(end, first + together);
-      size_t row = 0;
+      size_t row = first_tiles(first, last);
       const auto tile = [&]<size_t MR, size_t NP>(size_t panel) HWY_ATTR {
-        using Few = typename Target::template MultiplyFew<Block>;
-        using Way = std::conditional_t<MR <= kFewRows, Few, Multiply>;
-        run<MR, NP, Way>(StoredCodes<Way, Block, NP>(call_.weight.data + panel * bytes_, bytes_, row == 0), row, panel);
+        run<MR, NP, Multiply>(StoredCodes<Multiply, Block, false>(panel_at(panel), bytes_), row, panel);
       };
-      const auto tiles = [&]<size_t MR>() HWY_ATTR {
-        // Six rows wait for it too, if their weights have eight bits and few rows follow.
-        const bool from_memory = row == 0 && (MR <= kFewRows || (Block::kBytes > 512 && call_.rows < 2 * kRows));
-        if (from_memory) pass<MR, 1>(first, last, tile);
-        else pass<MR, kPanels>(first, last, tile);
-      };
-      for (; row + kRows <= call_.rows; row += kRows) tiles.template operator()<kRows>();
-      for (; row + 4 <= call_.rows; row += 4) tiles.template operator()<4>();
-      for (; row + 2 <= call_.rows; row += 2) tiles.template operator()<2>();
-      for (; row < call_.rows; ++row) tiles.template operator()<1>();
+      while (row < call_.rows) row += tiles(call_.rows - row, first, last, tile);
     }
   }
 
@@ -220,24 +210,51 @@ class QuantLinear {
     const auto tile = [&]<size_t MR, size_t NP>(size_t panel) HWY_ATTR {
       run<MR, NP, Multiply>(StagedCodes<Multiply, Block>(staged + (panel - first) * staged_bytes, staged_bytes), row, panel);
     };
-    for (; row + kRows <= call_.rows; row += kRows) pass<kRows, kPanels>(first, last, tile);
-    for (; row + 4 <= call_.rows; row += 4) pass<4, kPanels>(first, last, tile);
-    for (; row + 2 <= call_.rows; row += 2) pass<2, kPanels>(first, last, tile);
-    for (; row < call_.rows; ++row) pass<1, kPanels>(first, last, tile);
+    while (row < call_.rows) row += tiles(call_.rows - row, first, last, tile);
   }
 
-  template <size_t MR, size_t PANELS, typename Tile>
-  static HWY_INLINE void pass(size_t first, size_t last, const Tile& tile) {
-    constexpr size_t NP = MR > 1 ? PANELS : 1;
+  // Room for a row that is not there costs less than another tile.
+  size_t first_tiles(size_t first, size_t last) const {
+    const auto tile = [&]<size_t MR, size_t NP>(size_t panel) HWY_ATTR {
+      using Few = typename Target::template MultiplyFew<Block>;
+      using Way = std::conditional_t<MR <= kFewRows, Few, Multiply>;
+      run<MR, NP, Way>(StoredCodes<Way, Block, true>(panel_at(panel), bytes_), 0, panel);
+    };
+    const size_t rows = call_.rows;
+    if (kFirstRows > kRows && rows > kRows) return pass<kFirstRows, 1>(first, last, tile);
+    if (rows >= kRows || (kPanels > 1 && rows + 1 == kRows)) return pass<kRows, 1>(first, last, tile);
+    if constexpr (kRows > 4) {
+      if (rows > 2) return pass<4, 1>(first, last, tile);
+    }
+    return rows == 2 ? pass<2, 1>(first, last, tile) : pass<1, 1>(first, last, tile);
+  }
+
+  // Tiles of the next of so many rows; how many they took.
+  template <typename Tile>
+  static HWY_INLINE size_t tiles(size_t rows, size_t first, size_t last, const Tile& tile) {
+    if (rows >= kRows) return pass<kRows, kPanels>(first, last, tile);
+    if constexpr (kRows > 4) {
+      if (rows >= 4) return pass<4, kPanels>(first, last, tile);
+    }
+    return rows >= 2 ? pass<2, kPanels>(first, last, tile) : pass<1, 1>(first, last, tile);
+  }
+
+  template <size_t MR, size_t NP, typename Tile>
+  static HWY_INLINE size_t pass(size_t first, size_t last, const Tile& tile) {
     size_t panel = first;
     for (; panel + NP <= last; panel += NP) tile.template operator()<MR, NP>(panel);
     for (; panel < last; ++panel) tile.template operator()<MR, 1>(panel);
+    return MR;
   }
 
   template <size_t MR, size_t NP, typename Way, typename Codes>
   HWY_INLINE void run(const Codes& codes, size_t row, size_t panel) const {
-    run_tile<MR, NP>(call_, QuantDot<Way, Block, Codes>{codes, {call_.quantized + row * blocks_, blocks_}}, row, panel);
+    using Activations = Rows<Way, Block, MR>;
+    const size_t count = std::min<size_t>(MR, call_.rows - row);
+    run_tile<MR, NP>(call_, QuantDot<Way, Block, Codes, Activations>{codes, {call_.quantized + row * blocks_, blocks_, count}}, row, count, panel);
   }
+
+  const std::byte* panel_at(size_t panel) const { return call_.weight.data + panel * bytes_; }
 
   const LinearCall& call_;
   size_t blocks_;  // of a row
