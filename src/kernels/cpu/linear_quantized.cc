@@ -135,8 +135,9 @@ struct QuantDot {
   template <size_t MR, size_t NP>
   HWY_INLINE void add_half(size_t half, F16x (&acc)[MR][NP]) const {
     typename Multiply::Dot dots[MR][NP];
+    const auto raised_sums = [&](size_t m) HWY_ATTR { return Multiply::kRaised == 0 ? 0 : rows.raised_sums(m, half); };
     for (size_t m = 0; m < MR; ++m) {
-      for (size_t p = 0; p < NP; ++p) Multiply::start(Multiply::kRaised == 0 ? 0 : rows.raised_sums(m, half), dots[m][p]);
+      for (size_t p = 0; p < NP; ++p) Multiply::start(raised_sums(m), dots[m][p]);
     }
     constexpr size_t kLines = Block::kHalves ? 4 : 8, kElements = Multiply::kElements;
 #pragma GCC unroll 8
@@ -156,7 +157,7 @@ struct QuantDot {
       const F16x min = Block::kMins ? codes.min(p, half) : zero();
       for (size_t m = 0; m < MR; ++m) {
         const F16x x_scale = set1(rows.scale(m));
-        acc[m][p] = fma(to_float(Multiply::finish(dots[m][p])), scale * x_scale, acc[m][p]);
+        acc[m][p] = fma(to_float(Multiply::finish(raised_sums(m), dots[m][p])), scale * x_scale, acc[m][p]);
         if (Block::kMins) acc[m][p] = neg_fma(min * x_scale, set1(rows.code_sum(m, half)), acc[m][p]);
       }
     }

@@ -134,8 +134,8 @@ struct BlockQ6_K {
 };
 
 // How a target multiplies: a line gives kElements elements of 64 bytes, each ready for many rows of activations;
-// add() takes an element times the four bytes of a row that row_bytes() has for it; finish() gives the integer dots. A dot
-// of codes that are stored raised by kRaised begins at -kRaised times the sum of the activations. Dots are exact, so the
+// add() takes an element times the four bytes of a row that row_bytes() has for it; finish() gives the integer dots. To a dot of
+// codes that are stored raised by kRaised, start() or finish() adds -kRaised times the sum of the activations. Dots are exact, so the
 // ways may differ between targets and formats. kRows x kPanels is the tile that the registers hold.
 HWY_INLINE VI broadcast4(const void* p) {
   int32_t four;
@@ -176,7 +176,7 @@ struct UnsignedMultiply {
   };
   static HWY_INLINE Bytes element(const Bytes& line, size_t) { return line; }
   static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.q; }
-  static HWY_INLINE void start(int32_t raised_sums, Dot& dot) { fill(raised_sums, dot.wide); }
+  static HWY_INLINE void start(int32_t, Dot&) {}
   static HWY_INLINE void add(const Bytes& codes, VI x, size_t element, Dot& dot) {
     SHOAL_LANES(i) {
       const V16 pairs = add_byte_pairs(codes.r[i], hn::BitCast(kDB, x));
@@ -185,10 +185,20 @@ struct UnsignedMultiply {
       } else {
         grow(dot.narrow[i], pairs);
       }
-      if (element % kTogether + 1 == kTogether) grow(dot.wide.r[i], add_pairs(dot.narrow[i], hn::Set(D16(), 1)));
+      if (element % kTogether + 1 < kTogether) continue;
+      const VI widened = add_pairs(dot.narrow[i], hn::Set(D16(), 1));
+      if (element < kTogether) {
+        dot.wide.r[i] = widened;
+      } else {
+        grow(dot.wide.r[i], widened);
+      }
     }
   }
-  static HWY_INLINE I16x finish(const Dot& dot) { return dot.wide; }
+  static HWY_INLINE I16x finish(int32_t raised_sums, const Dot& dot) {  // what is added now was in no register until now
+    I16x y;
+    SHOAL_LANES(i) y.r[i] = kRaised == 0 ? dot.wide.r[i] : hn::Add(dot.wide.r[i], hn::Set(kDI, raised_sums));
+    return y;
+  }
 };
 
 // Codes of eight bits, widened to sixteen first: columns (0, 2), then (1, 3) of each row.
@@ -209,7 +219,7 @@ struct WideMultiply {
   static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
     SHOAL_LANES(i) grow(dot.r[i], add_pairs(hn::BitCast(D16(), codes.r[i]), hn::BitCast(D16(), x)));
   }
-  static HWY_INLINE I16x finish(const Dot& dot) { return dot; }
+  static HWY_INLINE I16x finish(int32_t, const Dot& dot) { return dot; }
 };
 
 // Codes of eight bits for a few rows: magnitudes times activations of the codes' signs, so nothing is widened and there is
@@ -229,7 +239,7 @@ struct SignMultiply {
       grow(dot.r[i], add_pairs(add_byte_pairs(magnitude, with_sign_of(x, code)), hn::Set(D16(), 1)));
     }
   }
-  static HWY_INLINE I16x finish(const Dot& dot) { return dot; }
+  static HWY_INLINE I16x finish(int32_t, const Dot& dot) { return dot; }
 
  private:
   template <typename V>
@@ -265,7 +275,7 @@ struct NeonMultiply {
   static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
     SHOAL_LANES(i) dot.r[i] = VI(Products::add(dot.r[i].raw, vreinterpretq_s8_u8(codes.r[i].raw), vreinterpretq_s8_s32(x.raw)));
   }
-  static HWY_INLINE I16x finish(const Dot& dot) { return dot; }
+  static HWY_INLINE I16x finish(int32_t, const Dot& dot) { return dot; }
 };
 
 struct AnyTarget {
@@ -305,7 +315,7 @@ struct VnniMultiply {
     SHOAL_LANES(i) asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(dot.r[i].raw) : "x"(codes.r[i].raw), "x"(x.raw));
 #endif
   }
-  static HWY_INLINE I16x finish(const Dot& dot) { return dot; }
+  static HWY_INLINE I16x finish(int32_t, const Dot& dot) { return dot; }
 };
 
 struct VnniTarget {
