@@ -3,8 +3,8 @@
 //
 // How fast weights come to a device: for each type of weights in the file the bytes that packing reads and writes per
 // second, beside a plain copy by the same threads in the same run (A B A B, medians); then the whole load by stage. The
-// file is expected in the page cache; the first load also takes the device's pages from the system, the later ones find
-// them, and are what a switch costs: bytes read and written by the whole load, per second, beside the copy. --keep, with
+// file is expected in the page cache; the first load also takes the device's pages from the system and maps those of the file, the later ones find
+// both, and are what a switch costs: bytes read and written by the whole load, per second, beside the copy. --keep, with
 // direct reads: what was read stays in memory, as in the server's --weight-cache. --swap-in copies so many
 // MiB of KV beside each load, as a switch does when a model's requests are on the host tier, and prints how long both take with
 // loads that give way to it and without. --cold drops the file from the cache before every load but the first. --cpu-time counts the processor time of all threads instead of the clock, for machines that have other work.
@@ -182,38 +182,35 @@ struct Rates {
   std::vector<double> load, copy;
 };
 
-// One whole load into memory of that device.
-StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, Keeper& keeper, std::unique_ptr<Device>& device, Rates& rates) {
-  Stages stages;
+// As a server keeps them open from one load to the next.
+struct Opened {
   std::shared_ptr<const Checkpoint> checkpoint;
   std::unique_ptr<ModelPlan> plan;
+};
+
+// One whole load into memory of that device.
+StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, Keeper& keeper, Opened& opened, std::unique_ptr<Device>& device, Rates& rates) {
+  Stages stages;
   LoadControl control;
   Status status;
   const auto timed = [&](const char* name, const auto& work) { stages[name] = seconds_of(flags, [&] { status.Update(work()); }); };
   timed("1 open", [&]() -> Status {
-    ASSIGN_OR_RETURN(checkpoint, open_checkpoint(flags.model));
-    return OkStatus();
-  });
-  RETURN_IF_ERROR(status);
-  timed("2 plan", [&]() -> Status {
-    ASSIGN_OR_RETURN(plan, plan_model(std::move(checkpoint), {.quantization = flags.quantization, .io = flags.io}));
+    if (opened.checkpoint != nullptr && opened.checkpoint->current()) return OkStatus();
+    ASSIGN_OR_RETURN(opened.checkpoint, open_checkpoint(flags.model));
+    ASSIGN_OR_RETURN(opened.plan, plan_model(opened.checkpoint, {.quantization = flags.quantization, .io = flags.io}));
     return OkStatus();
   });
   RETURN_IF_ERROR(status);
   if (device == nullptr) {
-    ASSIGN_OR_RETURN(device, make_cpu_device(static_cast<uint32_t>(div_up(plan->weight_bytes(), kDevicePageBytes))));
+    ASSIGN_OR_RETURN(device, make_cpu_device(static_cast<uint32_t>(div_up(opened.plan->weight_bytes(), kDevicePageBytes))));
   }
-  timed("3 pack", [&]() -> Status {
+  timed("2 pack", [&]() -> Status {
     ASSIGN_OR_RETURN(const auto memory, device->map(std::vector<PageRange>{{0, device->pages()}}));
     control.kept = flags.keep ? &keeper.weights : nullptr;
-    return plan->load(memory.first(plan->weight_bytes()), threads, threads, control).status();
-  });
-  rates.load.push_back(static_cast<double>(control.bytes_read + control.bytes_done) / stages["3 pack"]);
-  timed("4 close", [&] {
-    plan.reset();
-    return OkStatus();
+    return opened.plan->load(memory.first(opened.plan->weight_bytes()), threads, threads, control).status();
   });
   RETURN_IF_ERROR(status);
+  rates.load.push_back(static_cast<double>(control.bytes_read + control.bytes_done) / stages["2 pack"]);
   return stages;
 }
 
@@ -282,16 +279,20 @@ Status run(const Flags& flags) {
   ThreadPool threads(flags.threads);
   std::unique_ptr<Device> device;
   Keeper keeper;
+  Opened opened;
   Rates rates;
-  ASSIGN_OR_RETURN(const Stages first, measure_load(flags, threads, keeper, device, rates));
+  ASSIGN_OR_RETURN(const Stages first, measure_load(flags, threads, keeper, opened, device, rates));
   rates = {};
   LaterStages later;
   ASSIGN_OR_RETURN(Buffer copied, Buffer::allocate(2 * kCopyBytes));
   std::memset(copied.data(), 1, copied.size());
   for (int i = 0; i < flags.runs; ++i) {
-    if (flags.cold) drop_cached(flags.model);
+    if (flags.cold) {
+      opened = {};  // pages that are mapped cannot be dropped
+      drop_cached(flags.model);
+    }
     rates.copy.push_back(copy_rate(flags, threads, copied.data()));
-    ASSIGN_OR_RETURN(const Stages stages, measure_load(flags, threads, keeper, device, rates));
+    ASSIGN_OR_RETURN(const Stages stages, measure_load(flags, threads, keeper, opened, device, rates));
     for (const auto& [name, seconds] : stages) later[name].push_back(seconds);
   }
   if (flags.swap_in > 0) {

@@ -77,6 +77,9 @@ StatusOr<std::shared_ptr<const Checkpoint>> open_hf(const std::string& folder) {
   auto checkpoint = std::make_shared<Checkpoint>();
   checkpoint->path = folder;
   checkpoint->format = "safetensors";
+  for (const char* name : {"/config.json", "/generation_config.json", "/model.safetensors.index.json"}) {
+    checkpoint->described_by.emplace_back(folder + name, file_identity(folder + name));
+  }
   const std::string config_path = folder + "/config.json";
   ASSIGN_OR_RETURN(const Json config, read_json(config_path, kConfigBytesMax));
   auto parsed = parse_hf_config(config);
@@ -106,6 +109,12 @@ Status WeightMap::add(std::string name, const TensorView& view) {
 const TensorView* WeightMap::find(const std::string& name) const {
   const auto at = tensors_.find(name);
   return at == tensors_.end() ? nullptr : &at->second;
+}
+
+bool Checkpoint::current() const {
+  const auto same_file = [](const auto& file) { return !file->lost() && file_identity(file->path()) == file->identity(); };
+  const auto same_description = [](const auto& file) { return file_identity(file.first) == file.second; };
+  return std::all_of(files.begin(), files.end(), same_file) && std::all_of(described_by.begin(), described_by.end(), same_description);
 }
 
 Status Checkpoint::check() const {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -42,6 +43,11 @@ struct Checkpoint {
   WeightMap weights;
   std::shared_ptr<const GgufTokenizer> tokenizer;        // of a GGUF file; an HF folder has its own files
   std::vector<std::shared_ptr<const MappedFile>> files;  // what the views point into
+
+  std::vector<std::pair<std::string, FileIdentity>> described_by;  // files that say how to read them, as they were; zeros: none
+
+  // Whether opening the path again would give the same.
+  bool current() const;
 
   // DataLoss if what was read through the views is not to be believed: see MappedFile::check().
   Status check() const;

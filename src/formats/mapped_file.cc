@@ -17,6 +17,10 @@ namespace {
 
 int64_t modified_ns(const struct stat& info) { return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec; }
 
+FileIdentity identity_of(const struct stat& info) {
+  return {static_cast<uint64_t>(info.st_dev), static_cast<uint64_t>(info.st_ino), static_cast<uint64_t>(info.st_size), static_cast<uint64_t>(modified_ns(info))};
+}
+
 // Closes what it holds unless it was given on.
 struct Descriptor {
   int fd;
@@ -28,12 +32,15 @@ struct Descriptor {
 
 }  // namespace
 
-MappedFile::MappedFile(std::string path, int fd, const std::byte* data, size_t size, size_t guard)
-    : path_(std::move(path)), fd_(fd), data_(data), size_(size), guard_(guard), modified_ns_(0) {
+FileIdentity file_identity(const std::string& path) {
   struct stat info {};
-  if (::fstat(fd_, &info) != 0) return;
-  modified_ns_ = modified_ns(info);
-  identity_ = {static_cast<uint64_t>(info.st_dev), static_cast<uint64_t>(info.st_ino), size, static_cast<uint64_t>(modified_ns_)};
+  return ::stat(path.c_str(), &info) == 0 ? identity_of(info) : FileIdentity{};
+}
+
+MappedFile::MappedFile(std::string path, int fd, const std::byte* data, size_t size, size_t guard)
+    : path_(std::move(path)), fd_(fd), data_(data), size_(size), guard_(guard) {
+  struct stat info {};
+  if (::fstat(fd_, &info) == 0) identity_ = identity_of(info);
 }
 
 StatusOr<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& path) {
@@ -74,7 +81,7 @@ Status MappedFile::check() const {
   }
   struct stat info {};
   if (::fstat(fd_, &info) != 0) return data_loss(path_, ": cannot be looked at any more (", std::strerror(errno), ")");
-  if (static_cast<size_t>(info.st_size) != size_ || modified_ns(info) != modified_ns_) {
+  if (static_cast<size_t>(info.st_size) != size_ || identity_of(info) != identity_) {
     return data_loss(path_, ": was written to while it was being read; load it again when it is whole. Write a model beside the "
                      "old one and rename it");
   }

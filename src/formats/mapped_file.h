@@ -12,6 +12,12 @@
 
 namespace shoal {
 
+// Which file it is and of when: two that agree hold the same bytes, unless somebody has set a time back.
+using FileIdentity = std::array<uint64_t, 4>;
+
+// Of what is at the path now, links followed; zeros if nothing is.
+FileIdentity file_identity(const std::string& path);
+
 // Immutable; the bytes stay valid as long as the object lives. Reading them is always safe: where another process has
 // truncated the file, or the disk cannot be read, they are zeros instead of a SIGBUS (formats/fault_guard.h), and check()
 // tells. So whoever believes what was read asks check() afterwards.
@@ -34,8 +40,8 @@ class MappedFile {
   // Whether bytes were missing where somebody has read. Fast: for those who would rather not read on.
   bool lost() const;
 
-  // Which file it is and of when: two that agree hold the same bytes, unless somebody has set a time back.
-  std::array<uint64_t, 4> identity() const { return identity_; }
+  // Of when it was opened.
+  const FileIdentity& identity() const { return identity_; }
 
   // Whether the system has the file in its cache where `part` begins: reading there would not wait for a disk.
   bool cached(std::span<const std::byte> part) const;
@@ -55,8 +61,7 @@ class MappedFile {
   const std::byte* data_;
   size_t size_;
   size_t guard_;           // slot in the guard; meaningless for an empty file
-  int64_t modified_ns_;    // of the file when it was opened
-  std::array<uint64_t, 4> identity_{};
+  FileIdentity identity_{};
 };
 
 }  // namespace shoal

@@ -104,26 +104,28 @@ void ModelLoader::work() {
   while (true) {
     std::optional<Work> work = jobs_.pop(std::chrono::seconds(1));
     if (!work && jobs_.closed()) return;
-    if (!work) continue;
+    if (!work) {
+      opened_.tidy(steady_now());
+      continue;
+    }
     if (work->ahead) {
       const Status read = read_files(work->job.model, *work->control);
       if (!read.ok() && read.code() != StatusCode::kCancelled) log_debug("read ahead: ", read.message());  // its load will say it
       continue;
     }
-    std::unique_ptr<ModelPlan> plan;  // holds the mapped files: nobody waits for their unmapping
-    on_loaded_(load(*work, plan));
+    on_loaded_(load(*work));
+    opened_.tidy(steady_now());  // now that nobody waits
   }
 }
 
 Status ModelLoader::read_files(const ServedModel& model, LoadControl& control) {
-  ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(model.path));
+  ASSIGN_OR_RETURN(const OpenedModel opened, opened_.open(model));
   if (model.load.io == ModelIo::kDirect) {
     control.kept = cache_->use(model.id);
     if (control.kept == nullptr) return OkStatus();
-    ASSIGN_OR_RETURN(const std::unique_ptr<ModelPlan> plan, plan_model(std::move(checkpoint), model.load));
-    return plan->read_ahead(load_threads_, control);
+    return opened.plan->read_ahead(load_threads_, control);
   }
-  for (const auto& file : checkpoint->files) {
+  for (const auto& file : opened.checkpoint->files) {
     const std::span<const std::byte> bytes = file->bytes();
     for (size_t at = 0; at < bytes.size() && !control.cancelled; at += kAheadBytes) {
       file->will_need(bytes.subspan(at, std::min(kAheadBytes, bytes.size() - at)));
@@ -132,7 +134,7 @@ Status ModelLoader::read_files(const ServedModel& model, LoadControl& control) {
   return OkStatus();
 }
 
-LoadedModel ModelLoader::load(const Work& work, std::unique_ptr<ModelPlan>& plan) {
+LoadedModel ModelLoader::load(const Work& work) {
   const Job& job = work.job;
   LoadControl& control = *work.control;
   LoadedModel result;
@@ -147,23 +149,23 @@ LoadedModel ModelLoader::load(const Work& work, std::unique_ptr<ModelPlan>& plan
     const bool early = job.early && 2 * device_.fresh(job.pages) > page_count(job.pages);
     ASSIGN_OR_RETURN(result.memory, device_.map(job.pages));
     stage(result.stages.map_seconds);
-    ASSIGN_OR_RETURN(const std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(job.model.path));
-    ASSIGN_OR_RETURN(plan, plan_model(checkpoint, job.model.load));
+    ASSIGN_OR_RETURN(const OpenedModel opened, opened_.open(job.model));
     stage(result.stages.open_seconds);
-    RETURN_IF_ERROR(check_shape(job, *plan));
-    result.weights = identity_of(*checkpoint);
+    RETURN_IF_ERROR(check_shape(job, *opened.plan));
+    result.weights = identity_of(*opened.checkpoint);
     if (job.model.load.io == ModelIo::kDirect) control.kept = cache_->use(job.model.id);
-    if (early && cached(*checkpoint)) {
+    if (early && cached(*opened.checkpoint)) {
       control.early = [&](std::unique_ptr<Model> model) {
         result.part = LoadedModel::Part::kPacked;
         on_loaded_({LoadedModel::Part::kUsable, job.model.id, OkStatus(), result.memory, std::move(model), result.stages, result.weights});
       };
     }
-    const auto memory = result.memory.first(plan->weight_bytes());
-    ASSIGN_OR_RETURN(result.model, plan->load(memory, load_threads_, step_threads_, control));
+    const auto memory = result.memory.first(opened.plan->weight_bytes());
+    ASSIGN_OR_RETURN(result.model, opened.plan->load(memory, load_threads_, step_threads_, control));
     return OkStatus();
   };
   result.status = attempt();
+  if (!result.status.ok() && result.status.code() != StatusCode::kCancelled) opened_.forget(job.model);
   double fill_seconds = 0;
   stage(fill_seconds);
   const double read = static_cast<double>(control.read_ns), repack = static_cast<double>(control.repack_ns);

@@ -16,6 +16,7 @@
 #include "device/device.h"
 #include "device/thread_pool.h"
 #include "host/node_plan.h"
+#include "host/opened_models.h"
 #include "host/weight_cache.h"
 #include "models/model.h"
 
@@ -73,14 +74,15 @@ class ModelLoader {
     std::shared_ptr<LoadControl> control;
     bool ahead = false;  // only to be read
   };
-  LoadedModel load(const Work& work, std::unique_ptr<ModelPlan>& plan);
+  LoadedModel load(const Work& work);
   Status read_files(const ServedModel& model, LoadControl& control);
 
   Device& device_;
   ThreadPool& step_threads_;
   const std::vector<int> cpus_;
   ThreadPool load_threads_;
-  const std::unique_ptr<WeightCache> cache_;  // used by the loader's thread
+  const std::unique_ptr<WeightCache> cache_;  // this and the next are used by the loader's thread
+  OpenedModels opened_;
   const std::function<void()> give_way_;
   const OnLoaded on_loaded_;
   BoundedQueue<Work> jobs_{16};

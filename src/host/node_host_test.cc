@@ -345,25 +345,28 @@ TEST(NodeHost, AnAnswerThatBeginsBeforeItsWeightsArePackedIsTheSame) {
 }
 
 TEST(NodeHost, AnAnswerGoesOnWithTheSameTokensAfterTheTurnsOfOthers) {
-  std::vector<std::vector<TokenId>> answers[3];
+  constexpr uint32_t kEach = 5;
+  std::map<uint32_t, std::vector<TokenId>> answers[3];  // by prompt
   for (int round = 0; round < 3; ++round) {  // alone; in turns with a host tier for KV; in turns with none
     LoopbackNetwork network;
     Client client(network);
     NodeHostConfig config = small_config(round == 0 ? 256 * kMiB : 12 * kMiB);
     config.tokens_per_step = 64;
+    config.sequences_max = 1;  // a model's answers together take longer than a turn
     config.host_memory_bytes = round == 1 ? 64 * kMiB : 0;
     const auto host = start(config, four_models(512), network);
     ASSERT_TRUE(host.ok()) << host.status();
-    std::vector<RequestId> ids;
-    for (uint32_t i = 0; i < 4; ++i) {
-      ids.push_back(client.submit(greedy(ModelId(i), long_prompt(i, 40), 400)));
-      if (round == 0) client.wait(ids.back());
+    std::map<uint32_t, RequestId> ids;
+    for (uint32_t i = 0; i < 4 * kEach; ++i) {
+      const uint32_t prompt = round == 0 ? i : i % 4 * kEach + i / 4;
+      ids[prompt] = client.submit(greedy(ModelId(prompt / kEach), long_prompt(prompt, 40), 400));
+      if (round == 0) client.wait(ids[prompt]);
     }
-    for (const RequestId id : ids) {
+    for (const auto& [prompt, id] : ids) {
       const Client::Answer answer = client.wait(id);
       ASSERT_TRUE(answer.finish.has_value()) << answer.error;
       EXPECT_NE(answer.finish, FinishReason::kError) << answer.error;
-      answers[round].push_back(answer.tokens);
+      answers[round][prompt] = answer.tokens;
     }
     const NodeStatus status = client.wait_status([](const NodeStatus& s) {
       return std::all_of(s.models.begin(), s.models.end(), [](const ModelStatus& m) { return m.running == 0; });

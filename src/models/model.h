@@ -32,6 +32,7 @@ struct LoadOptions {
   Quantization quantization = Quantization::kNone;  // quantise F32/F16/BF16 matrices at load; embeddings and norms stay
   KvType kv_type = KvType::kAuto;                   // auto: f32 for unquantised weights, f16 otherwise
   ModelIo io = ModelIo::kMapped;
+  bool operator==(const LoadOptions&) const = default;
 };
 
 // One sequence's consecutive rows of a step.
