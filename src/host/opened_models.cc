@@ -1,5 +1,6 @@
 #include "host/opened_models.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,8 @@ constexpr Duration kLookEvery = std::chrono::seconds(5);
 }  // namespace
 
 OpenedModels::Limits OpenedModels::usual() {
+  rlimit addresses{};
+  if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur != RLIM_INFINITY) return {.files = 0, .bytes = 0};
   return {.files = 64, .bytes = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE))};
 }
 

@@ -27,7 +27,8 @@ class OpenedModels {
     size_t files;    // each has a descriptor
     uint64_t bytes;  // each page that is mapped takes 8 bytes of page table
   };
-  // 64 files, and no more bytes than the machine has memory for: the others would be read from disk anyway.
+  // 64 files, and no more bytes than the machine has memory for: the others would be read from disk anyway. None where
+  // addresses are limited (RLIMIT_AS): whatever else is mapped needs them.
   static Limits usual();
 
   explicit OpenedModels(const Limits& limits = usual()) : limits_(limits) {}
