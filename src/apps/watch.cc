@@ -37,6 +37,7 @@ class Canvas {
   Canvas() : keys_(stdin_is_terminal() && tcgetattr(STDIN_FILENO, &before_) == 0) {
     struct sigaction action {};
     action.sa_handler = on_resize;
+    action.sa_flags = SA_RESTART;  // of what is under way, a write or a request, only poll() returns
     sigaction(SIGWINCH, &action, nullptr);
     catch_interrupts();
     if (keys_) {

@@ -251,6 +251,10 @@ def test_top_lives_in_a_terminal_and_gives_it_back(own_server, folder, tmp_path)
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack('HHHH', 30, 120, 0, 0))
     text = read_terminal(fd, 2)
     assert '\033[?1049h' in text and 'MODEL' in text and 'm0' in text
+    for rows in range(100, 6, -1):  # whatever it is doing when the size changes
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack('HHHH', rows, 120, 0, 0))
+        os.kill(pid, signal.SIGWINCH)
+        read_terminal(fd, 0.01)
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack('HHHH', 6, 60, 0, 0))
     os.kill(pid, signal.SIGWINCH)
     assert '... and' in read_terminal(fd, 1.5), 'it draws for the screen that there is now'
