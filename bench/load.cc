@@ -32,6 +32,7 @@
 #include "device/thread_pool.h"
 #include "formats/checkpoint.h"
 #include "host/kv_copier.h"
+#include "host/opened_models.h"
 #include "kernels/pack.h"
 #include "kernels/quant_codes.h"
 #include "models/model.h"
@@ -182,22 +183,20 @@ struct Rates {
   std::vector<double> load, copy;
 };
 
-// As a server keeps them open from one load to the next.
-struct Opened {
-  std::shared_ptr<const Checkpoint> checkpoint;
-  std::unique_ptr<ModelPlan> plan;
-};
+// The model of the flags, as a server knows it.
+ServedModel served(const Flags& flags) {
+  return {ModelId(0), "", flags.model, {.quantization = flags.quantization, .io = flags.io}};
+}
 
 // One whole load into memory of that device.
-StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, Keeper& keeper, Opened& opened, std::unique_ptr<Device>& device, Rates& rates) {
+StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, Keeper& keeper, OpenedModels& models, std::unique_ptr<Device>& device, Rates& rates) {
   Stages stages;
+  OpenedModel opened;
   LoadControl control;
   Status status;
   const auto timed = [&](const char* name, const auto& work) { stages[name] = seconds_of(flags, [&] { status.Update(work()); }); };
   timed("1 open", [&]() -> Status {
-    if (opened.checkpoint != nullptr && opened.checkpoint->current()) return OkStatus();
-    ASSIGN_OR_RETURN(opened.checkpoint, open_checkpoint(flags.model));
-    ASSIGN_OR_RETURN(opened.plan, plan_model(opened.checkpoint, {.quantization = flags.quantization, .io = flags.io}));
+    ASSIGN_OR_RETURN(opened, models.open(served(flags)));
     return OkStatus();
   });
   RETURN_IF_ERROR(status);
@@ -279,20 +278,21 @@ Status run(const Flags& flags) {
   ThreadPool threads(flags.threads);
   std::unique_ptr<Device> device;
   Keeper keeper;
-  Opened opened;
+  OpenedModels models;
   Rates rates;
-  ASSIGN_OR_RETURN(const Stages first, measure_load(flags, threads, keeper, opened, device, rates));
+  ASSIGN_OR_RETURN(const Stages first, measure_load(flags, threads, keeper, models, device, rates));
   rates = {};
   LaterStages later;
   ASSIGN_OR_RETURN(Buffer copied, Buffer::allocate(2 * kCopyBytes));
   std::memset(copied.data(), 1, copied.size());
   for (int i = 0; i < flags.runs; ++i) {
     if (flags.cold) {
-      opened = {};  // pages that are mapped cannot be dropped
+      models.forget(served(flags));  // pages that are mapped cannot be dropped
+      models.tidy(steady_now());
       drop_cached(flags.model);
     }
     rates.copy.push_back(copy_rate(flags, threads, copied.data()));
-    ASSIGN_OR_RETURN(const Stages stages, measure_load(flags, threads, keeper, opened, device, rates));
+    ASSIGN_OR_RETURN(const Stages stages, measure_load(flags, threads, keeper, models, device, rates));
     for (const auto& [name, seconds] : stages) later[name].push_back(seconds);
   }
   if (flags.swap_in > 0) {

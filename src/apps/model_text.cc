@@ -79,9 +79,11 @@ void attach_tool_template(const StatusOr<std::string>& source, ModelText& text) 
 }
 
 // chat_template.jinja is the default one; further ones are in a folder beside it, or listed in tokenizer_config.json.
-StatusOr<std::string> folder_template(const std::string& folder, const Json& config, const char* file, const char* name) {
+StatusOr<std::string> folder_template(const std::string& folder, const StatusOr<Json>& config, const char* file, const char* name) {
   const std::string own_file = (fs::path(folder) / file).string();
-  return fs::exists(own_file) ? read_file(own_file, kTemplateBytesMax) : template_in(config, name);
+  if (fs::exists(own_file)) return read_file(own_file, kTemplateBytesMax);
+  RETURN_IF_ERROR(config.status());
+  return template_in(*config, name);
 }
 constexpr const char* kTemplateFile = "chat_template.jinja";
 constexpr const char* kToolTemplateFile = "additional_chat_templates/tool_use.jinja";
@@ -120,8 +122,7 @@ StatusOr<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path) {
 
 StatusOr<std::string> load_chat_template_source(const std::string& path) {
   if (is_gguf(path)) return load_gguf_template_source(path);
-  ASSIGN_OR_RETURN(const Json config, tokenizer_config(path));
-  return folder_template(path, config, kTemplateFile, kDefaultTemplate);
+  return folder_template(path, tokenizer_config(path), kTemplateFile, kDefaultTemplate);
 }
 
 StatusOr<std::shared_ptr<const ModelText>> load_model_text(const std::string& path, const std::string& tool_call_parser,
