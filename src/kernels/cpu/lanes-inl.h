@@ -36,7 +36,10 @@ struct I16x {  // 16 i32 lanes
   VI r[kRegs];
 };
 
-#define SHOAL_LANES(i) for (size_t i = 0; i < kRegs; ++i)
+// A loop over what registers hold. Unrolled from the start, or compilers leave the array in memory: they look for registers before
+// they unroll what they count as large or as the outermost loop.
+#define SHOAL_UNROLLED(i, count) _Pragma("GCC unroll 32") for (size_t i = 0; i < (count); ++i)
+#define SHOAL_LANES(i) SHOAL_UNROLLED(i, kRegs)
 
 HWY_INLINE F16x set1(float x) {
   F16x y;

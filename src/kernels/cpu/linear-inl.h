@@ -43,18 +43,19 @@ HWY_INLINE void run_tile(const LinearCall& call, Dot&& dot, size_t row, size_t c
       dot.sum(begin, end, acc);
       uint32_t level = 0;
       for (; (chunk >> level) & 1; ++level) {
-        for (size_t m = 0; m < MR; ++m) {
-          for (size_t p = 0; p < NP; ++p) acc[m][p] = partial[level][m][p] + acc[m][p];
+        SHOAL_UNROLLED(m, MR) {
+          SHOAL_UNROLLED(p, NP) acc[m][p] = partial[level][m][p] + acc[m][p];
         }
       }
       if (level == 3) break;
-      for (size_t m = 0; m < MR; ++m) {
-        for (size_t p = 0; p < NP; ++p) partial[level][m][p] = acc[m][p];
+      SHOAL_UNROLLED(m, MR) {
+        SHOAL_UNROLLED(p, NP) partial[level][m][p] = acc[m][p];
       }
     }
   }
-  for (size_t m = 0; m < MR && m < count; ++m) {
-    for (size_t p = 0; p < NP; ++p) store_outputs(call, row + m, panel + p, acc[m][p]);
+  SHOAL_UNROLLED(m, MR) {
+    if (m == count) break;
+    SHOAL_UNROLLED(p, NP) store_outputs(call, row + m, panel + p, acc[m][p]);
   }
 }
 

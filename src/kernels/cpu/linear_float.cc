@@ -31,16 +31,16 @@ struct FloatDot {
 
   template <size_t MR, size_t NP>
   HWY_INLINE void sum(size_t begin, size_t end, F16x (&acc)[MR][NP]) const {
-    for (size_t m = 0; m < MR; ++m) {
-      for (size_t p = 0; p < NP; ++p) acc[m][p] = zero();
+    SHOAL_UNROLLED(m, MR) {
+      SHOAL_UNROLLED(p, NP) acc[m][p] = zero();
     }
     for (size_t k = begin; k < end; ++k) {
       F16x w[NP];
       if (kAhead) __builtin_prefetch(panel + (k + kColumnsAhead) * kPanelRows);
-      for (size_t p = 0; p < NP; ++p) w[p] = load(panel + p * panel_stride + k * kPanelRows);
-      for (size_t m = 0; m < MR; ++m) {
+      SHOAL_UNROLLED(p, NP) w[p] = load(panel + p * panel_stride + k * kPanelRows);
+      SHOAL_UNROLLED(m, MR) {
         const F16x xk = set1(x[m * x_stride + k]);
-        for (size_t p = 0; p < NP; ++p) acc[m][p] = fma(w[p], xk, acc[m][p]);
+        SHOAL_UNROLLED(p, NP) acc[m][p] = fma(w[p], xk, acc[m][p]);
       }
     }
   }

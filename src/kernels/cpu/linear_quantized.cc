@@ -122,8 +122,8 @@ struct QuantDot {
 
   template <size_t MR, size_t NP>
   HWY_INLINE void sum(size_t begin, size_t end, F16x (&acc)[MR][NP]) {
-    for (size_t m = 0; m < MR; ++m) {
-      for (size_t p = 0; p < NP; ++p) acc[m][p] = zero();
+    SHOAL_UNROLLED(m, MR) {
+      SHOAL_UNROLLED(p, NP) acc[m][p] = zero();
     }
     for (size_t b = begin / kQuantBlock; b < end / kQuantBlock; ++b) {
       codes.start_block(b);
@@ -136,26 +136,25 @@ struct QuantDot {
   HWY_INLINE void add_half(size_t half, F16x (&acc)[MR][NP]) const {
     typename Multiply::Dot dots[MR][NP];
     const auto raised_sums = [&](size_t m) HWY_ATTR { return Multiply::kRaised == 0 ? 0 : rows.raised_sums(m, half); };
-    for (size_t m = 0; m < MR; ++m) {
-      for (size_t p = 0; p < NP; ++p) Multiply::start(raised_sums(m), dots[m][p]);
+    SHOAL_UNROLLED(m, MR) {
+      SHOAL_UNROLLED(p, NP) Multiply::start(raised_sums(m), dots[m][p]);
     }
     constexpr size_t kLines = Block::kHalves ? 4 : 8, kElements = Multiply::kElements;
-#pragma GCC unroll 8
-    for (size_t i = 0; i < kLines; ++i) {
+    SHOAL_UNROLLED(i, kLines) {
       const size_t g = kLines * half + i;
-      for (size_t e = 0; e < kElements; ++e) {
+      SHOAL_UNROLLED(e, kElements) {
         Bytes elements[NP];
-        for (size_t p = 0; p < NP; ++p) elements[p] = codes.element(p, g, e);
-        for (size_t m = 0; m < MR; ++m) {
+        SHOAL_UNROLLED(p, NP) elements[p] = codes.element(p, g, e);
+        SHOAL_UNROLLED(m, MR) {
           const VI x = broadcast4(rows.bytes(m) + 4 * (g * kElements + e));
-          for (size_t p = 0; p < NP; ++p) Multiply::add(elements[p], x, i, dots[m][p]);
+          SHOAL_UNROLLED(p, NP) Multiply::add(elements[p], x, i, dots[m][p]);
         }
       }
     }
-    for (size_t p = 0; p < NP; ++p) {
+    SHOAL_UNROLLED(p, NP) {
       const F16x scale = codes.scale(p, half);
       const F16x min = Block::kMins ? codes.min(p, half) : zero();
-      for (size_t m = 0; m < MR; ++m) {
+      SHOAL_UNROLLED(m, MR) {
         const F16x x_scale = set1(rows.scale(m));
         acc[m][p] = fma(to_float(Multiply::finish(raised_sums(m), dots[m][p])), scale * x_scale, acc[m][p]);
         if (Block::kMins) acc[m][p] = neg_fma(min * x_scale, set1(rows.code_sum(m, half)), acc[m][p]);

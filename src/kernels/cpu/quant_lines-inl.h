@@ -157,11 +157,13 @@ HWY_INLINE VI add_pairs(V16 a, V16 b) { return VI{_mm256_madd_epi16(a.raw, b.raw
 HWY_INLINE V16 add_byte_pairs(VB a, VB b) { return V16{_mm256_maddubs_epi16(a.raw, b.raw)}; }
 #endif
 
-// A sum that grows term by term: compilers would gather the terms into a tree, for which there are not enough registers.
+// A sum that grows term by term: compilers would gather the terms into a tree, for which there are not enough registers. As an
+// operand itself, a sum in an array would be stored each time.
 template <typename V>
 HWY_INLINE void grow(V& sum, V term) {
-  sum = hn::Add(sum, term);
-  asm("" : "+v"(sum.raw));
+  V grown = hn::Add(sum, term);
+  asm("" : "+v"(grown.raw));
+  sum = grown;
 }
 
 // Unsigned codes up to 15 or 63: products of kTogether lines fit 16 bits (2 * 8 * 15 * 127 = 30480, 2 * 2 * 63 * 127 =
@@ -309,11 +311,15 @@ struct VnniMultiply {
   static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.q; }
   static HWY_INLINE void start(int32_t raised_sums, Dot& dot) { fill(raised_sums, dot); }
   static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
+    SHOAL_LANES(i) {
+      auto sum = dot.r[i].raw;  // see grow()
 #if HWY_TARGET == HWY_AVX3
-    SHOAL_LANES(i) asm("vpdpbusd %2, %1, %0" : "+v"(dot.r[i].raw) : "v"(codes.r[i].raw), "v"(x.raw));
+      asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes.r[i].raw), "v"(x.raw));
 #else
-    SHOAL_LANES(i) asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(dot.r[i].raw) : "x"(codes.r[i].raw), "x"(x.raw));
+      asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(codes.r[i].raw), "x"(x.raw));
 #endif
+      dot.r[i].raw = sum;
+    }
   }
   static HWY_INLINE I16x finish(int32_t, const Dot& dot) { return dot; }
 };
