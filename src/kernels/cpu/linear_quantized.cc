@@ -187,8 +187,11 @@ class QuantLinear {
   static constexpr size_t kFirstRows = kPanels > 1 ? 8 : kRows;  // as many sums as fit beside those of one panel
   static constexpr size_t kFewRows = 4;
   static_assert(kFirstRows <= kRows + 2, "a first tile of more than kRows rows lacks one at most");
-  // With fewer, staging costs more than it saves; that is soon made up for codes that are dear to take apart (Q6_K).
-  static constexpr size_t kStagedRows = !(Block::kUnsigned && Block::kHalves) ? 96 : kPanels > 1 ? 48 : 12;
+  static constexpr bool kWide = kPanels > 1;
+  // With fewer, staging costs more than it saves; that is soon made up for codes that are dear to take apart.
+  static constexpr size_t kStagedRows = Block::kUnsigned && Block::kHalves          ? (kWide ? 48 : 12)  // Q6_K
+                                        : Block::kUnsigned && Block::kMins && !kWide ? 56                 // Q4_K
+                                                                                     : 192;
   using Panel = StagedPanel<Multiply, Block>;
 
   // With panels as they are stored; those of a group are in the second-level cache for all but the first tile. What bounds the
