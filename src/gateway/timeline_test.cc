@@ -109,7 +109,8 @@ TEST(NodeTimeline, AClockFarFromOursIsShifted) {
   status.at -= behind;
   for (DeviceEvent& event : status.events) event = {event.act, event.model, event.begin - behind, event.end - behind, event.steps, event.amount};
   timeline.add(kNode, status, at(900));
-  for (const Json& event : Json::parse(timeline.chrome_trace())["traceEvents"]) {
+  const Json trace = Json::parse(timeline.chrome_trace());
+  for (const Json& event : trace["traceEvents"]) {
     if (event["ph"] == "X" && event["cat"] == "prefill") {
       EXPECT_NEAR(event["ts"].get<double>(), 0, 1);
     }
