@@ -107,7 +107,7 @@ constexpr LinearCase kLinearCases[] = {
     {1, 16, 256, 0, false}, {1, 80, 512, 0, true, true},   {2, 33, 256, 32, true},  {3, 17, 512, 64, false},
     {7, 48, 768, 96, true}, {13, 5, 256, 256, false, true}, {25, 64, 512, 32, true}, {1, 200, 256, 32, false},
     {29, 72, 1024, 0, true}, {23, 40, 2048, 64, false},  // rows whose distance is that of the sets of a cache
-    {53, 40, 256, 32, true}, {107, 40, 256, 0, false},   // enough to stage panels for them, and some over
+    {53, 40, 256, 32, true}, {107, 40, 256, 0, false}, {197, 40, 256, 32, true}, {214, 40, 256, 0, false},  // enough to stage panels for them, and some over
 };
 
 void check_linear(const Kernels& kernels, const LinearCase& c, DType type, WeightFormat format, std::span<std::byte> stage) {
