@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "apps/settings.h"
 #include "base/json.h"
+#include "base/nearest.h"
 #include "nlohmann/json.hpp"
 #include "yaml-cpp/yaml.h"
 
@@ -118,7 +119,7 @@ ModelSettings read_model(const std::string& path, const YAML::Node& name, const 
     std::replace(key.begin(), key.end(), '_', '-');
     const auto reader = readers().find(key);
     if (reader == readers().end()) {
-      problem(entry.first, "key '", key, "' is unknown; did you mean '", nearest(key, known_keys()), "'?");
+      problem(entry.first, "key '", key, "' is unknown", did_you_mean(key, known_keys()));
     } else if (!seen.insert(key).second) {
       problem(entry.first, "the key '", key, "' is there twice");
     } else if (const Status status = reader->second(entry.second, out); !status.ok()) {
@@ -245,7 +246,7 @@ StatusOr<std::vector<std::string>> apply_model_settings(const std::vector<ModelS
   for (const ModelSettings& one : settings) {
     const auto model = std::find_if(models.begin(), models.end(), [&](const FoundModel& m) { return m.entry.name == one.model; });
     if (model == models.end()) {
-      absent.push_back(absl::StrCat(one.where, ": there is no model '", one.model, "'; did you mean '", nearest(one.model, names_of(models)), "'?"));
+      absent.push_back(absl::StrCat(one.where, ": there is no model '", one.model, "'", did_you_mean(one.model, names_of(models))));
       continue;
     }
     apply_one(one, *model);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/json.h"
+#include "base/nearest.h"
 
 namespace shoal {
 namespace {
@@ -26,7 +27,7 @@ StatusOr<size_t> index_of(const std::string& name, const std::vector<FoundModel>
   for (size_t i = 0; i < models.size(); ++i) {
     if (models[i].entry.name == name) return i;
   }
-  return invalid_argument(flag, ": no model '", name, "' is served; did you mean '", nearest(name, names_of(models)), "'?");
+  return invalid_argument(flag, ": no model '", name, "' is served", did_you_mean(name, names_of(models)));
 }
 
 std::string config_file(const ServeFlags& flags) { return flags.config == "none" ? "" : flags.config; }

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/nearest.h"
 #include "yaml-cpp/yaml.h"
 
 namespace shoal {
@@ -80,7 +81,7 @@ Status set_option(CLI::Option& option, const std::vector<std::string>& words) {
 // Keys that were set before stay as they are. Sets `applied` if this one did something.
 Status apply_key(CLI::App& verb, const std::string& key, const YAML::Node& value, bool* applied) {
   CLI::Option* option = option_of(verb, key);
-  if (option == nullptr) return invalid_argument("unknown key '", key, "'; did you mean '", nearest(key, long_flags(verb)), "'?");
+  if (option == nullptr) return invalid_argument("unknown key '", key, "'", did_you_mean(key, long_flags(verb)));
   if (option->count() > 0) return OkStatus();  // the command line or the environment said it
   std::vector<std::string> words;
   RETURN_IF_ERROR(annotate(words_of(value, words), "key '" + key + "'"));
@@ -131,30 +132,7 @@ std::string environment_name(const CLI::Option& option) {
 
 std::string name_of(const CLI::Option& option) { return option.get_lnames().empty() ? option.get_single_name() : option.get_lnames()[0]; }
 
-// Letters to add, leave out or replace, and neighbours to swap.
-size_t edits(const std::string& a, const std::string& b) {
-  std::vector<std::vector<size_t>> of(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        of[i][j] = i + j;
-        continue;
-      }
-      of[i][j] = std::min({of[i - 1][j] + 1, of[i][j - 1] + 1, of[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) of[i][j] = std::min(of[i][j], of[i - 2][j - 2] + 1);
-    }
-  }
-  return of[a.size()][b.size()];
-}
-
 }  // namespace
-
-std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
-  const auto best = std::min_element(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
-    return edits(word, a) < edits(word, b);
-  });
-  return best == candidates.end() ? "" : *best;
-}
 
 void name_environment(CLI::App& verb) {
   for (CLI::Option* option : verb.get_options()) {

@@ -101,7 +101,4 @@ struct DeviceSpec {
 // partition that does not add up.
 StatusOr<std::vector<DeviceSpec>> device_specs(const EngineFlags& flags);
 
-// The candidate with the fewest edits to `word`; empty if there are no candidates.
-std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
-
 }  // namespace shoal

@@ -6,6 +6,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/nearest.h"
 #include "base/queue.h"
 #include "base/rng.h"
 #include "nlohmann/json.hpp"
@@ -93,6 +94,20 @@ TEST(Log, FieldsOfAMessageAreKeysOfTheirOwn) {
   EXPECT_EQ(log_fields("loading 'a=b' from x"), R"("msg":"loading 'a=b' from x")");
   EXPECT_EQ(log_fields("stopped"), R"("msg":"stopped")");
   EXPECT_EQ(log_fields("request level=\"x\" id= id=2"), R"("msg":"request","id":"")");
+}
+
+TEST(Nearest, TheNameWithTheFewestEditsIsTheOneThatWasMeant) {
+  const std::vector<std::string> verbs = {"serve", "show", "run", "reload", "load", "tokenize"};
+  for (const auto& [given, meant] : {std::pair("srve", "serve"), {"sevre", "serve"}, {"SHOW", "show"}, {"laod", "load"}, {"tokenise", "tokenize"}, {"rn", "run"}}) {
+    EXPECT_EQ(did_you_mean(given, verbs), std::string("; did you mean '") + meant + "'?");
+  }
+}
+
+TEST(Nearest, APartOfANameIsNearAndAnythingElseFarIsNotOffered) {
+  const std::vector<std::string> models = {"tiny-llama", "Qwen3-0.6B-Instruct"};
+  EXPECT_EQ(did_you_mean("qwen3", models), "; did you mean 'Qwen3-0.6B-Instruct'?");
+  for (const std::string& far : {std::string("gpt-4o"), std::string("q"), std::string(), std::string(100'000, 'x')}) EXPECT_EQ(did_you_mean(far, models), "") << far.size();
+  EXPECT_EQ(did_you_mean("x", std::vector<std::string>{}), "");
 }
 
 TEST(Queue, RefusesWhenFullAndDrainsAfterClose) {
