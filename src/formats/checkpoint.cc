@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "formats/gguf_file.h"
 #include "formats/hf_config.h"
+#include "formats/python_json.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -24,7 +25,7 @@ bool exists(const std::string& path) {
 
 StatusOr<Json> read_json(const std::string& path, size_t bytes_max) {
   ASSIGN_OR_RETURN(const std::string text, read_file(path, bytes_max));
-  auto json = parse_json(text, {.bytes_max = bytes_max});
+  auto json = parse_python_json(text, {.bytes_max = bytes_max});
   if (!json.ok()) return annotate(json.status(), path);
   return json;
 }

@@ -1,10 +1,12 @@
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "base/json.h"
 #include "formats/checkpoint.h"
 #include "formats/gguf_file.h"
 #include "formats/hf_config.h"
+#include "formats/python_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -124,6 +126,16 @@ TEST(CheckpointTest, AGgufFileOfTheCorpusOpens) {
   EXPECT_EQ(tokenizer->padding, std::nullopt);
 }
 
+TEST(CheckpointTest, AGgufFileOfAnUnknownFamilyIsRefusedByNameWhateverItsTensorsAreStoredAs) {
+  Folder folder;
+  std::string bytes = *read_file(SHOAL_SOURCE_DIR "/tests/corpus/gguf/bad_type", 1 << 20);
+  folder.put("m.gguf", bytes);
+  EXPECT_THAT(message(open_checkpoint(folder / "m.gguf").status()), HasSubstr("(ggml_type) is not served"));
+  const size_t at = bytes.find("llama", bytes.find("general.architecture"));
+  folder.put("m.gguf", bytes.replace(at, 5, "cloud"));
+  EXPECT_THAT(message(open_checkpoint(folder / "m.gguf").status()), HasSubstr("architecture 'cloud' is not served"));
+}
+
 TEST(GgufNamesTest, LayersAreTranslatedPerArchitecture) {
   EXPECT_EQ(hf_tensor_name(Architecture::kLlama, "blk.12.attn_q.weight"), "model.layers.12.self_attn.q_proj.weight");
   EXPECT_EQ(hf_tensor_name(Architecture::kLlama, "blk.0.ffn_norm.weight"), "model.layers.0.post_attention_layernorm.weight");
@@ -173,6 +185,23 @@ TEST(HfConfigTest, ExpertsAreRefusedByName) {
   const auto status = parse_hf_config(json).status();
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_THAT(message(status), HasSubstr("MixtralForCausalLM"));
+}
+
+TEST(HfConfigTest, InfinitiesAsPythonWritesThemAreReadAndWordsInStringsKept) {
+  const auto json = parse_python_json(R"({"limit": [0.0, Infinity, -Infinity], "no": NaN, "Infinity\"": "NaN \\\"Infinity"})");
+  ASSERT_TRUE(json.ok()) << json.status();
+  constexpr double kLargest = std::numeric_limits<double>::max();
+  EXPECT_EQ((*json)["limit"], Json({0.0, kLargest, -kLargest}));
+  EXPECT_TRUE((*json)["no"].is_null());
+  EXPECT_EQ((*json)["Infinity\""], "NaN \\\"Infinity");
+  EXPECT_FALSE(parse_python_json(R"({"a": Infinity1, "b": NaNa})").ok());
+
+  Folder folder;
+  put_model(folder);
+  std::string text = llama_config().dump();
+  text.insert(1, R"("time_step_limit": [0.0, Infinity],)");
+  folder.put("config.json", text);
+  EXPECT_TRUE(open_checkpoint(folder.path()).ok()) << open_checkpoint(folder.path()).status();
 }
 
 TEST(HfConfigTest, TheModelTypeStandsInForTheClass) {

@@ -289,7 +289,7 @@ StatusOr<std::vector<double>> GgufMetadata::numbers(const std::string& key) cons
   return result;
 }
 
-StatusOr<GgufContents> parse_gguf(std::span<const std::byte> file) {
+StatusOr<GgufContents> parse_gguf(std::span<const std::byte> file, const GgufJudge& judge) {
   Reader reader(file);
   uint32_t magic = 0, version = 0;
   uint64_t tensors = 0, pairs = 0;
@@ -300,6 +300,7 @@ StatusOr<GgufContents> parse_gguf(std::span<const std::byte> file) {
   RETURN_IF_ERROR(reader.read(pairs));
   GgufContents contents;
   RETURN_IF_ERROR(read_metadata(reader, pairs, contents.metadata));
+  if (judge) RETURN_IF_ERROR(judge(contents.metadata));
   if (tensors > reader.left() / kTensorBytesMin + 1) return invalid_argument("the header claims ", tensors, " tensors, more than the file can hold");
   std::vector<TensorEntry> entries;
   absl::flat_hash_set<std::string> names;

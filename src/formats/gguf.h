@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,7 +52,9 @@ struct GgufContents {
 
 // Reads and checks a whole file: counts, lengths, nesting, types, shapes, alignment, offsets, overlaps, duplicate keys
 // and names. Views point into `file`. InvalidArgument or Unimplemented (version, tensor type) naming the cause. Allocates
-// no more than a small multiple of the bytes that the header really has.
-StatusOr<GgufContents> parse_gguf(std::span<const std::byte> file);
+// no more than a small multiple of the bytes that the header really has. `judge`, where there is one, sees the metadata before
+// the tensors are read, so that a model nobody serves is refused as such and not for the type of a tensor.
+using GgufJudge = std::function<Status(const GgufMetadata&)>;
+StatusOr<GgufContents> parse_gguf(std::span<const std::byte> file, const GgufJudge& judge = nullptr);
 
 }  // namespace shoal

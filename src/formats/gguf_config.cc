@@ -12,18 +12,6 @@ namespace {
 constexpr const char* kEndTokens[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
                                       "<|end_of_text|>", "</s>", "<|end_of_sentence|>", "<|return|>", "<EOT>", "_<EOT>"};
 
-StatusOr<Architecture> parse_architecture(const GgufMetadata& metadata) {
-  ASSIGN_OR_RETURN(const std::string name, metadata.text("general.architecture", ""));
-  if (name.empty()) return invalid_argument("'general.architecture' is missing");
-  ASSIGN_OR_RETURN(const int64_t experts, metadata.integer(name + ".expert_count", 0, 0, 1 << 20));
-  if (experts > 0) return unimplemented("architecture '", name, "' with ", experts, " experts is a mixture of experts, which is not served yet");
-  for (Architecture known : {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3, Architecture::kGemma2,
-                             Architecture::kGemma3, Architecture::kPhi3}) {
-    if (name == architecture_name(known)) return known;
-  }
-  return unimplemented("architecture '", name, "' is not served; served are llama (and Mistral), qwen2, qwen3, gemma2, gemma3 and phi3");
-}
-
 // Reads "<architecture>.<field>".
 class Fields {
  public:
@@ -204,6 +192,18 @@ bool translate(std::span<const NamePair> pairs, const std::string& name, std::st
 
 }  // namespace
 
+StatusOr<Architecture> gguf_architecture(const GgufMetadata& metadata) {
+  ASSIGN_OR_RETURN(const std::string name, metadata.text("general.architecture", ""));
+  if (name.empty()) return invalid_argument("'general.architecture' is missing");
+  ASSIGN_OR_RETURN(const int64_t experts, metadata.integer(name + ".expert_count", 0, 0, 1 << 20));
+  if (experts > 0) return unimplemented("architecture '", name, "' with ", experts, " experts is a mixture of experts, which is not served yet");
+  for (Architecture known : {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3, Architecture::kGemma2,
+                             Architecture::kGemma3, Architecture::kPhi3}) {
+    if (name == architecture_name(known)) return known;
+  }
+  return unimplemented("architecture '", name, "' is not served; served are llama (and Mistral), qwen2, qwen3, gemma2, gemma3 and phi3");
+}
+
 StatusOr<GgufTokenizer> read_gguf_tokenizer(const GgufMetadata& metadata) {
   GgufTokenizer t;
   ASSIGN_OR_RETURN(t.model, metadata.text("tokenizer.ggml.model", ""));
@@ -227,7 +227,7 @@ StatusOr<GgufTokenizer> read_gguf_tokenizer(const GgufMetadata& metadata) {
 
 StatusOr<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const GgufTensorNames& names) {
   ModelConfig config;
-  ASSIGN_OR_RETURN(config.architecture, parse_architecture(metadata));
+  ASSIGN_OR_RETURN(config.architecture, gguf_architecture(metadata));
   const Fields fields(metadata, config.architecture);
   RETURN_IF_ERROR(parse_sizes(fields, names, config));
   RETURN_IF_ERROR(parse_window(fields, config));

@@ -29,6 +29,9 @@ struct GgufTokenizer {
 // InvalidArgument naming the key. A file without tokenizer fields gives an empty one (tokens.empty()).
 StatusOr<GgufTokenizer> read_gguf_tokenizer(const GgufMetadata& metadata);
 
+// The architecture that `general.architecture` names; Unimplemented, with that name, if it is not served.
+StatusOr<Architecture> gguf_architecture(const GgufMetadata& metadata);
+
 // `has_tensor` tells which optional tensors there are (names as stored).
 struct GgufTensorNames {
   bool output = false, rope_freqs = false, rope_factors = false;

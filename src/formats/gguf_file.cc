@@ -15,10 +15,10 @@ struct Part {
   GgufContents contents;
 };
 
-StatusOr<Part> open_part(const std::string& path) {
+StatusOr<Part> open_part(const std::string& path, const GgufJudge& judge = nullptr) {
   Part part;
   ASSIGN_OR_RETURN(part.file, MappedFile::open(path));
-  auto contents = parse_gguf(part.file->bytes());
+  auto contents = parse_gguf(part.file->bytes(), judge);
   if (!contents.ok()) return annotate(contents.status(), path);
   part.contents = *std::move(contents);
   return part;
@@ -96,11 +96,14 @@ Status build(const std::string& path, std::vector<Part> parts, Checkpoint& check
 
 StatusOr<std::shared_ptr<const Checkpoint>> open_gguf(const std::string& path) {
   std::vector<Part> parts;
-  ASSIGN_OR_RETURN(parts.emplace_back(), open_part(path));
-  const auto paths = part_paths(path, parts.front().contents.metadata);
-  if (!paths.ok()) return annotate(paths.status(), path);
-  for (size_t i = 1; i < paths->size(); ++i) {
-    ASSIGN_OR_RETURN(parts.emplace_back(), open_part((*paths)[i]));
+  std::vector<std::string> paths;
+  const auto judge = [&](const GgufMetadata& metadata) -> Status {
+    ASSIGN_OR_RETURN(paths, part_paths(path, metadata));
+    return gguf_architecture(metadata).status();
+  };
+  ASSIGN_OR_RETURN(parts.emplace_back(), open_part(path, judge));
+  for (size_t i = 1; i < paths.size(); ++i) {
+    ASSIGN_OR_RETURN(parts.emplace_back(), open_part(paths[i]));
   }
   auto checkpoint = std::make_shared<Checkpoint>();
   checkpoint->path = path;

@@ -1,16 +1,14 @@
 // Every architecture against the reference implementation's logits and greedy tokens, on the models of the shared folder.
+#include <cstring>
 #include <filesystem>
 #include <set>
 #include <string>
 
-#include "base/check.h"
 #include "base/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/rope.h"
 #include "models/test_runner.h"
 #include "nlohmann/json.hpp"
-#include "tensor/half.h"
 
 namespace shoal {
 namespace {
@@ -20,18 +18,48 @@ namespace fs = std::filesystem;
 constexpr double kLogitTolerance = 2e-4;  // of the range of the logits
 constexpr double kMargin = 1e-3;          // of the range: below it either token is right
 
-std::vector<std::string> reference_models() {
-  const std::set<std::string> experts = {"mixtral", "qwen2-moe", "qwen3-moe", "deepseek-v2", "deepseek-v2-lite", "deepseek-v3",
-                                         "deepseek-v3-yarn"};
-  std::vector<std::string> names;
-  const fs::path root = fs::path(SHOAL_SHARED_DIR) / "models/reference";
-  if (!fs::exists(root)) return names;
+// The folders of reference/ and the architectures of gguf/ that are served; every other is refused by name.
+const std::set<std::string> kServedFolders = {"gemma2", "gemma3", "llama", "llama-dynamic-rope", "llama-linear-rope", "llama-tied",
+                                              "llama-yarn-rope", "llama3-rope", "mistral-window", "phi3", "phi4-mini", "qwen2", "qwen3"};
+const std::set<std::string> kServedGguf = {"llama", "phi4mini", "qwen2", "qwen3"};
+
+// What is in a folder of the shared models, sorted; empty where they are not on this machine.
+std::vector<fs::path> shared_models(const std::string& folder, const std::string& extension) {
+  std::vector<fs::path> found;
+  const fs::path root = fs::path(SHOAL_SHARED_DIR) / "models" / folder;
+  if (!fs::exists(root)) return found;
   for (const auto& entry : fs::directory_iterator(root)) {
-    const std::string name = entry.path().filename();
-    if (!experts.contains(name)) names.push_back(name);
+    if (extension.empty() || entry.path().extension() == extension) found.push_back(entry.path());
   }
-  std::sort(names.begin(), names.end());
-  return names;
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// "qwen3-moe" of "qwen3-moe-q8_0.gguf".
+std::string family(const fs::path& gguf) {
+  const std::string stem = gguf.stem();
+  return stem.substr(0, stem.rfind('-'));
+}
+
+// The class that a config.json names, found without a reader of JSON: some of these files are not quite JSON.
+std::string named_class(const fs::path& folder) {
+  const std::string text = *read_file(folder / "config.json", 1u << 20);
+  const size_t list = text.find('[', text.find("\"architectures\""));
+  const size_t from = text.find('"', list) + 1;
+  return text.substr(from, text.find('"', from) - from);
+}
+
+std::string named_architecture(const fs::path& gguf) {  // key, type of the value (a string), its length, its bytes
+  const std::string text = *read_file(gguf, 1u << 30), key = "general.architecture";
+  const size_t at = text.find(key) + key.size() + sizeof(uint32_t);
+  uint64_t length = 0;
+  std::memcpy(&length, text.data() + at, sizeof length);
+  return text.substr(at + sizeof length, length);
+}
+
+void expect_refused_by_name(const Status& status, const std::string& architecture) {
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("architecture '" + architecture + "'"));
 }
 
 struct Range {
@@ -66,34 +94,15 @@ double check_case(TestModel& model, const Json& reference) {
   return worst;
 }
 
-// The reference of a model stored in bf16 was cast to bf16 as a whole and back, its rotary frequencies included; loading
-// the same folder with from_pretrained keeps them in f32, as Shoal does. This gives the checkpoint the divisors that
-// bring the frequencies of the reference about.
-std::shared_ptr<const Checkpoint> with_rounded_frequencies(const Checkpoint& original, Tensor& divisors) {
-  auto checkpoint = std::make_shared<Checkpoint>(original);
-  RopeConfig& rope = checkpoint->config.rope;
-  std::vector<float> exact(rope.dims / 2);
-  rope_frequencies(rope, 0, exact.data());
-  divisors = *Tensor::allocate(DType::kF32, Shape{exact.size()});
-  float* out = reinterpret_cast<float*>(divisors.data());
-  for (size_t i = 0; i < exact.size(); ++i) out[i] = exact[i] / f32_from_bf16(bf16_from_f32(exact[i]));
-  rope.frequency_factors = true;
-  CHECK(checkpoint->weights.add("rope_freqs.weight", divisors.view()).ok());
-  return checkpoint;
-}
-
 TEST(ReferenceTest, LogitsAndGreedyTokensAreThoseOfTheReference) {
-  const auto names = reference_models();
-  if (names.empty()) GTEST_SKIP() << "no shared models at " << SHOAL_SHARED_DIR;
-  for (const std::string& name : names) {
+  const auto folders = shared_models("reference", "");
+  if (folders.empty()) GTEST_SKIP() << "no shared models at " << SHOAL_SHARED_DIR;
+  for (const fs::path& folder : folders) {
+    const std::string name = folder.filename();
+    if (!kServedFolders.contains(name)) continue;
     SCOPED_TRACE(name);
-    const std::string folder = std::string(SHOAL_SHARED_DIR) + "/models/reference/" + name;
-    const Json reference = *parse_json(*read_file(folder + "/reference.json", 64u << 20));
-    auto checkpoint = open_checkpoint(folder);
-    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-    Tensor divisors;
-    if (reference["stored_dtype"] == "bfloat16") checkpoint = with_rounded_frequencies(**checkpoint, divisors);
-    auto model = TestModel::open(*checkpoint, {});
+    const Json reference = *parse_json(*read_file(folder / "reference.json", 64u << 20));
+    auto model = TestModel::open(folder, {});
     ASSERT_TRUE(model.ok()) << model.status();
     double worst = 0;
     for (const Json& c : reference["cases"]) worst = std::max(worst, check_case(**model, c));
@@ -103,21 +112,29 @@ TEST(ReferenceTest, LogitsAndGreedyTokensAreThoseOfTheReference) {
   }
 }
 
-TEST(ReferenceTest, GgufFilesAreNoWorseThanAFifthAboveLlamaCpp) {
-  const fs::path root = fs::path(SHOAL_SHARED_DIR) / "models/gguf";
-  if (!fs::exists(root)) GTEST_SKIP() << "no shared models at " << SHOAL_SHARED_DIR;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(root)) {
-    if (entry.path().extension() == ".gguf") files.push_back(entry.path());
+TEST(ReferenceTest, FoldersOfOtherFamiliesAreRefusedByTheNameOfTheirArchitecture) {
+  for (const fs::path& folder : shared_models("reference", "")) {
+    if (kServedFolders.contains(folder.filename())) continue;
+    SCOPED_TRACE(folder.filename());
+    expect_refused_by_name(open_checkpoint(folder).status(), named_class(folder));
   }
-  std::sort(files.begin(), files.end());
+}
+
+TEST(ReferenceTest, GgufFilesOfOtherFamiliesAreRefusedByTheNameOfTheirArchitecture) {
+  for (const fs::path& file : shared_models("gguf", ".gguf")) {
+    if (kServedGguf.contains(family(file))) continue;
+    SCOPED_TRACE(file.filename());
+    expect_refused_by_name(open_checkpoint(file).status(), named_architecture(file));
+  }
+}
+
+TEST(ReferenceTest, GgufFilesAreNoWorseThanAFifthAboveLlamaCpp) {
+  const auto files = shared_models("gguf", ".gguf");
+  if (files.empty()) GTEST_SKIP() << "no shared models at " << SHOAL_SHARED_DIR;
   for (const fs::path& file : files) {
-    SCOPED_TRACE(file.filename().string());
+    if (!kServedGguf.contains(family(file))) continue;
+    SCOPED_TRACE(file.filename());
     auto model = TestModel::open(file, {});
-    if (model.status().code() == StatusCode::kUnimplemented) {  // by name: experts are not served yet
-      EXPECT_THAT(std::string(model.status().message()), testing::AnyOf(testing::HasSubstr("experts"), testing::HasSubstr("deepseek2")));
-      continue;
-    }
     ASSERT_TRUE(model.ok()) << model.status();
     const Json reference = *parse_json(*read_file(fs::path(file).replace_extension(".json"), 64u << 20));
     double mean = 0, worst = 0, peer = 0;
