@@ -23,20 +23,49 @@ struct Grammar {
   friend bool operator==(const Grammar&, const Grammar&) = default;
 };
 
-// A shared, immutable Grammar or none: parameters are copied for every choice. Equal if the contents are.
-class GrammarRef {
+// A shared, immutable T or none: parameters are copied for every choice. Equal if the contents are.
+template <typename T>
+class SharedValue {
  public:
-  GrammarRef() = default;
-  GrammarRef(Grammar grammar) : grammar_(std::make_shared<const Grammar>(std::move(grammar))) {}  // NOLINT
-  explicit operator bool() const { return grammar_ != nullptr; }
-  const Grammar& operator*() const { return *grammar_; }
-  const Grammar* operator->() const { return grammar_.get(); }
-  friend bool operator==(const GrammarRef& a, const GrammarRef& b) {
-    return a.grammar_ == b.grammar_ || (a.grammar_ && b.grammar_ && *a.grammar_ == *b.grammar_);
+  SharedValue() = default;
+  SharedValue(T value) : value_(std::make_shared<const T>(std::move(value))) {}  // NOLINT
+  explicit operator bool() const { return value_ != nullptr; }
+  const T& operator*() const { return *value_; }
+  const T* operator->() const { return value_.get(); }
+  friend bool operator==(const SharedValue& a, const SharedValue& b) {
+    return a.value_ == b.value_ || (a.value_ && b.value_ && *a.value_ == *b.value_);
   }
 
  private:
-  std::shared_ptr<const Grammar> grammar_;
+  std::shared_ptr<const T> value_;
+};
+
+using GrammarRef = SharedValue<Grammar>;
+
+// What a request asks of single tokens and short sequences of them.
+struct TokenRules {
+  std::vector<TokenId> allowed;                    // ascending; nothing else is sampled; empty: every token
+  std::vector<std::vector<TokenId>> bad_words;     // none of them appears in the output; none is empty
+  std::vector<std::vector<TokenId>> dry_breakers;  // a repetition does not reach across one of them; none is empty
+  friend bool operator==(const TokenRules&, const TokenRules&) = default;
+};
+
+// "Don't repeat yourself" (p-e-w, text-generation-webui #5677): a token that would prolong a repetition of n >= allowed_length
+// tokens of prompt and output loses multiplier * base^(n - allowed_length).
+struct DryPenalty {
+  float multiplier = 0.0f;                         // 0: off
+  float base = 1.75f;                              // >= 1
+  uint32_t allowed_length = 2;
+  uint32_t window = UINT32_MAX;                    // how many of the last tokens are looked at
+  friend bool operator==(const DryPenalty&, const DryPenalty&) = default;
+};
+
+// Mirostat (arXiv 2007.14966) keeps the surprise of tokens, in bits, near tau.
+struct Mirostat {
+  uint32_t version = 0;                            // 1 or 2; 0: off
+  float tau = 5.0f;
+  float eta = 0.1f;                                // how fast it follows
+  friend bool operator==(const Mirostat&, const Mirostat&) = default;
 };
 
 // Everything that decides which token follows. Ranges are checked at the edge; here they are facts.
@@ -45,17 +74,24 @@ struct SamplingParams {
   uint32_t top_k = 0;              // 0: all
   float top_p = 1.0f;              // (0, 1]
   float min_p = 0.0f;              // [0, 1], relative to the most likely token
+  float typical_p = 1.0f;          // (0, 1], the mass of the tokens nearest to the expected surprise (arXiv 2202.00666)
+  float top_n_sigma = 0.0f;        // > 0: logits of at least max - n standard deviations (arXiv 2411.07641); 0: all
+  float xtc_probability = 0.0f;    // [0, 1], with which all but the least likely of the tokens above the threshold go
+  float xtc_threshold = 0.1f;      // [0, 1]
   float presence_penalty = 0.0f;   // once per distinct output token
   float frequency_penalty = 0.0f;  // per occurrence in the output
   float repetition_penalty = 1.0f; // > 0; divides positive and multiplies negative logits of prompt and output tokens
+  DryPenalty dry;
+  Mirostat mirostat;               // instead of top_k, top_p, min_p, typical_p, top_n_sigma and xtc
   std::vector<std::pair<TokenId, float>> logit_bias;
+  SharedValue<TokenRules> rules;
   uint64_t seed = 0;               // draw of output index i is a function of (seed, i)
   std::optional<uint32_t> logprobs;  // how many alternatives to report beside the sampled token; of the raw logits
   GrammarRef grammar;
 
-  bool uses_history() const {
-    return presence_penalty != 0.0f || frequency_penalty != 0.0f || repetition_penalty != 1.0f;
-  }
+  bool penalises() const { return presence_penalty != 0.0f || frequency_penalty != 0.0f || repetition_penalty != 1.0f; }
+  // Does the next token depend on the ids of those before it, other than through the model?
+  bool uses_history() const { return penalises() || dry.multiplier != 0.0f || (rules && !rules->bad_words.empty()); }
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
 
@@ -75,6 +111,7 @@ struct Request {
   Duration ttft_max = Duration::max();
   Duration tbt_max = Duration::max();
   TimePoint arrival{};
+  std::optional<float> mirostat_mu;  // after `output`; none: it begins
   uint64_t weights = 0;           // which `output` was computed with (WeightsReady); 0: not known, or there is none
 
   friend bool operator==(const Request&, const Request&) = default;
@@ -91,6 +128,8 @@ struct SampledToken {
   TokenId token = 0;
   float logprob = 0.0f;           // 0 unless asked for
   std::vector<TokenLogprob> top;  // most likely first
+  uint32_t rank = 0;              // 1: no token was more likely; 0 unless asked for
+  std::optional<float> mirostat_mu;  // what the sampler goes on with after this token
   friend bool operator==(const SampledToken&, const SampledToken&) = default;
 };
 

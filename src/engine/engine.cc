@@ -65,6 +65,7 @@ Status Engine::submit(Request request, const std::optional<HostKv>& kv) {
   auto sequence = std::make_unique<Sequence>();
   sequence->tokens = request.prompt;
   sequence->tokens.insert(sequence->tokens.end(), request.output.begin(), request.output.end());
+  sequence->mirostat_mu = request.mirostat_mu;
   sequence->delivered = static_cast<uint32_t>(request.output.size());
   sequence->order = next_order_++;
   sequence->request = std::make_shared<const Request>(std::move(request));
@@ -102,6 +103,7 @@ Request Engine::request(RequestId id) const {
   const Sequence& s = *sequences_.at(id);
   Request request = *s.request;
   request.output.assign(s.tokens.begin() + s.prompt_length(), s.tokens.end());
+  request.mirostat_mu = s.mirostat_mu;
   return request;
 }
 
@@ -267,6 +269,7 @@ StepSlice Engine::make_slice(Sequence& s, const Slice& slice) {
   out.output_index = s.output_length();
   out.ban_stop_ids = s.output_length() < s.request->min_tokens;
   out.params = s.request;
+  out.mirostat_mu = s.mirostat_mu;
   if (out.sample && (s.request->sampling.uses_history() || s.request->sampling.grammar)) {
     out.output.assign(s.tokens.begin() + s.prompt_length(), s.tokens.end());
   }
@@ -301,6 +304,7 @@ void Engine::commit(Sequence& s, const InFlight& slice, const SliceResult& resul
   CHECK(result.sampled.size() == 1 || (result.sampled.empty() && result.complete));
   for (const SampledToken& sampled : result.sampled) {
     s.tokens.push_back(sampled.token);
+    s.mirostat_mu = sampled.mirostat_mu;
     ++s.delivered;
     ++counters_.generated_tokens;
   }

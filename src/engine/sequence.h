@@ -26,6 +26,7 @@ struct Sequence {
   uint32_t cached_prompt_tokens = 0; // found in the prefix index at the first admission
   bool admitted_before = false;
   Duration queued{0};                // from arrival to the first admission
+  std::optional<float> mirostat_mu;  // after the last token
   uint32_t delivered = 0;            // output tokens handed out, those of the request included
   std::vector<SampledToken> scored;  // prompt tokens 1.. scored so far
   bool scores_sent = false;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/request.h"
@@ -24,7 +25,8 @@ struct StepSlice {
   uint32_t output_index = 0;             // index of that token in the output: the counter of the draw
   bool ban_stop_ids = false;             // fewer than min_tokens so far
   std::shared_ptr<const Request> params; // sampling parameters and stop ids; shared, immutable
-  std::vector<TokenId> output;           // tokens generated so far, only if the penalties or a grammar need them
+  std::vector<TokenId> output;           // tokens generated so far, only if the sampling or a grammar needs them
+  std::optional<float> mirostat_mu;      // after the output so far
 
   // Score prompt tokens [score_begin, score_end): the logits of position p - 1 judge token p.
   uint32_t score_begin = 0;

@@ -82,7 +82,9 @@ std::string send_text(const Send& send) {
 Json token_json(const SampledToken& token) {
   Json top = Json::array();
   for (const TokenLogprob& t : token.top) top.push_back({t.token, std::bit_cast<uint32_t>(t.logprob)});
-  return {token.token, std::bit_cast<uint32_t>(token.logprob), std::move(top)};
+  Json out = {token.token, std::bit_cast<uint32_t>(token.logprob), std::move(top), token.rank};
+  if (token.mirostat_mu) out.push_back(std::bit_cast<uint32_t>(*token.mirostat_mu));
+  return out;
 }
 
 Json tokens_json(const std::vector<SampledToken>& tokens) {

@@ -25,7 +25,7 @@ Status read_float_bits(const Json& json, float& out) {
 Status read_tokens(const Json& json, std::vector<SampledToken>& out) {
   if (!json.is_array() || json.size() > kListMax) return wrong("tokens are not a list");
   for (const Json& item : json) {
-    RETURN_IF_ERROR(items(item, 3));
+    if (!item.is_array() || item.size() < 3 || item.size() > 5) return wrong("a token is not a list of three to five");
     SampledToken& token = out.emplace_back();
     RETURN_IF_ERROR(read(item[0], token.token));
     RETURN_IF_ERROR(read_float_bits(item[1], token.logprob));
@@ -36,6 +36,8 @@ Status read_tokens(const Json& json, std::vector<SampledToken>& out) {
       RETURN_IF_ERROR(read(one[0], top.token));
       RETURN_IF_ERROR(read_float_bits(one[1], top.logprob));
     }
+    if (item.size() > 3) RETURN_IF_ERROR(read(item[3], token.rank));  // runs recorded before have none
+    if (item.size() > 4) RETURN_IF_ERROR(read_float_bits(item[4], token.mirostat_mu.emplace()));
   }
   return OkStatus();
 }

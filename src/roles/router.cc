@@ -245,7 +245,10 @@ void Router::on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::ve
     return;
   }
   for (const SampledToken& token : tokens.tokens) entry.request.output.push_back(token.token);
-  if (!tokens.tokens.empty()) entry.request.weights = tokens.weights;
+  if (!tokens.tokens.empty()) {
+    entry.request.weights = tokens.weights;
+    entry.request.mirostat_mu = tokens.tokens.back().mirostat_mu;
+  }
   entry.kv.reset();  // that node has it, or has said so
   const bool node_gave_up = tokens.finish == FinishReason::kError && tokens.error_code == StatusCode::kUnavailable;
   if (node_gave_up) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/request.h"
+#include "runner/dry.h"
 
 namespace shoal {
 
@@ -17,6 +19,7 @@ struct SampleContext {
   std::span<const TokenId> output;
   std::span<const TokenId> banned;       // cannot be sampled
   std::span<const uint64_t> allowed;     // one bit per token id, those beyond it are 0; empty: every token
+  std::optional<float> mirostat_mu;      // what the token before left
 };
 
 enum class SampleOutcome : uint8_t {
@@ -28,8 +31,9 @@ enum class SampleOutcome : uint8_t {
 // Scratch that survives between calls, so that sampling allocates nothing in the long run.
 class Sampler {
  public:
-  // Filters in this order: bias and penalties, bans, what is allowed, temperature, min-p, top-k, top-p.
-  // Log-probabilities are those of the unmodified logits.
+  // Filters in this order: penalties, DRY, bias, bans, bad words, what is allowed, temperature, top-n-sigma, min-p, top-k,
+  // typical-p, top-p, XTC. Mirostat takes the place of those after the temperature. Greedy is the most likely token that
+  // typical-p and XTC leave. Log-probabilities are those of the unmodified logits.
   SampleOutcome sample(std::span<const float> logits, const SampleContext& context, SampledToken& out);
 
   // False for kNotFinite. How likely `token` was, with the `alternatives` most likely ones.
@@ -40,14 +44,33 @@ class Sampler {
     float logit;
     TokenId token;
   };
+  // A logit in units of the temperature, less the largest one.
+  struct Scale {
+    double inverse_temperature, max_scaled;
+    double operator()(float logit) const { return double{logit} * inverse_temperature - max_scaled; }
+  };
+
   bool adjust(std::span<const float> logits, const SampleContext& context);  // false: no token is left
+  void penalise(const SampleContext& context);
+  void forbid(TokenId token);
   void forbid_others(std::span<const uint64_t> allowed);
-  TokenId greedy() const;
-  TokenId draw(const SampleContext& context);
+  void forbid_others(const std::vector<TokenId>& allowed);
+  void draw(const SampleContext& context, SampledToken& out);
+
+  // sampler_filters.cc, on candidates_.
+  void gather(const SamplingParams& params, Scale scale);
+  void filter(const SampleContext& context, Scale scale);
   void keep_top(uint32_t k);
-  void keep_nucleus(float top_p, double max_scaled, double inverse_temperature);
+  void keep_nucleus(float top_p, Scale scale);
+  void keep_typical(float typical_p, Scale scale);
+  template <typename Before>
+  void keep_mass(float mass, Scale scale, Before before);
+  void exclude_top(const SampleContext& context, Scale scale);
+  void keep_surprising(const SampleContext& context, float mu, Scale scale);
+  uint32_t mirostat_top_k(float mu, Scale scale) const;
 
   std::vector<float> adjusted_;         // [vocab]
+  DryRepetitions repetitions_;
   std::vector<Candidate> candidates_;   // what the filters left
   std::vector<double> weights_;
   std::vector<uint32_t> counts_;        // [vocab] of the output, zero between calls

@@ -18,7 +18,7 @@ void append_logit_rows(const StepSlice& slice, uint32_t row_begin, std::vector<u
 
 void StepRunner::sample(const StepSlice& slice, std::span<const float> logits, TokenConstraints* constraints, SliceResult& out) {
   const Request& request = *slice.params;
-  SampleContext context{request.sampling, slice.output_index, request.prompt, slice.output, {}, {}};
+  SampleContext context{request.sampling, slice.output_index, request.prompt, slice.output, {}, {}, slice.mirostat_mu};
   if (slice.ban_stop_ids) context.banned = request.stop_ids;
   const bool constrained = static_cast<bool>(request.sampling.grammar);
   if (constrained) {
@@ -42,6 +42,8 @@ void StepRunner::sample(const StepSlice& slice, std::span<const float> logits, T
     out.sampled.push_back(std::move(sampled));
   } else if (outcome == SampleOutcome::kNothingLeft && constrained) {
     out.error = invalid_argument("the model gives every token that the grammar allows here the probability 0");
+  } else if (outcome == SampleOutcome::kNothingLeft && request.sampling.rules) {
+    out.error = invalid_argument("no token is left: 'allowed_token_ids', 'bad_words' and 'logit_bias' forbid all that the model could say here");
   } else {
     out.finite = false;
   }

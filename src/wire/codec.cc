@@ -7,27 +7,6 @@ namespace {
 
 // ---- to bytes -------------------------------------------------------------------------------------------------------
 
-void to_pb(const SamplingParams& from, pb::Sampling* to) {
-  to->set_temperature(from.temperature);
-  to->set_top_k(from.top_k);
-  to->set_top_p(from.top_p);
-  to->set_min_p(from.min_p);
-  to->set_presence_penalty(from.presence_penalty);
-  to->set_frequency_penalty(from.frequency_penalty);
-  to->set_repetition_penalty(from.repetition_penalty);
-  for (const auto& [token, bias] : from.logit_bias) {
-    pb::LogitBias* entry = to->add_logit_bias();
-    entry->set_token(token);
-    entry->set_bias(bias);
-  }
-  to->set_seed(from.seed);
-  if (from.logprobs) to->set_logprobs(*from.logprobs);
-  if (from.grammar) {
-    to->mutable_grammar()->set_gbnf(from.grammar->gbnf);
-    for (const std::string& trigger : from.grammar->triggers) to->mutable_grammar()->add_triggers(trigger);
-  }
-}
-
 void to_pb(const Request& from, pb::Request* to) {
   to->set_id(from.id.value);
   to->set_model(from.model.value);
@@ -43,6 +22,7 @@ void to_pb(const Request& from, pb::Request* to) {
   if (from.ttft_max != Duration::max()) to->set_ttft_max_ns(static_cast<uint64_t>(from.ttft_max.count()));
   if (from.tbt_max != Duration::max()) to->set_tbt_max_ns(static_cast<uint64_t>(from.tbt_max.count()));
   to->set_weights(from.weights);
+  if (from.mirostat_mu) to->set_mirostat_mu(*from.mirostat_mu);
 }
 
 void to_pb(const SampledToken& from, pb::SampledToken* to) {
@@ -53,6 +33,8 @@ void to_pb(const SampledToken& from, pb::SampledToken* to) {
     entry->set_token(alternative.token);
     entry->set_logprob(alternative.logprob);
   }
+  to->set_rank(from.rank);
+  if (from.mirostat_mu) to->set_mirostat_mu(*from.mirostat_mu);
 }
 
 void to_pb(const Tokens& from, pb::Tokens* to) {
@@ -135,46 +117,6 @@ struct EnvelopeWriter {
 
 Duration duration_of(uint64_t ns) { return Duration(static_cast<int64_t>(std::min<uint64_t>(ns, INT64_MAX))); }
 
-StatusOr<GrammarRef> from_pb(const pb::Grammar& from) {
-  if (from.gbnf().empty()) return invalid_argument("message: a grammar without text");
-  Grammar to{from.gbnf(), {}};
-  for (const std::string& trigger : from.triggers()) {
-    if (trigger.empty()) return invalid_argument("message: a grammar with an empty trigger");
-    to.triggers.push_back(trigger);
-  }
-  return GrammarRef(std::move(to));
-}
-
-StatusOr<SamplingParams> from_pb(const pb::Sampling& from) {
-  RETURN_IF_ERROR(finite(from.temperature(), "temperature"));
-  RETURN_IF_ERROR(finite(from.top_p(), "top_p"));
-  RETURN_IF_ERROR(finite(from.min_p(), "min_p"));
-  RETURN_IF_ERROR(finite(from.presence_penalty(), "presence_penalty"));
-  RETURN_IF_ERROR(finite(from.frequency_penalty(), "frequency_penalty"));
-  RETURN_IF_ERROR(finite(from.repetition_penalty(), "repetition_penalty"));
-  if (from.temperature() < 0 || from.top_p() <= 0 || from.repetition_penalty() <= 0) {
-    return invalid_argument("message: temperature, top_p or repetition_penalty out of range");
-  }
-  SamplingParams to;
-  to.temperature = from.temperature();
-  to.top_k = from.top_k();
-  to.top_p = from.top_p();
-  to.min_p = from.min_p();
-  to.presence_penalty = from.presence_penalty();
-  to.frequency_penalty = from.frequency_penalty();
-  to.repetition_penalty = from.repetition_penalty();
-  for (const pb::LogitBias& entry : from.logit_bias()) {
-    if (std::isnan(entry.bias())) return invalid_argument("message: logit_bias is not a number");
-    to.logit_bias.emplace_back(entry.token(), entry.bias());
-  }
-  to.seed = from.seed();
-  if (from.has_logprobs()) to.logprobs = from.logprobs();
-  if (from.has_grammar()) {
-    ASSIGN_OR_RETURN(to.grammar, from_pb(from.grammar()));
-  }
-  return to;
-}
-
 StatusOr<Request> from_pb(const pb::Request& from) {
   Request to;
   to.id = RequestId(from.id());
@@ -182,7 +124,7 @@ StatusOr<Request> from_pb(const pb::Request& from) {
   to.epoch = from.epoch();
   to.prompt.assign(from.prompt().begin(), from.prompt().end());
   to.output.assign(from.output().begin(), from.output().end());
-  ASSIGN_OR_RETURN(to.sampling, from_pb(from.sampling()));
+  ASSIGN_OR_RETURN(to.sampling, sampling_from(from.sampling()));
   to.max_tokens = from.max_tokens();
   to.min_tokens = from.min_tokens();
   to.stop_ids.assign(from.stop_ids().begin(), from.stop_ids().end());
@@ -191,6 +133,10 @@ StatusOr<Request> from_pb(const pb::Request& from) {
   if (from.ttft_max_ns() > 0) to.ttft_max = duration_of(from.ttft_max_ns());
   if (from.tbt_max_ns() > 0) to.tbt_max = duration_of(from.tbt_max_ns());
   to.weights = from.weights();
+  if (from.has_mirostat_mu()) {
+    RETURN_IF_ERROR(finite(from.mirostat_mu(), "mirostat_mu"));
+    to.mirostat_mu = from.mirostat_mu();
+  }
   return to;
 }
 
@@ -203,7 +149,8 @@ StatusOr<Configure> from_pb(const pb::Configure& from) {
 }
 
 SampledToken from_pb(const pb::SampledToken& from) {
-  SampledToken to{from.token(), from.logprob(), {}};
+  SampledToken to{from.token(), from.logprob(), {}, from.rank(), std::nullopt};
+  if (from.has_mirostat_mu() && std::isfinite(from.mirostat_mu())) to.mirostat_mu = from.mirostat_mu();
   for (const pb::TokenLogprob& entry : from.top()) to.top.push_back({entry.token(), entry.logprob()});
   return to;
 }

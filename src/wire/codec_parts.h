@@ -17,6 +17,9 @@ inline StatusOr<Duty> duty_from(uint32_t duty) {
   return static_cast<Duty>(duty);
 }
 
+void to_pb(const SamplingParams& from, pb::Sampling* to);
+StatusOr<SamplingParams> sampling_from(const pb::Sampling& from);
+
 void to_pb(const NodeStatus& from, pb::NodeStatus* to);
 StatusOr<NodeStatus> from_pb(const pb::NodeStatus& from);
 

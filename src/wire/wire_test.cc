@@ -25,6 +25,14 @@ Request full_request() {
   r.sampling.logit_bias = {{5, -100.0f}, {6, 2.5f}};
   r.sampling.seed = 42;
   r.sampling.logprobs = 0;
+  r.sampling.typical_p = 0.75f;
+  r.sampling.top_n_sigma = 1.5f;
+  r.sampling.xtc_probability = 0.5f;
+  r.sampling.xtc_threshold = 0.25f;
+  r.sampling.dry = {0.8f, 1.5f, 3, 512};
+  r.sampling.mirostat = {2, 4.5f, 0.25f};
+  r.sampling.rules = TokenRules{{1, 5, 9}, {{4}, {5, 6}}, {{7}, {8, 9}}};
+  r.mirostat_mu = 9.5f;
   r.sampling.grammar = Grammar{"root ::= \"a\"", {"</think>", "<tool>"}};
   r.max_tokens = 100;
   r.min_tokens = 4;
@@ -38,7 +46,7 @@ Request full_request() {
 }
 
 std::vector<Message> samples() {
-  Tokens tokens{RequestId(7), 1, 5, {{3, -0.5f, {{3, -0.5f}, {4, -1.0f}}}}, {{8, -2.0f, {}}}, FinishReason::kStop, "", StatusCode::kOk, 32, std::chrono::milliseconds(5), {}, 77};
+  Tokens tokens{RequestId(7), 1, 5, {{3, -0.5f, {{3, -0.5f}, {4, -1.0f}}, 1, 8.5f}}, {{8, -2.0f, {}}}, FinishReason::kStop, "", StatusCode::kOk, 32, std::chrono::milliseconds(5), {}, 77};
   Tokens failed{RequestId(8), 0, 0, {}, {}, FinishReason::kError, "no", StatusCode::kInternal, 0, {}, std::chrono::seconds(3)};
   NodeStatus status{5, 1 << 30, 1 << 20, 1 << 21};
   status.models.resize(1);
@@ -120,6 +128,17 @@ TEST(Wire, NumbersThatNoRoleCouldUseAreRefused) {
   r = full_request();
   r.sampling.repetition_penalty = 0;
   EXPECT_FALSE(decode(encode(Submit{r})).ok());
+  const auto refused = [](auto change) {
+    Request request = full_request();
+    change(request);
+    return !decode(encode(Submit{request})).ok();
+  };
+  EXPECT_TRUE(refused([](Request& q) { q.sampling.typical_p = 0; }));
+  EXPECT_TRUE(refused([](Request& q) { q.sampling.dry.base = 0.5f; }));
+  EXPECT_TRUE(refused([](Request& q) { q.sampling.mirostat.version = 3; }));
+  EXPECT_TRUE(refused([](Request& q) { q.sampling.rules = TokenRules{{3, 1}, {}, {}}; }));
+  EXPECT_TRUE(refused([](Request& q) { q.sampling.rules = TokenRules{{}, {{}}, {}}; }));
+  EXPECT_TRUE(refused([](Request& q) { q.mirostat_mu = std::numeric_limits<float>::infinity(); }));
   EXPECT_FALSE(decode(encode(Configure{ModelId(1), Duration(0), Duration(5)})).ok());
   EXPECT_FALSE(decode("").ok());
 }
