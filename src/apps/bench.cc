@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "apps/bench_flags.h"
 #include "apps/model_text.h"
+#include "apps/output_file.h"
 #include "apps/progress.h"
 #include "apps/signals.h"
 #include "apps/terminal.h"
@@ -40,7 +40,8 @@ struct Bench {
   std::vector<std::string> listed;   // models
   WordBook words = WordBook::approximate();
   CountTokens count;
-  std::string counted_by;
+  std::string counted_by;            // a URL, a file, or "words"
+  std::string not_counted;           // why by words
   std::vector<LoadRequest> requests;
 };
 
@@ -64,16 +65,16 @@ Status ask_models(Bench& bench) {
   return OkStatus();
 }
 
-// Tokens of `text` by the server: vLLM's and Shoal's {"model","prompt"} -> {"count"}, or llama.cpp's {"content"} -> {"tokens"}.
-StatusOr<uint32_t> count_by_server(HttpCaller& caller, const std::string& model, std::string_view text) {
+// Tokens of `text` by the server's `path`: vLLM's and Shoal's {"model","prompt"} -> {"count"}, or llama.cpp's {"content"} -> {"tokens"}.
+StatusOr<uint32_t> count_by_server(HttpCaller& caller, const std::string& path, const std::string& model, std::string_view text) {
   const Json body = {{"model", model}, {"prompt", std::string(text)}, {"content", std::string(text)}, {"add_special", true}};
-  ASSIGN_OR_RETURN(const HttpAnswer answer, caller.call("POST", "/tokenize", dump_json(body), kCallTime));
+  ASSIGN_OR_RETURN(const HttpAnswer answer, caller.call("POST", path, dump_json(body), kCallTime));
   const auto json = parse_json(answer.body);
   if (answer.status == kHttpOk && json.ok() && json->is_object()) {
     if (json->contains("count") && (*json)["count"].is_number_unsigned()) return (*json)["count"].get<uint32_t>();
     if (json->contains("tokens") && (*json)["tokens"].is_array()) return static_cast<uint32_t>((*json)["tokens"].size());
   }
-  return unimplemented("the server answers ", answer.status, " to /tokenize");
+  return unimplemented(path, " answers ", answer.status);
 }
 
 Status count_locally(Bench& bench) {
@@ -91,15 +92,22 @@ Status count_locally(Bench& bench) {
 Status settle_counting(Bench& bench) {
   const std::string& asked = bench.flags.tokenizer;
   if (!asked.empty() && asked != "words") return annotate(count_locally(bench), "--tokenizer");
-  if (asked.empty()) {
-    auto caller = std::make_shared<HttpCaller>(bench.destination, bench.flags.load.headers);
-    bench.count = [caller, model = bench.flags.model](std::string_view text) { return count_by_server(*caller, model, text); };
+  const auto caller = std::make_shared<HttpCaller>(bench.destination, bench.flags.load.headers);
+  for (const std::string path : {"/tokenize", "/v1/tokenize"}) {  // beside /v1, where vLLM, llama.cpp and Shoal have it; or behind a proxy of /v1 alone
+    if (!asked.empty()) break;
+    bench.count = [caller, path, model = bench.flags.model](std::string_view text) { return count_by_server(*caller, path, model, text); };
     auto measured = WordBook::measure(bench.count);
-    bench.counted_by = bench.destination.target.shown() + "/tokenize";
-    if (measured.ok()) bench.words = *std::move(measured);
-    if (measured.ok()) return OkStatus();
-    note(absl::StrCat("prompt lengths are approximate, one word counting as one token: ", std::string(measured.status().message()),
-                      "; name a --tokenizer to count exactly"));
+    bench.counted_by = bench.destination.target.shown() + path;
+    if (measured.ok()) {
+      bench.words = *std::move(measured);
+      bench.not_counted.clear();
+      return OkStatus();
+    }
+    absl::StrAppend(&bench.not_counted, bench.not_counted.empty() ? "" : ", ", std::string(measured.status().message()));
+  }
+  if (asked.empty()) {
+    note(absl::StrCat("prompt lengths are approximate: ", bench.destination.target.shown(), " has no tokenizer to ask (", bench.not_counted,
+                      "), so every word of a prompt counts as one token; name a model folder or GGUF file with --tokenizer to count exactly"));
   }
   bench.counted_by = "words";
   bench.count = [](std::string_view text) -> StatusOr<uint32_t> {
@@ -170,6 +178,21 @@ RunResult watched_run(const Bench& bench, std::span<const LoadRequest> requests,
   return run_load(spec, bench.destination, requests, bench.words);
 }
 
+// How prompts got their lengths, and what the server made of them where it says so.
+std::string prompt_lengths(const Bench& bench, const RunResult& run) {
+  const bool words = bench.counted_by == "words";
+  std::string out = words ? "approximate, every word as one token" : "counted by " + bench.counted_by;
+  if (!bench.not_counted.empty()) absl::StrAppend(&out, ", as the server has no tokenizer to ask (", bench.not_counted, ")");
+  uint64_t answers = 0, wanted = 0, counted = 0;
+  for (size_t i = 0; i < run.records.size(); ++i) {
+    if (!run.records[i].ok() || !run.records[i].has_usage) continue;
+    ++answers, wanted += bench.requests[i].input_tokens, counted += run.records[i].input_tokens;
+  }
+  if (!words || answers == 0) return out;
+  const auto mean = [&](uint64_t tokens) { return static_cast<double>(tokens) / static_cast<double>(answers); };
+  return out + absl::StrFormat("; %.4g tokens a prompt were asked for, and the server counted %.4g", mean(wanted), mean(counted));
+}
+
 std::string date_now() {
   const std::time_t now = std::time(nullptr);
   char text[32];
@@ -177,10 +200,10 @@ std::string date_now() {
   return text;
 }
 
-ReportFacts facts_of(const CLI::App& verb, const Bench& bench) {
+ReportFacts facts_of(const CLI::App& verb, const Bench& bench, const RunResult& run) {
   const BenchFlags& flags = bench.flags;
   ReportFacts facts{.date = date_now(), .backend = flags.backend, .model = flags.model, .url = bench.destination.target.shown() + flags.endpoint,
-                    .tokenizer = bench.counted_by, .num_prompts = static_cast<uint32_t>(bench.requests.size()),
+                    .tokenizer = bench.counted_by, .prompt_lengths = prompt_lengths(bench, run), .num_prompts = static_cast<uint32_t>(bench.requests.size()),
                     .request_rate = flags.arrivals.rate, .burstiness = flags.arrivals.burstiness,
                     .concurrency_max = flags.load.concurrency_max, .goodput = flags.slo,
                     .shown_metrics = absl::StrSplit(flags.percentile_metrics, ','), .settings = shown_settings(verb)};
@@ -188,18 +211,13 @@ ReportFacts facts_of(const CLI::App& verb, const Bench& bench) {
     const double span_s = bench.requests.back().due_s;
     if (span_s > 0) facts.request_rate = static_cast<double>(bench.requests.size()) / span_s;
   }
-  facts.settings.emplace_back("prompt lengths counted by", bench.counted_by);
+  facts.settings.emplace_back("prompt lengths", facts.prompt_lengths);
   for (const std::string& pair : flags.metadata) facts.metadata.emplace_back(pair.substr(0, pair.find('=')), pair.substr(pair.find('=') + 1));
   return facts;
 }
 
 Status write_file(const std::filesystem::path& path, const std::string& text) {
-  std::error_code ignored;
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) return unavailable(path.string(), ": cannot be written");
+  RETURN_IF_ERROR(write_output(path, text));
   note("wrote " + path.string());
   return OkStatus();
 }
@@ -210,6 +228,14 @@ std::string result_name(const BenchFlags& flags, const ReportFacts& facts) {
   const std::string rate = std::isfinite(facts.request_rate) ? absl::StrFormat("%.4g", facts.request_rate) : "inf";
   const std::string concurrency = facts.concurrency_max > 0 ? absl::StrCat("-concurrency", facts.concurrency_max) : "";
   return absl::StrCat(facts.backend, "-", rate, "qps", concurrency, "-", facts.model.substr(facts.model.rfind('/') + 1), "-", facts.date, ".json");
+}
+
+Status check_results(const BenchFlags& flags) {
+  if (flags.save_result) {
+    const std::string name = flags.result_filename.empty() ? "result.json" : flags.result_filename;  // its own is known after the run
+    RETURN_IF_ERROR(check_output("--result-dir", std::filesystem::path(flags.result_dir) / name));
+  }
+  return check_output("--report", flags.report);
 }
 
 Status write_results(const BenchFlags& flags, const ReportFacts& facts, const Summary& summary, const RunResult& run) {
@@ -223,8 +249,14 @@ Status write_results(const BenchFlags& flags, const ReportFacts& facts, const Su
   return flags.report.empty() ? OkStatus() : write_file(flags.report, html_report(facts, summary, run));
 }
 
+std::string stopped_note(const Summary& summary, const RunResult& run) {
+  return absl::StrFormat("stopped early: the figures are of the %d requests of %d that had ended; %d were under way and %d had not been sent",
+                         summary.completed + summary.failed, run.records.size(), summary.interrupted, summary.unsent);
+}
+
 StatusOr<int> bench(const CLI::App& verb, Bench& bench) {
   BenchFlags& flags = bench.flags;
+  RETURN_IF_ERROR(check_results(flags));
   ASSIGN_OR_RETURN(bench.destination, find_destination(flags.target, !flags.insecure));
   RETURN_IF_ERROR(ask_models(bench));
   RETURN_IF_ERROR(settle_counting(bench));
@@ -234,16 +266,20 @@ StatusOr<int> bench(const CLI::App& verb, Bench& bench) {
   if (flags.num_warmups > 0) {
     std::vector<LoadRequest> warmups(flags.num_warmups, bench.requests.front());
     for (LoadRequest& request : warmups) request.due_s = 0;
-    if (watched_run(bench, warmups, "warming up").interrupted) return kExitFailed;
+    if (watched_run(bench, warmups, "warming up").interrupted) {
+      note("stopped while warming up; nothing was measured");
+      return kExitInterrupted;
+    }
   }
   const RunResult run = watched_run(bench, bench.requests, "requests");
   const Summary summary = summarize(run, flags.slo, flags.ranks);
-  const ReportFacts facts = facts_of(verb, bench);
+  const ReportFacts facts = facts_of(verb, bench, run);
   const std::string shown = flags.as_json ? json_report(facts, summary, run, flags.save_detailed).dump(1, ' ', false, Json::error_handler_t::replace) + "\n"
                                           : console_report(facts, summary);
   show_text(shown);
-  if (run.interrupted) note("stopped early; the figures are of what was sent");
+  if (run.interrupted) note(stopped_note(summary, run));
   RETURN_IF_ERROR(write_results(flags, facts, summary, run));
+  if (run.interrupted) return kExitInterrupted;
   return summary.completed > 0 ? kExitOk : kExitFailed;
 }
 

@@ -17,7 +17,7 @@ constexpr uint32_t kPromptsMax = 10'000'000;
 const std::vector<std::string> kMetricKeys = {"ttft", "tpot", "itl", "e2el"};
 
 void add_server_flags(CLI::App& verb, BenchFlags& f) {
-  verb.add_option("--base-url", f.base_url, "Server, e.g. http://host:8000, https://..., unix:/path (instead of --host and --port)");
+  verb.add_option("--base-url", f.base_url, "Server, e.g. http://host:8000, https://host/v1, unix:/path (instead of --host and --port)");
   verb.add_option("--host", f.host, "Host of the server")->capture_default_str();
   verb.add_option("--port", f.port, "Port of the server")->capture_default_str();
   verb.add_option("--backend", f.backend, "openai (completions) or openai-chat; vllm is openai")
@@ -160,6 +160,8 @@ Status settle(const CLI::App& verb, BenchFlags& f) {
   if (!trace && !f.trace_models.empty()) return invalid_argument("--trace-models goes with --dataset-name trace");
   if (f.endpoint.empty()) f.endpoint = f.backend == "openai-chat" ? "/v1/chat/completions" : "/v1/completions";
   if (f.endpoint.front() != '/') return invalid_argument("--endpoint ", f.endpoint, ": must begin with /");
+  ASSIGN_OR_RETURN(f.target, bench_target(f));
+  if (f.target.names_v1 && !f.endpoint.starts_with("/v1/")) f.endpoint = "/v1" + f.endpoint;  // it was said to be below that URL
   for (const std::string& metric : std::vector<std::string>(absl::StrSplit(f.percentile_metrics, ','))) {
     if (std::find(kMetricKeys.begin(), kMetricKeys.end(), metric) == kMetricKeys.end()) {
       return invalid_argument("--percentile-metrics: '", metric, "' is none of ", absl::StrJoin(kMetricKeys, ", "));
@@ -170,7 +172,6 @@ Status settle(const CLI::App& verb, BenchFlags& f) {
   }
   f.arrivals.seed = f.dataset.seed;
   RETURN_IF_ERROR(arrival_times_s(f.arrivals, 0).status());
-  ASSIGN_OR_RETURN(f.target, bench_target(f));
   ASSIGN_OR_RETURN(f.slo, parse_goodput(f.goodput));
   ASSIGN_OR_RETURN(f.ranks, percentile_ranks(f));
   f.load.path = f.endpoint;

@@ -1,13 +1,14 @@
 // shoal plan: how many devices of which kind keep an objective, by simulation, and what they cost.
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "apps/output_file.h"
 #include "apps/progress.h"
+#include "apps/signals.h"
 #include "apps/simulate_flags.h"
 #include "apps/simulate_report.h"
 #include "apps/terminal.h"
@@ -25,6 +26,8 @@ constexpr char kExamples[] =
     "  shoal plan --trace arrivals.csv --profiles profiles.csv --kinds H800=3.10,A100=1.90 --goal 0.95 --report plan.html\n"
     "  shoal plan --models 4 --model-mix qwen2_72b --request-rate 2 --kinds A100,H800 --tbt 0.2\n"
     "Every figure is simulated. A model that no single device can serve gets gangs of 2, 4 or 8 that compute as one (:tp4); prices are list prices per hour unless NAME=PRICE says otherwise.";
+
+constexpr char kStopped[] = "stopped before the fewest was found";  // of the kind that was searched when Ctrl-C came
 
 struct Plan {
   SimulateFlags flags;
@@ -52,19 +55,34 @@ class Simulator {
  public:
   Simulator(const Plan& plan, const SimulateInputs& inputs) : plan_(plan), inputs_(inputs), run_(runs_of(plan.flags).front()) {}
 
+  // Cancelled once Ctrl-C was pressed.
   StatusOr<Outcome> operator()(const std::vector<DeviceGroup>& devices, const PlanShape& shape) {
+    if (stopped_) return absl::CancelledError(kStopped);
     ASSIGN_OR_RETURN(WorldSetup setup, inputs_.setup(run_, devices, shape));
     if (tokens_ == 0) RETURN_IF_ERROR(measure(devices));
     setup.late_tokens_max = static_cast<uint64_t>((1 - plan_.goal.attainment) * static_cast<double>(tokens_)) + 1;
     World world(std::move(setup));
     world.on_progress([&](const Outcome& o, double seconds) {
       progress_.show(0, 0, absl::StrFormat("trying %s %s: %.0f simulated s, %d requests", to_string(devices), to_string(shape, devices.front().nodes()), seconds, o.requests));
-      return true;
+      return !(stopped_ = wait_stop_signal(Duration(0)));
     });
     Outcome outcome = world.run();
     progress_.clear();
     if (!outcome.violations.empty()) return Status(StatusCode::kInternal, outcome.violations.front());
+    if (outcome.interrupted) return absl::CancelledError(kStopped);
+    const bool met = !outcome.given_up && outcome.attainment.of_tokens() >= plan_.goal.attainment;
+    tried_.push_back({devices, shape, met, outcome});
     return outcome;
+  }
+
+  bool stopped() const { return stopped_; }
+  // What was tried of one kind alone, for a search that did not get to its end.
+  PlanRow unfinished(const Hardware& hardware) const {
+    PlanRow row{{&hardware, 1, 1}, {}, SIZE_MAX, kStopped};
+    for (const PlanProbe& p : tried_) {
+      if (p.devices.size() == 1 && p.devices.front().hardware == &hardware) row.probes.push_back(p);
+    }
+    return row;
   }
 
   uint32_t long_prompt() const { return long_prompt_; }
@@ -91,6 +109,8 @@ class Simulator {
   ProgressLine progress_;
   uint64_t tokens_ = 0, requests_ = 0;
   uint32_t long_prompt_ = 0;
+  bool stopped_ = false;
+  std::vector<PlanProbe> tried_;
 };
 
 // Whether there is a reason that no number of such devices changes, for a row that is infeasible; the row says it.
@@ -116,10 +136,16 @@ StatusOr<PlanRow> plan_row(const Plan& plan, const SimulateInputs& inputs, Simul
   PlanRow row;
   for (const uint32_t tensor : kTensorDegrees) {
     if (tensor > std::min(plan.goal.tensor_max, plan.goal.devices_max)) break;
-    ASSIGN_OR_RETURN(row, plan_kind(hardware, plan.goal, simulated, tensor));
+    auto found = plan_kind(hardware, plan.goal, simulated, tensor);
+    if (simulate.stopped()) return simulate.unfinished(hardware);
+    if (!found.ok()) return found.status();
+    row = *std::move(found);
     if (row.feasible() || !no_number_helps(plan, inputs, simulate, row)) break;
   }
-  if (!plan.no_shapes && plan.flags.prefill < 0 && plan.flags.rooms == 0 && row.feasible()) RETURN_IF_ERROR(plan_shapes(row, plan.goal, simulated));
+  if (!plan.no_shapes && plan.flags.prefill < 0 && plan.flags.rooms == 0 && row.feasible()) {
+    const Status shaped = plan_shapes(row, plan.goal, simulated);
+    if (!shaped.ok() && !simulate.stopped()) return shaped;
+  }
   return row;
 }
 
@@ -166,7 +192,10 @@ std::string plan_table(const Plan& plan, const Simulator& simulate, uint32_t mod
   for (const PlanRow& row : rows) {
     if (row.feasible()) add(row.probes[row.best]);
     for (const PlanProbe& other : shapes_beside(row)) out += probe_line(other, other.outcome.given_up ? "given up" : other.met ? "" : "not kept");
-    if (!row.feasible()) absl::StrAppendFormat(&out, "%-24s | not feasible: %s\n", row.one.hardware->name, row.infeasible);
+    if (row.feasible()) continue;
+    const bool unfinished = row.infeasible == kStopped;
+    for (size_t i = 0; unfinished && i < row.probes.size(); ++i) out += probe_line(row.probes[i], row.probes[i].met ? "" : "not kept");
+    absl::StrAppendFormat(&out, "%-24s | %s%s\n", row.one.hardware->name, unfinished ? "" : "not feasible: ", row.infeasible);
   }
   for (const PlanProbe& mix : mixes) add(mix);
   return plot.empty() ? out : out + "\n" + plot;
@@ -192,13 +221,16 @@ OrderedJson plan_json(const std::vector<PlanRow>& rows, const std::vector<PlanPr
 }
 
 StatusOr<int> make_plan(Plan& plan) {
+  RETURN_IF_ERROR(check_output("--report", plan.report));
   RETURN_IF_ERROR(settle_kinds(plan));
   ASSIGN_OR_RETURN(const SimulateInputs inputs, SimulateInputs::read(plan.flags));
   const uint32_t models = inputs.models(runs_of(plan.flags).front());
   Simulator simulate(plan, inputs);
   const auto simulated = [&](const std::vector<DeviceGroup>& devices, const PlanShape& shape) { return simulate(devices, shape); };
   std::vector<PlanRow> rows;
+  block_stop_signals();
   for (const Hardware& hardware : plan.hardware) {
+    if (simulate.stopped()) break;
     ASSIGN_OR_RETURN(PlanRow row, plan_row(plan, inputs, simulate, hardware));
     rows.push_back(std::move(row));
   }
@@ -211,10 +243,10 @@ StatusOr<int> make_plan(Plan& plan) {
     if (auto mix = plan_mix(*cheapest, row, plan.goal, simulated); mix.ok()) mixes.push_back(*std::move(mix));
   }
   show_text(plan.as_json ? dump_ordered_json(plan_json(rows, mixes), 1) + "\n" : plan_table(plan, simulate, models, rows, mixes));
-  if (!plan.report.empty()) {
-    std::ofstream file(plan.report, std::ios::binary);
-    file << planned_html(rows, mixes, plan.goal.attainment);
-    if (!file) return unavailable(plan.report, ": cannot be written");
+  if (!plan.report.empty()) RETURN_IF_ERROR(write_output(plan.report, planned_html(rows, mixes, plan.goal.attainment)));
+  if (simulate.stopped()) {
+    note("stopped: the figures are of the choices that were tried so far");
+    return kExitInterrupted;
   }
   return cheapest != rows.end() && cheapest->feasible() ? kExitOk : kExitFailed;
 }

@@ -8,6 +8,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
+#include "apps/output_file.h"
 #include "apps/progress.h"
 #include "apps/signals.h"
 #include "apps/simulate_flags.h"
@@ -34,13 +35,6 @@ struct Simulate {
   bool as_json = false, no_progress = false, costs = false;
   double sample_seconds = 1;
 };
-
-Status write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  return file ? OkStatus() : unavailable(path, ": cannot be written");
-}
 
 StatusOr<SimulatedRun> simulate_one(const Simulate& s, const SimulateInputs& inputs, const RunSpec& spec, std::ofstream* csv) {
   SimulatedRun run{spec.label, spec.policy, s.flags.devices, inputs.models(spec)};
@@ -80,6 +74,15 @@ std::vector<std::pair<std::string, std::string>> settings_of(const CLI::App& ver
   return settings;
 }
 
+std::string stopped_note(const Simulate& s, const std::vector<SimulatedRun>& runs) {
+  const SimulatedRun& last = runs.back();
+  std::string out = absl::StrFormat("stopped after %.0f simulated s of %s, %s: its figures are of these, without the requests that had not ended",
+                                    last.outcome.virtual_seconds, last.workload, last.policy);
+  const size_t all = runs_of(s.flags).size();
+  if (runs.size() < all) absl::StrAppendFormat(&out, "; %d of %d runs were not begun", all - runs.size(), all);
+  return out;
+}
+
 // What nodes of a real run decided, decided again.
 StatusOr<int> replay_run(const std::string& path, const std::string& costs_file) {
   std::ifstream file(path, std::ios::binary);
@@ -107,11 +110,14 @@ StatusOr<int> replay_run(const std::string& path, const std::string& costs_file)
     costs.add(model, "cpu", *fitted);
   }
   show_text(costs_table(costs));
-  RETURN_IF_ERROR(write_text(costs_file, costs.to_csv()));
+  RETURN_IF_ERROR(write_output(costs_file, costs.to_csv()));
   return kExitOk;
 }
 
 StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
+  for (const auto& [flag, path] : {std::pair("--report", s.report), std::pair("--csv", s.csv), std::pair("--fit", s.fit)}) {
+    RETURN_IF_ERROR(check_output(flag, path));
+  }
   if (!s.replay.empty()) return replay_run(s.replay, s.fit);
   if (!s.fit.empty()) return invalid_argument("--fit: needs the run to fit, by --replay");
   ASSIGN_OR_RETURN(const SimulateInputs inputs, SimulateInputs::read(s.flags));
@@ -124,7 +130,6 @@ StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
   if (!s.csv.empty()) {
     csv.open(s.csv, std::ios::binary);
     csv << csv_header();
-    if (!csv) return unavailable(s.csv, ": cannot be written");
   }
   std::vector<SimulatedRun> runs;
   for (const RunSpec& spec : runs_of(s.flags)) {
@@ -136,12 +141,14 @@ StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
     runs.push_back(std::move(run));
     if (runs.back().outcome.interrupted) break;
   }
+  csv.close();
+  if (!s.csv.empty() && !csv) return unavailable("--csv ", s.csv, ": cannot be written to its end; is the disk full?");
   if (s.as_json) show_text(dump_ordered_json(simulated_json(runs), 1) + "\n");
-  if (!s.report.empty()) RETURN_IF_ERROR(write_text(s.report, simulated_html(runs, settings_of(verb))));
+  if (!s.report.empty()) RETURN_IF_ERROR(write_output(s.report, simulated_html(runs, settings_of(verb))));
   const Outcome& last = runs.back().outcome;
   if (!last.interrupted) return kExitOk;
-  note(absl::StrFormat("stopped after %.0f simulated s of this run; the figures are of these, without the requests that had not ended", last.virtual_seconds));
-  return kExitFailed;
+  note(stopped_note(s, runs));
+  return kExitInterrupted;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace shoal {
 constexpr int kExitOk = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
+constexpr int kExitInterrupted = 130;  // Ctrl-C ended it, as shells say it
 
 // Runs the verb after its flags have been parsed; the result is the process's exit code.
 using RunVerb = std::function<int()>;

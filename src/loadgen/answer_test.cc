@@ -197,6 +197,19 @@ TEST(Summary, ThroughputCountsWhatSucceeded) {
   EXPECT_EQ(s.metrics[2].first.values_ms.size(), 3u);
 }
 
+TEST(Summary, WhoeverWasCutOffByTheInterruptionDidNotFail) {
+  RunResult run = small_run();
+  run.interrupted = true;
+  run.records.push_back({.start_s = 3, .latency_s = 1, .model = "m", .failure = "interrupted", .message = "the run was stopped"});
+  const Summary s = summarize(run, {}, {99});
+  EXPECT_EQ(s.interrupted, 1u);
+  EXPECT_EQ(s.failed, 1u);
+  EXPECT_THAT(s.failures, ElementsAre(testing::Pair("http_503", 1u)));
+  EXPECT_THAT(console_report({}, s), HasSubstr("Requests ended by the interruption:      1"));
+  EXPECT_EQ(console_report({}, s).find("interrupted, for example"), std::string::npos);
+  EXPECT_EQ(json_report({}, s, run, false)["ended_by_interruption"], 1);
+}
+
 TEST(Summary, TheTimeLineHoldsEveryToken) {
   const TimeLine line = time_line(small_run(), 1);
   EXPECT_THAT(line.in_flight, ElementsAre(1, 2, 2, 1, 0));

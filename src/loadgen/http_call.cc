@@ -35,7 +35,7 @@ asio::awaitable<void> converse(Connection& connection, bool fresh, std::string r
 
 std::string http_request(const HttpTarget& target, std::string_view method, std::string_view path, const HttpHeaders& headers,
                          std::string_view body) {
-  std::string out = absl::StrCat(own(method), " ", join_path(target, path), " HTTP/1.1\r\nHost: ", target.host_header(),
+  std::string out = absl::StrCat(own(method), " ", target.base_path, own(path), " HTTP/1.1\r\nHost: ", target.host_header(),
                                  "\r\nUser-Agent: shoal\r\nAccept: */*\r\n");
   for (const auto& [name, value] : headers) absl::StrAppend(&out, name, ": ", value, "\r\n");
   if (!body.empty() || method == "POST") {

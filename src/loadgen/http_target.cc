@@ -73,14 +73,9 @@ StatusOr<HttpTarget> parse_url(std::string_view url) {
   if (path.find_first_of("?#") != std::string_view::npos) return invalid_argument(own(url), ": a base URL has no query");
   while (drop_suffix(path, "/")) {
   }
+  target.names_v1 = drop_suffix(path, "/v1");
   target.base_path = path;
   return target;
-}
-
-std::string join_path(const HttpTarget& target, std::string_view path) {
-  std::string_view base = target.base_path;
-  if (path.starts_with("/v1/")) drop_suffix(base, "/v1");
-  return own(base) + own(path);
 }
 
 }  // namespace shoal

@@ -27,6 +27,8 @@ struct RequestRecord {
 
   bool sent() const { return start_s >= 0; }
   bool ok() const { return sent() && failure.empty(); }
+  // Ended by whoever stopped the run, which says nothing of the server.
+  bool interrupted() const { return failure == "interrupted"; }
   // Time per output token after the first; 0 if there is none.
   double tpot_s() const { return output_tokens > 1 ? (latency_s - ttft_s) / (output_tokens - 1) : 0; }
 };

@@ -59,6 +59,7 @@ std::string console_report(const ReportFacts& facts, const Summary& summary) {
   row(out, "Successful requests", summary.completed);
   row(out, "Failed requests", summary.failed);
   for (const auto& [kind, count] : summary.failures) row(out, "  " + kind, count);
+  if (summary.interrupted > 0) row(out, "Requests ended by the interruption", summary.interrupted);
   if (summary.unsent > 0) row(out, "Requests not sent", summary.unsent);
   if (facts.concurrency_max > 0) row(out, "Maximum request concurrency", uint64_t{facts.concurrency_max});
   if (std::isfinite(facts.request_rate)) row(out, "Request rate configured (RPS)", facts.request_rate);
@@ -77,6 +78,7 @@ std::string console_report(const ReportFacts& facts, const Summary& summary) {
   }
   heading(out, "", '=');
   for (const auto& [kind, message] : summary.failure_samples) absl::StrAppend(&out, kind, ", for example: ", message, "\n");
+  if (!facts.prompt_lengths.empty()) absl::StrAppend(&out, "Prompt lengths: ", facts.prompt_lengths, ".\n");
   if (summary.counts_are_events) out += "The server sends no usage for streams: generated tokens are counted as events.\n";
   return out;
 }
@@ -84,6 +86,7 @@ std::string console_report(const ReportFacts& facts, const Summary& summary) {
 nlohmann::ordered_json json_report(const ReportFacts& facts, const Summary& summary, const RunResult& run, bool detailed) {
   nlohmann::ordered_json out = {{"date", facts.date}, {"endpoint_type", facts.backend}, {"backend", facts.backend}, {"label", nullptr},
                                 {"model_id", facts.model}, {"tokenizer_id", facts.tokenizer}, {"num_prompts", facts.num_prompts}};
+  out["prompt_lengths"] = facts.prompt_lengths;
   for (const auto& [key, value] : facts.metadata) out[key] = value;
   out["request_rate"] = std::isfinite(facts.request_rate) ? nlohmann::ordered_json(facts.request_rate) : nlohmann::ordered_json("inf");
   out["burstiness"] = facts.burstiness;
@@ -106,6 +109,7 @@ nlohmann::ordered_json json_report(const ReportFacts& facts, const Summary& summ
     for (const Percentile& p : d.percentiles) out["p" + rank_word(p.rank) + "_" + metric.key + "_ms"] = p.value;
   }
   out["failures"] = summary.failures;
+  out["ended_by_interruption"] = summary.interrupted;
   out["not_sent"] = summary.unsent;
   out["interrupted"] = run.interrupted;
   out["send_lag_max_ms"] = run.lag_max_s * kMsPerS;

@@ -17,7 +17,8 @@ struct ReportFacts {
   std::string backend = "openai";
   std::string model;
   std::string url;
-  std::string tokenizer;            // how prompts got their lengths
+  std::string tokenizer;            // what counted the tokens of prompts
+  std::string prompt_lengths;       // the same as a sentence without its stop, with what the server made of it
   uint32_t num_prompts = 0;
   double request_rate = 0;          // infinite: all at once
   double burstiness = 1;

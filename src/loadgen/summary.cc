@@ -112,6 +112,8 @@ Summary summarize(const RunResult& run, const Goodput& goodput, const std::vecto
       out.input_tokens += record.input_tokens;
       out.output_tokens += record.output_tokens;
       out.counts_are_events |= !record.has_usage;
+    } else if (record.interrupted()) {
+      ++out.interrupted;
     } else {
       ++out.failed;
       ++out.failures[record.failure];

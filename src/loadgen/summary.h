@@ -46,6 +46,7 @@ std::vector<Metric> metrics_of(const std::vector<RequestRecord>& records);
 struct Summary {
   double duration_s = 0;
   uint64_t completed = 0, failed = 0, unsent = 0;
+  uint64_t interrupted = 0;                 // under way when the run was stopped: neither completed nor failed
   uint64_t input_tokens = 0, output_tokens = 0;
   double request_throughput = 0;            // per second
   std::optional<double> request_goodput;

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "workload/arrivals.h"
 #include "loadgen/dataset.h"
+#include "loadgen/http_call.h"
 #include "loadgen/http_target.h"
 #include "workload/trace.h"
 
@@ -250,11 +251,21 @@ TEST(HttpTarget, UrlsAreTakenApart) {
   EXPECT_EQ(parse_url("[::1]:80")->host, "::1");
   EXPECT_EQ(parse_url("http://[::1]:81")->host_header(), "[::1]:81");
   EXPECT_EQ(parse_url("unix:/run/x.sock")->unix_socket, "/run/x.sock");
-  EXPECT_EQ(join_path(*parse_url("http://h/v1"), "/v1/models"), "/v1/models");
-  EXPECT_EQ(join_path(*parse_url("http://h/api"), "/v1/models"), "/api/v1/models");
   for (const char* bad : {"", "ftp://h", "http://", "http://h:0", "http://h:99999", "http://h:x", "http://h/?q", "http://[::1", "http://a b", "unix:"}) {
     EXPECT_FALSE(parse_url(bad).ok()) << bad;
   }
+}
+
+TEST(HttpTarget, ABaseUrlWithV1MeansTheServerThatV1IsOn) {
+  for (const char* url : {"http://h/api", "http://h/api/v1", "http://h/api/v1/"}) {
+    const HttpTarget target = *parse_url(url);
+    EXPECT_EQ(target.base_path, "/api") << url;
+    EXPECT_EQ(target.shown(), "http://h/api") << url;
+    EXPECT_EQ(http_request(target, "GET", "/tokenize", {}, "").substr(0, 18), "GET /api/tokenize ") << url;
+    EXPECT_EQ(http_request(target, "GET", "/v1/models", {}, "").substr(0, 19), "GET /api/v1/models ") << url;
+  }
+  EXPECT_TRUE(parse_url("http://h/v1")->names_v1);
+  EXPECT_FALSE(parse_url("http://h/apiv1")->names_v1);
 }
 
 }  // namespace

@@ -33,6 +33,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers['Content-Length'])))
+        if self.path == self.server.tokenizer:
+            return self.reply(200, {'count': 1 + 2 * len(body['prompt'].split())})
         if self.path != '/v1/completions':
             return self.reply(404, {'error': {'message': 'unknown path'}})
         self.server.seen.append((time.time(), body, dict(self.headers)))
@@ -79,6 +81,7 @@ def fake_openai():
         request_queue_size = 128
     server = Server(('127.0.0.1', 0), Handler)
     server.seen, server.refused = [], set()
+    server.tokenizer = None  # the path at which tokens are counted, two to a word
     threading.Thread(target=server.serve_forever, daemon=True).start()
     server.url = f'http://127.0.0.1:{server.server_address[1]}'
     yield server

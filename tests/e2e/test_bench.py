@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import BINARY, ROOT, free_port
+from conftest import BINARY, ROOT, free_port, wait_until
 from fake_openai import fake_openai
 
 VLLM_KEYS = ['date', 'backend', 'model_id', 'tokenizer_id', 'num_prompts', 'request_rate', 'burstiness', 'max_concurrency', 'duration', 'completed',
@@ -122,9 +122,54 @@ def test_ctrl_c_ends_the_run_and_still_writes_the_report(fake, tmp_path):
     time.sleep(3)
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=10)
+    assert process.returncode == 130
     run = json.loads((tmp_path / 'r.json').read_text())
-    assert run['interrupted'] and run['completed'] > 5 and run['failures'].get('interrupted', 0) > 0 and run['not_sent'] > 50
-    assert 'stopped early' in errors and 'Successful requests' in out
+    assert run['interrupted'] and run['completed'] > 5 and run['ended_by_interruption'] > 0 and run['not_sent'] > 50
+    assert run['failed'] == 0 and run['failures'] == {}, 'who was cut off did not fail'
+    assert run['completed'] + run['ended_by_interruption'] + run['not_sent'] == 200
+    assert f"{run['completed']} requests of 200 that had ended; {run['ended_by_interruption']} were under way" in errors
+    assert 'Successful requests' in out and 'Requests ended by the interruption' in out and 'for example' not in out
+
+
+def test_ctrl_c_while_warming_up_says_that_nothing_was_measured(fake):
+    process = subprocess.Popen([str(BINARY), 'bench', '--base-url', fake.url, '--model', 'slow', '--num-warmups', '1', '--random-output-len', '20',
+                                '--tokenizer', 'words'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    fake.seen.clear()
+    assert wait_until(lambda: fake.seen)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=10)
+    assert process.returncode == 130 and out == '' and 'nothing was measured' in errors
+
+
+@pytest.mark.parametrize('below', ['', '/v1', '/v1/'])
+@pytest.mark.parametrize('tokenizer', ['/tokenize', '/v1/tokenize'])
+def test_the_tokenizer_is_found_beside_v1_however_the_url_is_written(fake, below, tokenizer):
+    fake.tokenizer = tokenizer
+    fake.seen.clear()
+    run = figures('--base-url', fake.url + below, '--num-prompts', 2, '--random-input-len', 41, '--random-output-len', 1)
+    fake.tokenizer = None
+    assert run['tokenizer_id'] == fake.url + tokenizer and run['prompt_lengths'] == f'counted by {fake.url}{tokenizer}'
+    assert [len(body['prompt'].split()) for _, body, _ in fake.seen] == [20, 20]
+
+
+def test_an_endpoint_may_be_named_below_the_base_url(fake):
+    assert figures('--base-url', fake.url + '/v1', '--endpoint', '/completions', '--num-prompts', 1, '--random-output-len', 1)['completed'] == 1
+
+
+def test_without_a_tokenizer_it_says_so_and_how_long_prompts_became(fake):
+    result = bench('--base-url', fake.url, '--num-prompts', 2, '--random-input-len', 40, '--random-output-len', 1)
+    assert result.returncode == 0
+    assert f'{fake.url} has no tokenizer to ask (/tokenize answers 404, /v1/tokenize answers 404)' in result.stderr and '--tokenizer' in result.stderr
+    assert 'Prompt lengths: approximate, every word as one token' in result.stdout
+    assert '40 tokens a prompt were asked for, and the server counted 40' in result.stdout
+
+
+@pytest.mark.parametrize('flags', [['--report', 'gone/run.html'], ['--save-result', '--result-dir', 'gone'], ['--save-result', '--result-filename', 'gone/r.json']])
+def test_a_missing_folder_is_an_error_before_anything_is_sent(fake, tmp_path, flags):
+    fake.seen.clear()
+    result = subprocess.run([str(BINARY), 'bench', '--base-url', fake.url, *flags], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert result.returncode == 1 and 'gone' in result.stderr and 'there is no folder' in result.stderr
+    assert fake.seen == [] and list(tmp_path.iterdir()) == []
 
 
 def test_progress_is_shown_on_a_terminal_only(fake):

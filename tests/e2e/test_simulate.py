@@ -52,9 +52,28 @@ def test_ctrl_c_ends_a_run_with_the_figures_so_far(tmp_path):
         time.sleep(0.05)
     run.send_signal(signal.SIGINT)
     out, err = run.communicate(timeout=60)
-    assert run.returncode == 1 and 'stopped after' in err
+    assert run.returncode == 130 and 'stopped after' in err
     done = json.loads(out)[0]
     assert done['interrupted'] and done['requests'] >= len(list(csv.DictReader(rows.open()))) > 10
+
+
+def test_a_missing_folder_is_an_error_before_anything_is_simulated(tmp_path):
+    path = tmp_path / 'gone' / 'run.html'
+    for arguments in (['simulate', '--report'], ['simulate', '--csv'], ['simulate', '--replay', '/dev/null', '--fit'], ['plan', '--report']):
+        result = shoal(*arguments, path, code=1)
+        assert result.stdout == '' and f'{arguments[-1]} {path}: there is no folder {path.parent}' in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_ends_a_plan_with_what_was_tried(tmp_path):
+    flags = ['--kinds', 'H800,A100', '--models', '6', '--request-rate', '1', '--duration', '200000', '--output-len', '100', '--tensor-max', '1', '--devices-max', '256']
+    run = subprocess.Popen([str(BINARY), 'plan', *flags, '--goal', '1', '--report', str(tmp_path / 'p.html')], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(3)
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 130 and 'stopped' in err
+    assert 'H800' in out and 'stopped before the fewest was found' in out and 'A100' not in out
+    assert 'stopped before the fewest was found' in (tmp_path / 'p.html').read_text()
 
 
 def test_mistakes_name_the_flag_and_what_is_known(tmp_path):
