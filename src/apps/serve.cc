@@ -200,7 +200,7 @@ void shut_down(LocalCluster& cluster, Service& service, const HttpServer& server
     if (wait_stop_signal(kLook)) break;
   }
   if (!finished(cluster, server)) log_warning("ending ", cluster.router().live_requests(), " requests that are still running");
-  cluster.router().abort_all(unavailable("the server is shutting down"));
+  cluster.router().abort_all(absl::AbortedError("the server is shutting down and ended this answer before its last token; another replica may give it"));
   const TimePoint last = steady_now() + kLastWords;
   while (!finished(cluster, server) && steady_now() < last) wait_stop_signal(kLook);
 }

@@ -160,8 +160,7 @@ HttpReply Admin::unload(std::string_view body) {
   const ModelRef model = catalog_.find(name);
   if (model == nullptr) return error_reply(model_not_found(name));
   loop_.want_resident(model->id, false);
-  const ModelTotals totals = totals_of(model->id, *loop_.snapshot());
-  return json_reply({{"success", true}, {"model", model->name}, {"requests_under_way", totals.running + totals.waiting}});
+  return json_reply({{"success", true}, {"model", model->name}, {"requests_under_way", loop_.live_requests(model->id)}});
 }
 
 AdminReply Admin::reload() {

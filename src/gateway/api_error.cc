@@ -76,6 +76,10 @@ ApiError draining_error() {
           .code = "draining", .retry_after_s = 5};
 }
 
+ApiError shutting_down_error(std::string message) {
+  return {.http_status = 503, .type = "overloaded_error", .message = std::move(message), .code = "shutting_down", .retry_after_s = 5};
+}
+
 ApiError overloaded_error(std::string message, Duration retry_after) {
   return {.http_status = 503, .type = "overloaded_error", .message = std::move(message), .code = "server_overloaded",
           .retry_after_s = retry_seconds(retry_after)};
@@ -90,8 +94,8 @@ ApiError from_status(const Status& status, Duration retry_after) {
     case StatusCode::kNotFound:
       return {.http_status = 404, .type = "not_found_error", .message = message, .code = "not_found"};
     case StatusCode::kUnavailable:
-    case StatusCode::kResourceExhausted:
-    case StatusCode::kAborted: return overloaded_error(message, retry_after);
+    case StatusCode::kResourceExhausted: return overloaded_error(message, retry_after);
+    case StatusCode::kAborted: return shutting_down_error(message);
     case StatusCode::kDeadlineExceeded:
       return {.http_status = 504, .type = "timeout_error", .message = message, .code = "deadline_exceeded"};
     case StatusCode::kFailedPrecondition:

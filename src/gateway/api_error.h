@@ -53,6 +53,7 @@ ApiError model_forbidden(std::string_view model);
 ApiError unknown_url(std::string_view method, std::string_view path);
 ApiError context_length_exceeded(uint32_t n_ctx, uint32_t prompt_tokens, uint32_t completion_tokens);
 ApiError draining_error();
+ApiError shutting_down_error(std::string message);  // of a request that was accepted, and is ended before its answer
 ApiError overloaded_error(std::string message, Duration retry_after);
 
 // An error of the roles below, as the client should see it.

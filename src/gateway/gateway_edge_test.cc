@@ -249,7 +249,7 @@ TEST(Admin, LoadsUnloadsAndNamesWhatIsUnknown) {
   EXPECT_EQ(admin.ask(http_post("/models/load", R"({"model":"tiny","wait":true})")).status, 200);
   EXPECT_EQ(admin.ask(http_post("/models/load", R"({"model":"alias-1"})")).status, 202);
   const Reply unload = admin.ask(http_post("/models/unload", R"({"model":"tiny"})"));
-  EXPECT_EQ(unload.json(), (Json{{"success", true}, {"model", "tiny"}, {"requests_under_way", 3}}));
+  EXPECT_EQ(unload.json(), (Json{{"success", true}, {"model", "tiny"}, {"requests_under_way", 0}})) << "a node's last report may be of requests that have ended";
   const Reply unknown = admin.ask(http_post("/models/load", R"({"model":"nope"})"));
   EXPECT_EQ(unknown.status, 404);
   EXPECT_EQ(unknown.json()["error"]["code"], "model_not_found");

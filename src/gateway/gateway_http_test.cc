@@ -379,10 +379,11 @@ TEST(Drain, EndsWithErrorEventsWhenItsTimeIsUp) {
   RawClient running(*world.server);
   running.send_text(http_post("/v1/chat/completions", chat_body({{"stream", true}, {"max_tokens", 150}}).dump()));
   ASSERT_TRUE(running.read_until("data: "));
-  world.loop.abort_all(unavailable("the server is shutting down"));
+  world.loop.abort_all(absl::AbortedError("the server is shutting down"));
   const auto events = running.read_reply().events();
   ASSERT_GE(events.size(), 2u);
   EXPECT_EQ(events[events.size() - 2]["error"]["message"], "the server is shutting down");
+  EXPECT_EQ(events[events.size() - 2]["error"]["code"], "shutting_down");
   EXPECT_EQ(events.back(), "[DONE]");
 }
 

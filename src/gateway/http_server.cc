@@ -1,9 +1,5 @@
 #include "gateway/http_server.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -19,6 +15,7 @@
 #include "boost/asio/this_coro.hpp"
 #include "gateway/http_session.h"
 #include "gateway/http_tls.h"
+#include "gateway/listen.h"
 
 namespace shoal {
 namespace {
@@ -34,13 +31,13 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(100);  // after runn
 class Server final : public HttpServer {
  public:
   Server(const HttpServerConfig& config, Service& service, Admin* admin)
-      : shared_{config, service, admin, asio::thread_pool(config.work_threads)}, tcp_(io_), local_(io_) {}
+      : shared_{config, service, admin, asio::thread_pool(config.work_threads)}, flags_(admin == nullptr ? ListenFlags() : kAdminListenFlags), tcp_(io_), local_(io_) {}
 
   ~Server() override {
     io_.stop();
     for (std::thread& thread : threads_) thread.join();
     shared_.work.join();
-    if (local_.is_open()) unlink(shared_.config.unix_socket.c_str());
+    file_.reset();
   }
 
   Status listen() {
@@ -67,34 +64,23 @@ class Server final : public HttpServer {
     tcp::resolver resolver(io_);
     const auto found = resolver.resolve(config.host, std::to_string(config.port),
                                         tcp::resolver::passive | tcp::resolver::numeric_service, error);
-    if (error || found.empty()) return invalid_argument("--host ", config.host, ": ", error.message());
+    if (error || found.empty()) return invalid_argument(std::string(flags_.host), " ", config.host, ": ", error.message(), "; give an address of this machine");
     const tcp::endpoint endpoint = found.begin()->endpoint();
     tcp_.open(endpoint.protocol(), error);
     if (!error) tcp_.set_option(asio::socket_base::reuse_address(true), error);
     if (!error) tcp_.bind(endpoint, error);
     if (!error) tcp_.listen(asio::socket_base::max_listen_connections, error);
-    if (error) {
-      return unavailable("cannot listen on ", config.host, ":", config.port, ": ", error.message(),
-                         "; choose another --port or stop what uses it");
-    }
+    if (error) return cannot_listen(config.host, config.port, error.value(), flags_);
     port_ = tcp_.local_endpoint(error).port();
     asio::co_spawn(io_, accept(tcp_), asio::detached);
     return OkStatus();
   }
 
   Status listen_local() {
-    const std::string& path = shared_.config.unix_socket;
-    if (path.size() > 100) return invalid_argument("--uds ", path, ": longer than a socket path may be");
-    std::error_code ignored;
-    if (std::filesystem::is_socket(path, ignored)) unlink(path.c_str());  // left behind by a process that was killed
+    ASSIGN_OR_RETURN(file_, UnixListener::open(shared_.config.unix_socket, /*owner_only=*/shared_.admin != nullptr, flags_));
     error_code error;
-    local_.open(stream_protocol(), error);
-    const mode_t before = umask(0);
-    umask(shared_.admin == nullptr ? before : 0077);  // the operator's socket is the owner's alone
-    if (!error) local_.bind(stream_protocol::endpoint(path), error);
-    umask(before);
-    if (!error) local_.listen(asio::socket_base::max_listen_connections, error);
-    if (error) return unavailable("cannot listen on ", path, ": ", error.message());
+    local_.assign(stream_protocol(), file_->release(), error);
+    if (error) return unavailable("cannot listen on ", shared_.config.unix_socket, ": ", error.message());
     asio::co_spawn(io_, accept(local_), asio::detached);
     return OkStatus();
   }
@@ -147,10 +133,12 @@ class Server final : public HttpServer {
 
   // The connections go (with the io_context's queue) before what they refer to: io_ is declared after shared_.
   HttpShared shared_;
+  const ListenFlags flags_;
   std::shared_ptr<asio::ssl::context> tls_;  // null: plain
   asio::io_context io_;
   tcp::acceptor tcp_;
   stream_protocol::acceptor local_;
+  std::unique_ptr<UnixListener> file_;
   uint16_t port_ = 0;
   std::vector<std::thread> threads_;
 };

@@ -27,9 +27,15 @@ RouterLoop::~RouterLoop() {
 }
 
 Status RouterLoop::submit(Request request, TimePoint deadline, std::shared_ptr<TokenSink> sink) {
-  live_.fetch_add(1);
+  const ModelId model = request.model;
+  const auto count = [&](size_t change) {
+    live_.fetch_add(change);
+    std::lock_guard lock(mutex_);
+    live_of_[model] += change;
+  };
+  count(1);
   if (queue_.try_push(Accept{NewRequest{std::move(request), deadline}, std::move(sink)})) return OkStatus();
-  live_.fetch_sub(1);
+  count(static_cast<size_t>(-1));
   return resource_exhausted("too many requests are waiting to be routed; try again in a moment");
 }
 
@@ -43,6 +49,12 @@ void RouterLoop::abort_all(const Status& why) { queue_.push(AbortAll{why}); }
 bool RouterLoop::wait_idle(Duration timeout) const {
   std::unique_lock lock(mutex_);
   return idle_.wait_for(lock, timeout, [&] { return live_.load() == 0; });
+}
+
+size_t RouterLoop::live_requests(ModelId model) const {
+  std::lock_guard lock(mutex_);
+  const auto found = live_of_.find(model);
+  return found == live_of_.end() ? 0 : found->second;
 }
 
 std::shared_ptr<const RouterSnapshot> RouterLoop::snapshot() const {
@@ -63,7 +75,7 @@ void RouterLoop::run() {
       handle_event(Tick{});
     }
   }
-  abort_live(unavailable("the server is shutting down"));
+  abort_live(absl::AbortedError("the server is shutting down"));
 }
 
 void RouterLoop::handle(Command command) {
@@ -79,7 +91,8 @@ void RouterLoop::handle(Command command) {
     handle_event(MessageFrom{incoming->from, *std::move(message)});
     if (is_status) publish_snapshot();
   } else if (auto* accept = std::get_if<Accept>(&command)) {
-    sinks_.emplace(accept->request.request.id, std::move(accept->sink));
+    const Request& request = accept->request.request;
+    sinks_.emplace(request.id, Live{std::move(accept->sink), request.model});
     handle_event(std::move(accept->request));
   } else if (auto* abort = std::get_if<AbortAll>(&command)) {
     abort_live(abort->why);
@@ -116,21 +129,23 @@ void RouterLoop::deliver(Tokens tokens) {
   if (it == sinks_.end()) return;
   const RequestId id = tokens.id;
   const bool last = tokens.finish.has_value();
-  it->second->on_tokens(std::move(tokens));
+  if (last) last_words(it->second);
+  it->second.sink->on_tokens(std::move(tokens));
   if (last) sink_ended(id);
 }
 
 void RouterLoop::refuse(RequestId id, const Status& status, Duration retry_after) {
   const auto it = sinks_.find(id);
   if (it == sinks_.end()) return;
-  it->second->on_refused(id, status, retry_after);
+  last_words(it->second);
+  it->second.sink->on_refused(id, status, retry_after);
   sink_ended(id);
 }
 
 void RouterLoop::abort_live(const Status& why) {
   std::vector<RequestId> ids;
   ids.reserve(sinks_.size());
-  for (const auto& [id, sink] : sinks_) ids.push_back(id);
+  for (const auto& [id, live] : sinks_) ids.push_back(id);
   for (const RequestId id : ids) {
     handle_event(ClientGone{id});  // frees the node
     refuse(id, why, Duration(0));
@@ -143,8 +158,17 @@ void RouterLoop::publish_snapshot() {
   snapshot_ = std::move(next);
 }
 
+void RouterLoop::last_words(Live& live) {
+  if (!std::exchange(live.counted, false)) return;
+  std::lock_guard lock(mutex_);
+  --live_of_[live.model];
+}
+
 void RouterLoop::sink_ended(RequestId id) {
-  if (sinks_.erase(id) == 0) return;
+  const auto it = sinks_.find(id);
+  if (it == sinks_.end()) return;
+  last_words(it->second);
+  sinks_.erase(it);
   std::lock_guard lock(mutex_);  // or wait_idle() could miss the notification
   if (live_.fetch_sub(1) == 1) idle_.notify_all();
 }

@@ -60,6 +60,7 @@ class RouterLoop {
   void abort_all(const Status& why);        // every live request ends with on_refused(why)
   bool wait_idle(Duration timeout) const;   // true when no request is alive
   size_t live_requests() const { return live_.load(); }
+  size_t live_requests(ModelId model) const;  // of one model; a client that has its last token is no longer counted
   std::shared_ptr<const RouterSnapshot> snapshot() const;
   NodeTimeline& timeline() { return timeline_; }
 
@@ -75,6 +76,11 @@ class RouterLoop {
   struct AbortAll {
     Status why;
   };
+  struct Live {
+    std::shared_ptr<TokenSink> sink;
+    ModelId model;
+    bool counted = true;  // in live_of_
+  };
   using Command = std::variant<Incoming, Accept, AbortAll, Event>;
 
   void run();
@@ -85,6 +91,7 @@ class RouterLoop {
   void refuse(RequestId id, const Status& status, Duration retry_after);
   void abort_live(const Status& why);
   void publish_snapshot();
+  void last_words(Live& live);  // REQUIRES: what comes next is the last that its sink hears
   void sink_ended(RequestId id);
 
   NodeTimeline timeline_;
@@ -94,10 +101,11 @@ class RouterLoop {
   mutable std::mutex mutex_;
   mutable std::condition_variable idle_;
   std::shared_ptr<const RouterSnapshot> snapshot_;  // guarded by mutex_
+  std::map<ModelId, size_t> live_of_;               // guarded by mutex_
 
   // Owned by the loop's thread.
   Router router_;
-  std::unordered_map<RequestId, std::shared_ptr<TokenSink>> sinks_;
+  std::unordered_map<RequestId, Live> sinks_;
   TimePoint wake_at_ = kForever;
 
   std::unique_ptr<Transport> transport_;

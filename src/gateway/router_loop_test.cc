@@ -152,6 +152,21 @@ TEST_F(RouterLoopTest, GarbageFromAPeerIsDropped) {
   EXPECT_EQ(sink->ids.size(), 3u);
 }
 
+TEST_F(RouterLoopTest, WhoHasTheLastTokenIsNotCountedAnyMore) {
+  FakeNode node(network_, kNode, kGateway, [](const Request&) { return std::vector<TokenId>{7}; });
+  join_node();
+  const auto endless = submit(100'000);
+  ASSERT_TRUE(endless->wait_tokens(1));
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(submit(1)->wait_end());
+    EXPECT_EQ(loop_.live_requests(ModelId(0)), 1u);
+    EXPECT_EQ(loop_.live_requests(ModelId(1)), 0u);
+  }
+  loop_.abort_all(unavailable("enough"));
+  ASSERT_TRUE(endless->wait_end());
+  EXPECT_EQ(loop_.live_requests(ModelId(0)), 0u);
+}
+
 TEST_F(RouterLoopTest, AbortAllEndsEveryRequestWithTheReason) {
   FakeNode node(network_, kNode, kGateway, [](const Request&) { return std::vector<TokenId>{7}; });
   node.set_pause(std::chrono::milliseconds(5));
