@@ -13,7 +13,9 @@ constexpr size_t kPartBytesMin = 3;
 
 std::string lower(std::string_view text) { return absl::AsciiStrToLower({text.data(), text.size()}); }
 
-size_t edits(std::string_view a, std::string_view b) {
+}  // namespace
+
+size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> of(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {
     for (size_t j = 0; j <= b.size(); ++j) {
@@ -27,6 +29,8 @@ size_t edits(std::string_view a, std::string_view b) {
   }
   return of[a.size()][b.size()];
 }
+
+namespace {
 
 // A third of the letters may be wrong, and one of a short name.
 bool is_near(size_t edits, std::string_view given, std::string_view name) {
@@ -43,7 +47,7 @@ std::optional<std::string_view> nearest_name(std::string_view given, std::span<c
   for (const std::string_view name : names) {
     if (name.size() > kNameBytesMax) continue;
     const std::string candidate = lower(name);
-    const size_t count = edits(word, candidate);
+    const size_t count = edit_distance(word, candidate);
     const bool part = word.size() >= kPartBytesMin && candidate.find(word) != std::string::npos;
     if (count >= fewest || !(part || is_near(count, word, candidate))) continue;
     fewest = count;

@@ -46,7 +46,7 @@ using GrammarRef = SharedValue<Grammar>;
 struct TokenRules {
   std::vector<TokenId> allowed;                    // ascending; nothing else is sampled; empty: every token
   std::vector<std::vector<TokenId>> bad_words;     // none of them appears in the output; none is empty
-  std::vector<std::vector<TokenId>> dry_breakers;  // a repetition does not reach across one of them; none is empty
+  std::vector<std::vector<TokenId>> dry_breakers;  // no repetition reaches across one; none is empty; ascending by their last token
   friend bool operator==(const TokenRules&, const TokenRules&) = default;
 };
 

@@ -25,12 +25,13 @@ void AnswerCollector::push(Progress progress) {
     }
     choice.pieces.insert(choice.pieces.end(), std::make_move_iterator(update.delta.pieces.begin()),
                          std::make_move_iterator(update.delta.pieces.end()));
+    if (!update.delta.prompt.empty()) choice.prompt = std::move(update.delta.prompt);
     if (update.delta.finish) choice.finish_reason = finish_name(update.delta);
   }
 }
 
 std::string AnswerCollector::body(const AnswerHead& head, const Generation& generation) const {
-  return answer_body(head, choices_, generation.request().output.logprobs, generation.usage());
+  return answer_body(head, choices_, generation.request().output.logprobs.has_value(), generation.usage());
 }
 
 void AnswerStream::begin(std::string& out) const {

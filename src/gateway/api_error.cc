@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/nearest.h"
 #include "gateway/strings.h"
 #include "nlohmann/json.hpp"
 
@@ -39,9 +40,11 @@ ApiError unsupported_value(std::string param, std::string message) {
   return bad_request(std::move(param), std::move(message), "unsupported_value");
 }
 
-ApiError model_not_found(std::string_view model) {
+ApiError model_not_found(std::string_view model, std::span<const std::string> known) {
+  const std::string meant = did_you_mean(model, known);
   return {.http_status = 404, .type = "not_found_error",
-          .message = absl::StrCat("The model '", str(model), "' does not exist here; GET /v1/models lists those that do."),
+          .message = absl::StrCat("The model '", str(model), "' does not exist here", meant.empty() ? ";" : meant,
+                                  " GET /v1/models lists those that do."),
           .param = "model", .code = "model_not_found"};
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,7 +49,7 @@ uint32_t retry_seconds(Duration wait);
 
 ApiError invalid_value(std::string param, std::string message);
 ApiError unsupported_value(std::string param, std::string message);
-ApiError model_not_found(std::string_view model);
+ApiError model_not_found(std::string_view model, std::span<const std::string> known = {});
 ApiError model_forbidden(std::string_view model);
 ApiError unknown_url(std::string_view method, std::string_view path);
 ApiError context_length_exceeded(uint32_t n_ctx, uint32_t prompt_tokens, uint32_t completion_tokens);

@@ -3,6 +3,7 @@
 
 #include "gateway/fields.h"
 #include "gateway/openai_request.h"
+#include "gateway/other_fields.h"
 #include "gateway/request_fields.h"
 #include "nlohmann/json.hpp"
 
@@ -132,6 +133,11 @@ void check_message(Fields& fields, OrderedJson& message) {
     return fields.refuse("role", "'" + fields.name("role") + "' must be one of system, developer, user, assistant, tool, "
                                  "function, not '" + role + "'.");
   }
+  for (const char* key : {"images", "audio", "videos"}) {  // Ollama's way to attach them
+    const OrderedJson* media = fields.find(key);
+    if (media == nullptr || media->empty()) continue;
+    fields.refuse(unsupported_value(fields.name(key), "'" + fields.name(key) + "' is not served; only text is supported."));
+  }
   std::string name, id;
   fields.text("name", kNameBytesMax, name);
   fields.text("tool_call_id", kNameBytesMax, id);
@@ -201,6 +207,10 @@ void read_chat_prompt(Fields& fields, const RequestLimits& limits, ChatPrompt& o
     if (!given->is_object()) return fields.refuse("chat_template_kwargs", "'chat_template_kwargs' must be an object.");
     *variables = *given;
   }
+  if (const OrderedJson* documents = fields.find("documents")) {  // of templates for retrieval
+    if (!documents->is_array()) return fields.refuse("documents", "'documents' must be a list.");
+    (*variables)["documents"] = *documents;
+  }
   out.variables = std::move(variables);
   read_tools(fields, limits, out.tools);
   read_effort(fields, out.reasoning_effort);
@@ -227,6 +237,7 @@ ApiResult<ChatRequest> parse_chat_request(std::string_view body, const RequestLi
       if (kind != "text") fields.refuse(unsupported_value("modalities", "'modalities' other than text are not supported."));
     }
   }
+  check_other_fields(fields);
   if (!fields.ok()) return *fields.error();
   return request;
 }

@@ -36,6 +36,7 @@ ChoiceDelta ChoiceStream::push(const Tokens& tokens) {
   ChoiceDelta delta;
   if (finished_) return delta;
   if (!started_ && request_.output.echo) echo_prompt(tokens.prompt, delta);
+  if (!started_ && request_.output.prompt_logprobs) delta.prompt = prompt_scores(tokens.prompt);
   started_ = true;
   if (!request_.output.score_only) {
     for (size_t i = 0; i < tokens.tokens.size() && !finished_; ++i) {
@@ -63,6 +64,19 @@ void ChoiceStream::echo_prompt(const std::vector<SampledToken>& scores, ChoiceDe
     }
   }
   decoded_chars_ = shown_chars_ = code_points(prompt_.text);
+}
+
+std::vector<PromptScore> ChoiceStream::prompt_scores(const std::vector<SampledToken>& scores) const {
+  std::vector<PromptScore> out(1);  // nothing judges the first one
+  for (const SampledToken& score : scores) {
+    PromptScore& token = out.emplace_back();
+    token.candidates.push_back({score.token, score.logprob, score.rank, piece(score.token).text});
+    for (uint32_t i = 0; i < std::min<size_t>(score.top.size(), *request_.output.prompt_logprobs); ++i) {
+      if (score.top[i].token == score.token) continue;
+      token.candidates.push_back({score.top[i].token, score.top[i].logprob, i + 1, piece(score.top[i].token).text});
+    }
+  }
+  return out;
 }
 
 void ChoiceStream::push_token(const SampledToken& token, bool is_stop_token, ChoiceDelta& delta) {
@@ -162,7 +176,8 @@ ScoredPiece ChoiceStream::scored(const SampledToken& token, uint32_t offset) con
   ScoredPiece out;
   out.token = piece(token.token);
   out.logprob = token.logprob;
-  for (const TokenLogprob& other : token.top) out.top.emplace_back(piece(other.token), other.logprob);
+  const size_t wanted = std::min<size_t>(token.top.size(), *request_.output.logprobs);  // prompts may be scored with more
+  for (const TokenLogprob& other : std::span(token.top).first(wanted)) out.top.emplace_back(piece(other.token), other.logprob);
   out.text_offset = offset;
   return out;
 }

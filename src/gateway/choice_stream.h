@@ -26,11 +26,23 @@ struct ScoredPiece {
   uint32_t text_offset = 0;      // code points of the choice's text before this token
 };
 
+// A token of the prompt: how likely it was, and the most likely ones in its place.
+struct PromptScore {
+  struct Candidate {
+    TokenId id = 0;
+    float logprob = 0.0f;
+    uint32_t rank = 0;   // 1: the most likely
+    std::string text;
+  };
+  std::vector<Candidate> candidates;  // the prompt's own token first; empty for the first token of a prompt
+};
+
 struct ChoiceDelta {
   std::string text;                      // may be empty: nothing can be shown yet
   std::string reasoning;                 // of a chat, as are calls
   std::vector<CallDelta> calls;          // every call that begins has an id
   std::vector<ScoredPiece> pieces;       // only if log-probabilities were asked for
+  std::vector<PromptScore> prompt;       // once, if they were asked for: one for each token of the prompt
   std::optional<FinishReason> finish;    // kStop or kLength; nothing follows
   bool called_tools = false;             // with `finish`: the answer ended with calls
 
@@ -55,6 +67,7 @@ class ChoiceStream {
 
  private:
   void echo_prompt(const std::vector<SampledToken>& scores, ChoiceDelta& delta);
+  std::vector<PromptScore> prompt_scores(const std::vector<SampledToken>& scores) const;
   void push_token(const SampledToken& token, bool is_stop_token, ChoiceDelta& delta);
   std::string text_of(TokenId id);
   void show(std::string_view piece, ChoiceDelta& delta);

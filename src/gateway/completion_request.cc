@@ -1,6 +1,7 @@
 // Text completion, tokenize and detokenize bodies.
 #include "gateway/fields.h"
 #include "gateway/openai_request.h"
+#include "gateway/other_fields.h"
 #include "gateway/request_fields.h"
 #include "gateway/strings.h"
 #include "nlohmann/json.hpp"
@@ -78,6 +79,7 @@ ApiResult<CompletionRequest> parse_completion_request(std::string_view body, con
     fields.refuse("n", absl::StrCat("'n' times the number of prompts is ", request.prompts.size() * request.common.n,
                                     "; the limit is ", limits.prompts_max, "."));
   }
+  check_other_fields(fields);
   if (!fields.ok()) return *fields.error();
   return request;
 }

@@ -9,6 +9,7 @@
 namespace shoal {
 
 const OrderedJson* Fields::find(std::string_view key) const {
+  know(key);
   const auto it = object_.find(key);
   return it == object_.end() || it->is_null() ? nullptr : &*it;
 }

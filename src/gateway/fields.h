@@ -41,6 +41,9 @@ class Fields {
   // The value, or nullptr when absent or null.
   const OrderedJson* find(std::string_view key) const;
   const OrderedJson& object() const { return object_; }
+  // The names of all that was asked for by now, which is all that the caller knows.
+  const std::vector<std::string>& known() const { return known_; }
+  void know(std::string_view key) const { known_.emplace_back(key); }
   void refuse(std::string_view key, std::string message);  // invalid_value
   void refuse(ApiError error);
   std::string name(std::string_view key) const { return prefix_ + std::string(key); }
@@ -54,6 +57,7 @@ class Fields {
   const OrderedJson& object_;
   const std::string prefix_;
   std::optional<ApiError> error_;
+  mutable std::vector<std::string> known_;
 };
 
 // A JSON number that is an integer in [min, max] (2.0 counts, 2.5 does not).

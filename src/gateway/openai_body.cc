@@ -50,6 +50,19 @@ Json completion_logprobs(const std::vector<ScoredPiece>& pieces) {
           {"text_offset", std::move(offsets)}};
 }
 
+// vLLM's form: null for the first token, then an object from token ids to what is known of each.
+Json prompt_logprobs(const std::vector<PromptScore>& scores) {
+  Json list = Json::array();
+  for (const PromptScore& score : scores) {
+    Json entry = score.candidates.empty() ? Json(nullptr) : Json::object();
+    for (const PromptScore::Candidate& candidate : score.candidates) {
+      entry[std::to_string(candidate.id)] = {{"logprob", candidate.logprob}, {"rank", candidate.rank}, {"decoded_token", candidate.text}};
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
 // Reasoning goes by the name that most clients know, and by vLLM's.
 void add_reasoning(const std::string& reasoning, Json& out) {
   if (!reasoning.empty()) out["reasoning_content"] = out["reasoning"] = reasoning;
@@ -131,15 +144,19 @@ std::string answer_body(const AnswerHead& head, const std::vector<CollectedChoic
     } else {
       item["text"] = choice.text;
       if (logprobs) item["logprobs"] = completion_logprobs(choice.pieces);
+      if (!choice.prompt.empty()) item["prompt_logprobs"] = prompt_logprobs(choice.prompt);
     }
     list.push_back(std::move(item));
   }
-  return dump_json({{"id", head.id},
+  Json body = {{"id", head.id},
                     {"object", head.kind == AnswerKind::kChat ? "chat.completion" : "text_completion"},
                     {"created", head.created},
                     {"model", head.model},
                     {"choices", std::move(list)},
-                    {"usage", usage_json(usage)}});
+                    {"usage", usage_json(usage)}};
+  const bool chat_scores = head.kind == AnswerKind::kChat && !choices.empty() && !choices.front().prompt.empty();
+  if (chat_scores) body["prompt_logprobs"] = prompt_logprobs(choices.front().prompt);
+  return dump_json(body);
 }
 
 std::string role_chunk(const AnswerHead& head, uint32_t choice) {

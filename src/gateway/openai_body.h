@@ -28,6 +28,7 @@ struct CollectedChoice {
   std::string reasoning;
   std::vector<CallDelta> calls;  // whole ones
   std::vector<ScoredPiece> pieces;
+  std::vector<PromptScore> prompt;
   std::string_view finish_reason;
 };
 

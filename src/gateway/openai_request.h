@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "base/json.h"
 #include "gateway/api_error.h"
+#include "gateway/sampling_fields.h"
 #include "gateway/structured_fields.h"
 #include "gateway/tool_fields.h"
 
@@ -31,6 +32,9 @@ struct RequestLimits {
   uint32_t stop_ids_max = 1024;
   uint32_t logit_bias_max = 1024;
   uint32_t top_logprobs_max = 20;
+  uint32_t bad_words_max = 1024;
+  uint32_t allowed_ids_max = 1u << 20;
+  uint32_t dry_breakers_max = 64;
 };
 
 // Of the deadlines that a client may name.
@@ -53,6 +57,7 @@ struct GenerationFields {
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
   std::vector<std::pair<TokenId, float>> logit_bias;
+  SamplingExtensions sampling;
   std::optional<int64_t> seed;
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;
@@ -60,6 +65,7 @@ struct GenerationFields {
   bool skip_special_tokens = true;
   bool include_stop_str_in_output = false;
   bool return_tokens_as_token_ids = false;
+  std::optional<uint32_t> prompt_logprobs;  // alternatives to report beside each token of the prompt
   std::optional<uint32_t> logprobs;   // alternatives to report beside each token
   int32_t priority = 0;
   Duration ttft_max = Duration::max();  // stricter deadlines than the model's

@@ -4,8 +4,10 @@
 
 #include <filesystem>
 
+#include "absl/strings/str_split.h"
 #include "base/json.h"
 #include "gateway/fuzz_targets.h"
+#include "gateway/other_fields.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -67,6 +69,7 @@ TEST(ChatRequest, EveryKnownFieldOfWrongTypeOrRangeIsRefusedByName) {
       {R"({"messages":[{"role":"robot","content":"hi"}]})", "messages.[0].role"},
       {R"({"messages":[{"role":"user"}]})", "messages.[0].content"},
       {R"({"messages":[{"role":"user","content":7}]})", "messages.[0].content"},
+      {R"({"messages":[{"role":"user","content":"x","images":["aGk="]}]})", "messages.[0].images"},
       {R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]})", "messages.[0].content.[0]"},
       {R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})", "messages.[0].content.[0]"},
       {R"({"chat_template_kwargs":3})", "chat_template_kwargs"},
@@ -115,10 +118,71 @@ TEST(ChatRequest, EveryKnownFieldOfWrongTypeOrRangeIsRefusedByName) {
 }
 
 TEST(ChatRequest, UnknownFieldsAreIgnoredAndNullMeansAbsent) {
-  const auto result = chat({{"store", true}, {"metadata", {{"a", 1}}}, {"temperature", nullptr}, {"stop", nullptr},
+  const auto result = chat({{"store", false}, {"metadata", {{"a", 1}}}, {"x_my_own", 3}, {"temperature", nullptr}, {"stop", nullptr},
                             {"tools", Json::array()}, {"response_format", {{"type", "text"}}}});
   ASSERT_TRUE(result.ok()) << result.error().message;
   EXPECT_FALSE((*result).common.temperature.has_value());
+}
+
+TEST(ChatRequest, WhatWouldChangeTheAnswerAndIsNotServedIsRefusedByName) {
+  for (const UnservedField& field : unserved_fields()) {
+    const std::string name(field.name);
+    if (name == "messages" || name == "tools" || name == "tool_choice" || name == "reasoning_effort" || name == "top_logprobs") continue;
+    const auto asked = chat({{name, {{"something", 1}}}});
+    ASSERT_FALSE(asked.ok()) << name;
+    EXPECT_EQ(asked.error().param, name);
+    EXPECT_EQ(asked.error().code, "unsupported_value");
+    for (const Json& nothing : {Json(nullptr), Json(""), Json::array(), Json::object()}) EXPECT_TRUE(chat({{name, nothing}}).ok()) << name;
+    for (const absl::string_view text : absl::StrSplit(std::string(field.harmless), ' ', absl::SkipEmpty())) {
+      EXPECT_TRUE(chat({{name, Json::parse(std::string(text))}}).ok()) << name << " " << text;
+    }
+  }
+  for (const char* name : {"messages", "tools", "tool_choice", "reasoning_effort", "top_logprobs"}) {
+    const auto asked = completion({{name, {{"something", 1}}}});
+    ASSERT_FALSE(asked.ok()) << name;
+    EXPECT_EQ(asked.error().param, name);
+  }
+  EXPECT_EQ(completion({{"service_tier", "flex"}}).error().param, "service_tier");
+  EXPECT_TRUE(completion({{"service_tier", "auto"}, {"store", false}, {"use_beam_search", false}, {"length_penalty", 1}}).ok());
+}
+
+TEST(ChatRequest, AMisspeltFieldIsRefusedWithTheNameThatWasMeant) {
+  const std::pair<const char*, const char*> rows[] = {{"temprature", "temperature"}, {"max_token", "max_tokens"}, {"maxTokens", "max_tokens"},
+                                                      {"top-p", "top_p"}, {"stopp", "stop"}, {"repetition_penality", "repetition_penalty"},
+                                                      {"reponse_format", "response_format"}, {"guided_jsn", "guided_json"}, {"Stream", "stream"}};
+  for (const auto& [given, meant] : rows) {
+    const auto result = chat({{given, 1}});
+    ASSERT_FALSE(result.ok()) << given;
+    EXPECT_EQ(result.error().param, given);
+    EXPECT_NE(result.error().message.find(std::string("'") + meant + "'"), std::string::npos) << result.error().message;
+  }
+}
+
+TEST(ChatRequest, WhatClientsSendByHabitIsIgnored) {
+  for (const std::string_view name : ignored_fields()) EXPECT_TRUE(chat({{std::string(name), {{"any", "thing"}}}}).ok()) << name;
+  for (const char* other : {"x", "k", "tags", "my_extension", "trace", "n_gpu"}) EXPECT_TRUE(chat({{other, 1}}).ok()) << other;
+}
+
+TEST(ChatRequest, TheTableOfFieldsIsInTheDocuments) {
+  const std::string docs = *read_file(std::string(SHOAL_SOURCE_DIR) + "/docs/FIELDS.md", 1 << 20);
+  for (const UnservedField& field : unserved_fields()) EXPECT_NE(docs.find("`" + std::string(field.name) + "`"), std::string::npos) << field.name;
+  for (const std::string_view name : ignored_fields()) EXPECT_NE(docs.find("`" + std::string(name) + "`"), std::string::npos) << name;
+}
+
+TEST(ChatRequest, OtherWaysToSampleAreRead) {
+  const auto result = chat({{"typical_p", 0.5}, {"xtc_probability", 0.25}, {"dry_multiplier", 0.8}, {"dry_penalty_last_n", 64},
+                            {"dry_sequence_breakers", {"a", ""}}, {"mirostat", 2}, {"mirostat_tau", 4}, {"allowed_token_ids", {7, 3}},
+                            {"bad_words", {"no"}}, {"top_n_sigma", -1}, {"prompt_logprobs", 2}});
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  const SamplingExtensions& sampling = (*result).common.sampling;
+  EXPECT_EQ(sampling.dry.window, 64u);
+  EXPECT_EQ(sampling.dry_breakers, std::vector<std::string>{"a"});
+  EXPECT_EQ(sampling.allowed_ids, (std::vector<TokenId>{3, 7}));
+  EXPECT_EQ(sampling.top_n_sigma, 0.0f);
+  EXPECT_EQ((*result).common.prompt_logprobs, 2u);
+  EXPECT_EQ(chat({{"allowed_token_ids", Json::array()}}).error().param, "allowed_token_ids");
+  EXPECT_EQ(chat({{"mirostat", 3}}).error().param, "mirostat");
+  EXPECT_EQ(chat({{"prompt_logprobs", 1}, {"stream", true}}).error().param, "prompt_logprobs");
 }
 
 TEST(ChatRequest, TheNewerSpellingOfMaxTokensWins) {

@@ -100,6 +100,12 @@ void fill_sampling(const GenerationFields& fields, const PrepareContext& context
   out.repetition_penalty = fields.repetition_penalty.value_or(defaults.repetition_penalty.value_or(1.0f));
   out.presence_penalty = fields.presence_penalty;
   out.frequency_penalty = fields.frequency_penalty;
+  out.typical_p = fields.sampling.typical_p;
+  out.top_n_sigma = fields.sampling.top_n_sigma;
+  out.xtc_probability = fields.sampling.xtc_probability;
+  out.xtc_threshold = fields.sampling.xtc_threshold;
+  out.dry = fields.sampling.dry;
+  out.mirostat = fields.sampling.mirostat;
   out.logit_bias = fields.logit_bias;
   out.seed = fields.seed ? static_cast<uint64_t>(*fields.seed) : context.fallback_seed;
   out.logprobs = fields.logprobs;
@@ -164,6 +170,9 @@ ApiResult<PreparedRequest> finish(const GenerationFields& fields, const PrepareC
   out.n = fields.n;
   out.request.model = context.model->id;
   fill_sampling(fields, context, out.request.sampling);
+  auto rules = make_token_rules(fields.sampling, *context.text, context.model->vocab_size);
+  if (!rules.ok()) return rules.error();
+  out.request.sampling.rules = *std::move(rules);
   if (fields.structured) {
     auto grammar = context.grammars != nullptr ? context.grammars->grammar(*fields.structured, *context.model, *context.text)
                                                : make_grammar(*fields.structured, *context.text);
@@ -179,12 +188,13 @@ ApiResult<PreparedRequest> finish(const GenerationFields& fields, const PrepareC
     if (const auto eos = context.text->eos_id; eos && std::find(ids.begin(), ids.end(), *eos) == ids.end()) ids.push_back(*eos);
   }
   if (echo && fields.logprobs) out.request.prompt_logprobs = fields.logprobs;
+  if (fields.prompt_logprobs) out.request.prompt_logprobs = std::max(out.request.prompt_logprobs.value_or(0), *fields.prompt_logprobs);
   out.request.priority = fields.priority;
   out.request.ttft_max = fields.ttft_max;
   out.request.tbt_max = fields.tbt_max;
   out.output = {.stop = fields.stop, .min_tokens = fields.min_tokens, .include_stop = fields.include_stop_str_in_output,
                 .skip_special = fields.skip_special_tokens, .echo = echo, .score_only = fields.max_tokens == 0u,
-                .tokens_as_ids = fields.return_tokens_as_token_ids, .logprobs = fields.logprobs.has_value()};
+                .tokens_as_ids = fields.return_tokens_as_token_ids, .logprobs = fields.logprobs, .prompt_logprobs = fields.prompt_logprobs};
   return out;
 }
 

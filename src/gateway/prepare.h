@@ -27,7 +27,8 @@ struct OutputOptions {
   bool echo = false;
   bool score_only = false;           // the one generated token is not wanted
   bool tokens_as_ids = false;        // tokens are spelled "token_id:N"
-  bool logprobs = false;
+  std::optional<uint32_t> logprobs;         // alternatives to report beside each token
+  std::optional<uint32_t> prompt_logprobs;  // likewise for those of the prompt, as vLLM does
 };
 
 struct PreparedRequest {

@@ -46,6 +46,19 @@ TEST_F(PrepareTest, TheModelsDefaultsFillWhatTheRequestLeavesOpen) {
   EXPECT_EQ((*loud).request.max_tokens, 40u);
 }
 
+TEST_F(PrepareTest, BadWordsAndBreakersBecomeTokens) {
+  const auto prepared = chat({{"bad_words", {"hi"}}, {"dry_multiplier", 1}, {"dry_sequence_breakers", {"\n"}}, {"allowed_token_ids", {1, 2}}});
+  ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+  const TokenRules& rules = *(*prepared).request.sampling.rules;
+  EXPECT_EQ(rules.allowed, (std::vector<TokenId>{1, 2}));
+  ASSERT_FALSE(rules.bad_words.empty());
+  EXPECT_EQ(text_->tokenizer->decode(rules.bad_words.front(), false), "hi");
+  ASSERT_FALSE(rules.dry_breakers.empty());
+  for (const auto& breaker : rules.dry_breakers) EXPECT_NE(text_->tokenizer->decode(breaker, false).find('\n'), std::string::npos);
+  EXPECT_FALSE((*chat(Json::object())).request.sampling.rules);
+  EXPECT_EQ(chat({{"allowed_token_ids", {1, 1 << 30}}}).error().param, "allowed_token_ids");
+}
+
 TEST(RenderChat, KeysReachTheTemplateInTheClientsOrder) {
   const auto request = parse_chat_request(
       R"({"model":"m","messages":[{"role":"assistant","content":"","tool_calls":[{"type":"function","id":"c1","function":

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
+#include "gateway/sampling_fields.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -11,18 +12,6 @@ namespace {
 constexpr int64_t kTokenIdMax = INT32_MAX;
 constexpr int64_t kTokensMax = INT32_MAX;
 constexpr size_t kModelNameBytesMax = 1024;
-
-bool is_empty(const OrderedJson& value) { return value.empty() || (value.is_boolean() && !value.get<bool>()); }
-
-// Fields that change the answer in a way this server cannot give: better a refusal than an answer that ignores them.
-void refuse_unsupported(Fields& fields) {
-  for (const char* key : {"truncate_prompt_tokens", "chat_template", "suffix"}) {
-    const OrderedJson* value = fields.find(key);
-    if (value != nullptr && !is_empty(*value)) {
-      fields.refuse(unsupported_value(key, absl::StrCat("'", key, "' is not supported; leave it out.")));
-    }
-  }
-}
 
 void read_logit_bias(Fields& fields, const RequestLimits& limits, GenerationFields& out) {
   const OrderedJson* bias = fields.find("logit_bias");
@@ -67,7 +56,7 @@ void read_seed(Fields& fields, GenerationFields& out) {
   out.seed = value;
 }
 
-void read_sampling(Fields& fields, GenerationFields& out) {
+void read_sampling(Fields& fields, const RequestLimits& limits, GenerationFields& out) {
   fields.number("temperature", 0, 2, out.temperature);
   fields.number("top_p", 0, 1, out.top_p);
   fields.number("min_p", 0, 1, out.min_p);
@@ -78,6 +67,7 @@ void read_sampling(Fields& fields, GenerationFields& out) {
   fields.integer("top_k", -1, kTokensMax, top_k);
   if (top_k > -2) out.top_k = static_cast<uint32_t>(std::max<int64_t>(top_k, 0));  // -1 and 0 both mean all
   read_seed(fields, out);
+  read_sampling_extensions(fields, limits, out.sampling);
 }
 
 void read_lengths(Fields& fields, GenerationFields& out) {
@@ -90,6 +80,14 @@ void read_lengths(Fields& fields, GenerationFields& out) {
     fields.refuse("min_tokens", absl::StrCat("'min_tokens' is ", out.min_tokens, ", more than 'max_tokens' ",
                                              *out.max_tokens, "."));
   }
+}
+
+void read_prompt_logprobs(Fields& fields, const RequestLimits& limits, GenerationFields& out) {
+  int64_t alternatives = -1;
+  fields.integer("prompt_logprobs", 0, limits.top_logprobs_max, alternatives);
+  if (alternatives < 0 || !fields.ok()) return;
+  out.prompt_logprobs = static_cast<uint32_t>(alternatives);
+  if (out.stream) fields.refuse("prompt_logprobs", "'prompt_logprobs' are not there with 'stream': true; ask for the whole answer.");
 }
 
 // Stricter deadlines than the model's.
@@ -113,7 +111,6 @@ void read_generation_fields(Fields& fields, const RequestLimits& limits, Generat
   if (fields.ok() && out.model.empty()) {
     fields.refuse("model", "'model' is missing: name one of the models of GET /v1/models.");
   }
-  refuse_unsupported(fields);
   read_structured_output(fields, out.structured);
   read_stream(fields, out);
   fields.integer("n", 1, limits.choices_max, out.n);
@@ -123,7 +120,7 @@ void read_generation_fields(Fields& fields, const RequestLimits& limits, Generat
     fields.refuse(unsupported_value("best_of", "'best_of' other than 'n' is not supported; leave it out."));
   }
   read_lengths(fields, out);
-  read_sampling(fields, out);
+  read_sampling(fields, limits, out);
   read_logit_bias(fields, limits, out);
   fields.texts("stop", limits.stop_strings_max, limits.stop_string_bytes_max, out.stop);
   std::erase(out.stop, std::string());  // an empty stop string would end every answer at once
@@ -134,6 +131,7 @@ void read_generation_fields(Fields& fields, const RequestLimits& limits, Generat
   fields.boolean("return_tokens_as_token_ids", out.return_tokens_as_token_ids);
   fields.integer("priority", INT32_MIN, INT32_MAX, out.priority);
   read_slo(fields, out);
+  read_prompt_logprobs(fields, limits, out);
 }
 
 }  // namespace shoal

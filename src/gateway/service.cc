@@ -164,10 +164,20 @@ bool Service::may_use(Caller caller, const ModelEntry& model) const {
   return !caller.key || keys_.allows(*caller.key, model.name, model.aliases);
 }
 
+std::vector<std::string> Service::usable_names(Caller caller) const {
+  std::vector<std::string> names;
+  for (const ModelRef& model : catalog_.models()) {
+    if (!may_use(caller, *model)) continue;
+    names.push_back(model->name);
+    names.insert(names.end(), model->aliases.begin(), model->aliases.end());
+  }
+  return names;
+}
+
 ApiResult<ModelRef> Service::find_model(const std::string& name, Caller caller) const {
   ModelRef model = catalog_.find(name);
   if (const auto models = catalog_.models(); name.empty() && models.size() == 1) model = models.front();
-  if (model == nullptr) return model_not_found(name);
+  if (model == nullptr) return model_not_found(name, usable_names(caller));
   if (!may_use(caller, *model)) return model_forbidden(name);
   return model;
 }

@@ -94,6 +94,7 @@ class Service {
   void answer_ended();                           // one more
 
  private:
+  std::vector<std::string> usable_names(Caller caller) const;  // of models, with their aliases
   ApiResult<ModelRef> find_model(const std::string& name, Caller caller) const;
   bool may_use(Caller caller, const ModelEntry& model) const;
   ApiResult<PrepareContext> context_for(const std::string& name, Caller caller);

@@ -142,6 +142,7 @@ std::string cache_key(const StructuredOutput& wanted, const ModelEntry& model) {
 void read_structured_output(Fields& fields, std::optional<StructuredOutput>& out) {
   Reader reader(fields, out);
   read_response_format(fields, reader);
+  for (const char* key : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_json_object"}) fields.know(key);
   read_kinds(fields.object(), "", "guided_", reader);
   if (const OrderedJson* outputs = fields.find("structured_outputs")) {
     if (!outputs->is_object()) return reader.refuse_type("structured_outputs", "an object", *outputs);

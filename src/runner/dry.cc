@@ -14,14 +14,15 @@ constexpr double kExponentMax = 88.7;  // e to it is the largest float
 // How many of the newest tokens come after the last breaker.
 uint32_t DryRepetitions::unbroken(const std::vector<std::vector<TokenId>>& breakers) const {
   const auto n = static_cast<uint32_t>(newest_first_.size());
-  uint32_t limit = n;
-  for (const std::vector<TokenId>& breaker : breakers) {
-    const auto size = static_cast<uint32_t>(breaker.size());
-    for (uint32_t i = 0; i < limit && i + size <= n; ++i) {  // i: tokens after the breaker
-      if (std::equal(breaker.rbegin(), breaker.rend(), newest_first_.begin() + i)) limit = i;
+  for (uint32_t after = 0; after < n; ++after) {
+    const TokenId last = newest_first_[after];
+    auto breaker = std::lower_bound(breakers.begin(), breakers.end(), last, [](const auto& b, TokenId token) { return b.back() < token; });
+    for (; breaker != breakers.end() && breaker->back() == last; ++breaker) {
+      const bool fits = breaker->size() <= n - after;
+      if (fits && std::equal(breaker->rbegin(), breaker->rend(), newest_first_.begin() + after)) return after;
     }
   }
-  return limit;
+  return n;
 }
 
 // The Z-function (Gusfield 1997, section 1.4).

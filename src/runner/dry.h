@@ -15,7 +15,7 @@ class DryRepetitions {
  public:
   // For each token that followed an earlier occurrence of what now stands at the end of prompt and output: the length of
   // the longest such occurrence, where it is at least dry.allowed_length. A sequence of `breakers` ends what is repeated:
-  // neither it nor what is before it counts. Linear in the tokens looked at. Valid until the next call.
+  // neither it nor what is before it counts. Takes n log(breakers) steps for n tokens. Valid until the next call.
   std::span<const std::pair<TokenId, uint32_t>> find(std::span<const TokenId> prompt, std::span<const TokenId> output,
                                                      const DryPenalty& dry,
                                                      const std::vector<std::vector<TokenId>>& breakers);

@@ -158,7 +158,7 @@ TEST(Dry, FindsEveryTokenThatWouldProlongARepetition) {
     uint32_t limit = UINT32_MAX;
     std::vector<std::vector<TokenId>> breakers;
     if (round % 2 == 0) {
-      breakers = {{2}, {1, 0}};
+      breakers = {{1, 0}, {2}};
       limit = 0;
       for (size_t i = seen.size(); i > 0 && seen[i - 1] != 2 && !(i >= 2 && seen[i - 2] == 1 && seen[i - 1] == 0); --i) ++limit;
     }

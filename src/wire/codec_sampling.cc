@@ -33,6 +33,8 @@ StatusOr<TokenRules> from_pb(const pb::TokenRules& from) {
   if (!std::is_sorted(to.allowed.begin(), to.allowed.end())) return invalid_argument("message: allowed tokens are not in order");
   ASSIGN_OR_RETURN(to.bad_words, lists_from(from.bad_words()));
   ASSIGN_OR_RETURN(to.dry_breakers, lists_from(from.dry_breakers()));
+  const auto by_last = [](const auto& a, const auto& b) { return a.back() < b.back(); };
+  if (!std::is_sorted(to.dry_breakers.begin(), to.dry_breakers.end(), by_last)) return invalid_argument("message: breakers are not in order");
   return to;
 }
 
