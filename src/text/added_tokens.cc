@@ -48,8 +48,7 @@ bool AddedTokenMatcher::is_single_word(const std::string& text, size_t begin, si
   return end == text.size() || !unicode::is_word(unicode::decode(text, end, &bytes));
 }
 
-std::vector<AddedTokenMatcher::Segment> AddedTokenMatcher::split(const MarkedText& text, bool parse_special) const {
-  std::vector<Segment> segments;
+void AddedTokenMatcher::for_each_segment(const MarkedText& text, bool parse_special, absl::FunctionRef<bool(const Segment&)> f) const {
   const std::string& s = text.text;
   size_t done = 0, bytes = 0;
   for (size_t at = 0; at < s.size() && !tokens_.empty();) {
@@ -66,12 +65,11 @@ std::vector<AddedTokenMatcher::Segment> AddedTokenMatcher::split(const MarkedTex
     if (begin < done) continue;  // its beginning went to the white space of the token before
     while (token.lstrip && begin > done && unicode::is_whitespace(unicode::decode_last(s, begin, &bytes))) begin -= bytes;
     while (token.rstrip && end < s.size() && unicode::is_whitespace(unicode::decode(s, end, &bytes))) end += bytes;
-    if (done < begin) segments.push_back({done, begin, -1});
-    segments.push_back({begin, end, token.id});
+    if (done < begin && !f({done, begin, -1})) return;
+    if (!f({begin, end, token.id})) return;
     done = end;
   }
-  if (done < s.size()) segments.push_back({done, s.size(), -1});
-  return segments;
+  if (done < s.size()) f({done, s.size(), -1});
 }
 
 }  // namespace shoal

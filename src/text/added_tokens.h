@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "base/ids.h"
 #include "text/byte_trie.h"
 #include "text/marked_text.h"
@@ -31,10 +32,10 @@ class AddedTokenMatcher {
     size_t begin, end;
     TokenId id;  // -1: ordinary text
   };
-  // The segments of `text` in ascending order, covering it: at every place the longest token is taken. A special token
-  // counts only if all of it is trusted; one that is not is looked through, so it hides no trusted token. Without
-  // `parse_special` special tokens are passed over as ordinary text.
-  std::vector<Segment> split(const MarkedText& text, bool parse_special) const;
+  // Calls f with the segments of `text` in ascending order, which cover it, until f returns false. At every place the longest
+  // token is taken. A special token counts only if all of it is trusted; one that is not is looked through, so it hides no
+  // trusted token. Without `parse_special` special tokens are passed over as ordinary text.
+  void for_each_segment(const MarkedText& text, bool parse_special, absl::FunctionRef<bool(const Segment&)> f) const;
   bool empty() const { return tokens_.empty(); }
 
  private:

@@ -99,20 +99,32 @@ bool Bpe::may_merge_across(std::string_view left, std::string_view right) const 
   return crossings_->test(crossing_bit(left, right, kCrossingBits));
 }
 
-void Bpe::encode(std::string_view piece, std::vector<TokenId>& out) const {
+size_t Bpe::token_bytes_max() const {
+  const auto known = [](TokenId id) { return id != kNone; };
+  const auto all_known = [&](const std::array<TokenId, 256>& ids) { return std::all_of(ids.begin(), ids.end(), known); };
+  const bool one_for_each = config_.unk && !config_.fuse_unk;
+  const bool by_bytes = config_.byte_fallback && all_known(config_.byte_tokens);
+  const bool no_unknown = config_.raw_bytes && config_.extra_symbols.empty() && all_known(single_byte_symbols_);
+  if (!one_for_each && !by_bytes && !no_unknown) return 0;
+  size_t longest = unicode::kCharBytesMax;
+  for (const auto& [spelling, id] : config_.vocab) longest = std::max(longest, spelling.size());
+  return longest;
+}
+
+void Bpe::encode(std::string_view piece, size_t tokens_max, std::vector<TokenId>& out) const {
   if (config_.ignore_merges) {
     if (const auto it = config_.vocab.find(piece); it != config_.vocab.end()) {
       out.push_back(it->second);
       return;
     }
   }
-  if (piece.size() > WordCache::kWordBytesMax && plain_symbols_) return encode_long(piece, out);
+  if (piece.size() > WordCache::kWordBytesMax && plain_symbols_) return encode_long(piece, tokens_max, out);
   encode_word(piece, out);
 }
 
 // Cuts the piece where no merge can cross. Both neighbours of a cut are known symbols, so that runs of unknown ones
 // (which may fuse) stay together.
-void Bpe::encode_long(std::string_view piece, std::vector<TokenId>& out) const {
+void Bpe::encode_long(std::string_view piece, size_t tokens_max, std::vector<TokenId>& out) const {
   size_t begin = 0;
   std::string_view before;
   bool before_known = false;
@@ -121,6 +133,7 @@ void Bpe::encode_long(std::string_view piece, std::vector<TokenId>& out) const {
     const bool known = symbol_id(symbol) != kNone;
     if (known && before_known && !may_merge_across(before, symbol)) {
       encode_word(piece.substr(begin, at - begin), out);
+      if (out.size() > tokens_max) return;
       begin = at;
     }
     before = symbol;

@@ -41,7 +41,8 @@ struct BpeConfig {
 class Bpe : public TokenModel {
  public:
   explicit Bpe(BpeConfig config);
-  void encode(std::string_view piece, std::vector<TokenId>& out) const override;
+  void encode(std::string_view piece, size_t tokens_max, std::vector<TokenId>& out) const override;
+  size_t token_bytes_max() const override;
 
  private:
   struct MergeTo {
@@ -56,7 +57,7 @@ class Bpe : public TokenModel {
   TokenId symbol_id(std::string_view symbol) const;
   size_t symbol_bytes(std::string_view text, size_t at) const;
   bool may_merge_across(std::string_view left, std::string_view right) const;
-  void encode_long(std::string_view piece, std::vector<TokenId>& out) const;
+  void encode_long(std::string_view piece, size_t tokens_max, std::vector<TokenId>& out) const;
   void encode_word(std::string_view word, std::vector<TokenId>& out) const;
   void encode_uncached(std::string_view word, std::vector<TokenId>& out) const;
   void to_symbols(std::string_view word, std::vector<TokenId>& ids) const;

@@ -113,6 +113,7 @@ class ReplaceRegex : public TokenStage {
     regex_.for_each_match(source, [&](size_t begin, size_t end) {
       token.append(source, kept, begin - kept).append(to_);
       kept = end;
+      return true;
     });
     token.append(source, kept, std::string::npos);
   }

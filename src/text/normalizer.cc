@@ -1,5 +1,6 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "absl/strings/escaping.h"
@@ -17,17 +18,24 @@ namespace {
 constexpr size_t kGrowthMax = 16;
 constexpr size_t kGrowthSlackBytes = 4096;
 constexpr size_t kContentBytesMax = 64;
+constexpr size_t kShrinkMax = 1u << 20;  // a bound beyond it says nothing
 
 Status check_content(std::string_view key, std::string_view content) {
   if (content.size() <= kContentBytesMax) return OkStatus();
   return invalid_argument("'", std::string(key), "' of ", content.size(), " bytes; the limit is ", kContentBytesMax);
 }
 
-// A rewrite code point by code point: `f` appends what stands in place of c and says whether it handled c at all.
+// A character of a composed form has at most so many parts, each a character of the text or of what one became.
+constexpr size_t kComposedMax = 4;
+
+// A rewrite code point by code point: `map` appends what stands in place of c and says whether it handled c at all.
 class CharNormalizer : public Normalizer {
  public:
   using Map = bool (*)(char32_t c, std::string& out);
-  explicit CharNormalizer(Map map) : map_(map) {}
+  // `drops`: whether nothing may stand in place of a code point.
+  CharNormalizer(Map map, bool drops) : map_(map), drops_(drops) {}
+
+  size_t shrink_max() const override { return drops_ ? 0 : unicode::kCharBytesMax; }
 
   void apply(MarkedText& text) const override {
     Rewriter out(text);
@@ -47,6 +55,7 @@ class CharNormalizer : public Normalizer {
 
  private:
   const Map map_;
+  const bool drops_;
 };
 
 bool lowercase(char32_t c, std::string& out) { return unicode::append_lower(out, c), true; }
@@ -83,6 +92,8 @@ class UnicodeForm : public Normalizer {
  public:
   explicit UnicodeForm(unicode::Form form) : form_(form) {}
 
+  size_t shrink_max() const override { return unicode::kCharBytesMax * kComposedMax; }
+
   void apply(MarkedText& text) const override {
     if (unicode::is_ascii(text.text)) return;
     if (text.marks.empty()) {
@@ -115,6 +126,7 @@ class UnicodeForm : public Normalizer {
 class Prepend : public Normalizer {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
+  size_t shrink_max() const override { return 1; }
   void apply(MarkedText& text) const override {
     if (text.text.empty()) return;
     if (!text.marks.empty()) text.marks.insert(0, prefix_.size(), text.marks[0]);
@@ -128,6 +140,7 @@ class Prepend : public Normalizer {
 class ReplaceLiteral : public Normalizer {
  public:
   ReplaceLiteral(std::string from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
+  size_t shrink_max() const override { return to_.empty() ? 0 : std::max<size_t>(1, (from_.size() + to_.size() - 1) / to_.size()); }
   void apply(MarkedText& text) const override {
     size_t at = text.text.find(from_);
     if (at == std::string::npos) return;
@@ -149,6 +162,7 @@ class ReplaceLiteral : public Normalizer {
 class ReplaceRegex : public Normalizer {
  public:
   ReplaceRegex(Regex regex, std::string to) : regex_(std::move(regex)), to_(std::move(to)) {}
+  size_t shrink_max() const override { return 0; }
   void apply(MarkedText& text) const override {
     Rewriter out(text);
     size_t kept = 0;
@@ -156,6 +170,7 @@ class ReplaceRegex : public Normalizer {
       out.keep(kept, begin);
       out.put(to_, begin, end);
       kept = end;
+      return true;
     });
     out.keep(kept, text.text.size());
     text = out.take();
@@ -169,6 +184,7 @@ class ReplaceRegex : public Normalizer {
 class Strip : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
+  size_t shrink_max() const override { return 0; }
   void apply(MarkedText& text) const override {
     size_t begin = 0, end = text.text.size(), bytes = 0;
     while (left_ && begin < end && unicode::is_whitespace(unicode::decode(text.text, begin, &bytes))) begin += bytes;
@@ -182,6 +198,7 @@ class Strip : public Normalizer {
 
 class ByteLevelNormalizer : public Normalizer {
  public:
+  size_t shrink_max() const override { return 1; }
   void apply(MarkedText& text) const override {
     Rewriter out(text);
     for (size_t at = 0; at < text.text.size(); ++at) {
@@ -194,6 +211,7 @@ class ByteLevelNormalizer : public Normalizer {
 class CharsmapNormalizer : public Normalizer {
  public:
   explicit CharsmapNormalizer(Charsmap map) : map_(std::move(map)) {}
+  size_t shrink_max() const override { return 0; }
   void apply(MarkedText& text) const override { map_.apply(text); }
 
  private:
@@ -208,6 +226,11 @@ class Sequence : public Normalizer {
     for (const auto& step : steps_) {
       if (text.text.size() <= bytes_max) step->apply(text);
     }
+  }
+  size_t shrink_max() const override {
+    size_t all = 1;
+    for (const auto& step : steps_) all = std::min(all * step->shrink_max(), kShrinkMax);
+    return all < kShrinkMax ? all : 0;
   }
 
  private:
@@ -242,13 +265,13 @@ Made make_bert(const Json& config) {
   ASSIGN_OR_RETURN(const bool lower, json_bool(config, "lowercase", true));
   ASSIGN_OR_RETURN(const bool strip, json_bool(config, "strip_accents", lower));  // absent or null: as lowercase
   std::vector<std::unique_ptr<Normalizer>> steps;
-  if (clean) steps.push_back(std::make_unique<CharNormalizer>(bert_clean));
-  if (chinese) steps.push_back(std::make_unique<CharNormalizer>(bert_chinese));
+  if (clean) steps.push_back(std::make_unique<CharNormalizer>(bert_clean, /*drops=*/true));
+  if (chinese) steps.push_back(std::make_unique<CharNormalizer>(bert_chinese, /*drops=*/false));
   if (strip) {
     steps.push_back(std::make_unique<UnicodeForm>(unicode::Form::kNfd));
-    steps.push_back(std::make_unique<CharNormalizer>(drop_nonspacing_marks));
+    steps.push_back(std::make_unique<CharNormalizer>(drop_nonspacing_marks, /*drops=*/true));
   }
-  if (lower) steps.push_back(std::make_unique<CharNormalizer>(lowercase));
+  if (lower) steps.push_back(std::make_unique<CharNormalizer>(lowercase, /*drops=*/false));
   return std::make_unique<Sequence>(std::move(steps));
 }
 
@@ -276,9 +299,9 @@ StatusOr<std::unique_ptr<Normalizer>> make_normalizer(const Json& config, int de
   if (type == "NFD") return std::make_unique<UnicodeForm>(unicode::Form::kNfd);
   if (type == "NFKC") return std::make_unique<UnicodeForm>(unicode::Form::kNfkc);
   if (type == "NFKD") return std::make_unique<UnicodeForm>(unicode::Form::kNfkd);
-  if (type == "Lowercase") return std::make_unique<CharNormalizer>(lowercase);
-  if (type == "StripAccents") return std::make_unique<CharNormalizer>(drop_marks);
-  if (type == "Nmt") return std::make_unique<CharNormalizer>(nmt);
+  if (type == "Lowercase") return std::make_unique<CharNormalizer>(lowercase, /*drops=*/false);
+  if (type == "StripAccents") return std::make_unique<CharNormalizer>(drop_marks, /*drops=*/true);
+  if (type == "Nmt") return std::make_unique<CharNormalizer>(nmt, /*drops=*/true);
   if (type == "BertNormalizer") return make_bert(config);
   if (type == "Replace") return make_replace(config);
   if (type == "Strip") return make_strip(config);

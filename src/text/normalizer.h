@@ -18,6 +18,8 @@ class Normalizer {
   virtual ~Normalizer() = default;
   // Rewrites `text` (well-formed UTF-8); what it writes carries the marks of what it read.
   virtual void apply(MarkedText& text) const = 0;
+  // Every byte that it writes stands for at most so many bytes of what it read. 0: for any number, it may drop text.
+  virtual size_t shrink_max() const = 0;
 };
 
 // `config` is the JSON component. Unimplemented for a type that is not known, InvalidArgument for a malformed one.

@@ -23,7 +23,8 @@ class Regex {
   Found find(std::string_view subject, size_t from, size_t* begin, size_t* end) const;
 
   // Calls f(begin, end) for every match from left to right. An empty match right after a match is passed over. Stops
-  // at kLimit: what is left counts as unmatched, so the worst text costs one limit and stays one piece.
+  // at kLimit: what is left counts as unmatched, so the worst text costs one limit and stays one piece. Stops where f
+  // returns false.
   template <typename F>
   void for_each_match(std::string_view subject, F&& f) const;
 
@@ -37,13 +38,9 @@ template <typename F>
 void Regex::for_each_match(std::string_view subject, F&& f) const {
   size_t from = 0, last_end = std::string_view::npos, begin = 0, end = 0;
   while (from <= subject.size() && find(subject, from, &begin, &end) == Found::kMatch) {
-    if (begin == end) {
-      if (begin != last_end) f(begin, end);
-      from = end < subject.size() ? end + unicode::step(subject, end) : end + 1;
-    } else {
-      f(begin, end);
-      from = end;
-    }
+    if ((begin != end || begin != last_end) && !f(begin, end)) return;
+    from = end;
+    if (begin == end) from += end < subject.size() ? unicode::step(subject, end) : 1;
     last_end = end;
   }
 }

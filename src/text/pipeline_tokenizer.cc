@@ -1,5 +1,7 @@
 #include "text/pipeline_tokenizer.h"
 
+#include <algorithm>
+
 #include "text/unicode.h"
 
 namespace shoal {
@@ -38,6 +40,7 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(pa
   }
   raw_matcher_ = AddedTokenMatcher(std::move(raw), raw_contents);
   normalized_matcher_ = AddedTokenMatcher(std::move(normalized), normalized_contents);
+  token_bytes_max_ = token_bytes_max();
 }
 
 std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, const EncodeOptions& options) const {
@@ -62,42 +65,68 @@ std::vector<TokenId> PipelineTokenizer::encode(std::span<const TextPart> parts, 
 
 std::vector<TokenId> PipelineTokenizer::encode_marked(MarkedText text, const EncodeOptions& options) const {
   std::vector<TokenId> out;
-  out.reserve(text.text.size() / 3 + 8);
+  out.reserve(std::min(text.text.size() / 3, options.tokens_max) + 8);
   if (options.add_special) out = parts_.post.before;
+  bool whole = true;
   if (raw_matcher_.empty()) {
-    encode_segment(std::move(text), true, options.parse_special, out);
+    whole = encode_segment(std::move(text), true, options, out);
   } else {
-    for (const auto& segment : raw_matcher_.split(text, options.parse_special)) {
-      if (segment.id >= 0) {
-        out.push_back(segment.id);
-      } else {
-        encode_segment(text.sub(segment.begin, segment.end), segment.begin == 0, options.parse_special, out);
-      }
-    }
+    raw_matcher_.for_each_segment(text, options.parse_special, [&](const AddedTokenMatcher::Segment& segment) {
+      if (segment.id >= 0) out.push_back(segment.id);
+      whole = segment.id >= 0 ? out.size() <= options.tokens_max
+                              : encode_segment(text.sub(segment.begin, segment.end), segment.begin == 0, options, out);
+      return whole;
+    });
   }
-  if (options.add_special) out.insert(out.end(), parts_.post.after.begin(), parts_.post.after.end());
+  if (whole && options.add_special) out.insert(out.end(), parts_.post.after.begin(), parts_.post.after.end());
   return out;
 }
 
-void PipelineTokenizer::encode_segment(MarkedText text, bool at_start, bool parse_special, std::vector<TokenId>& out) const {
+bool PipelineTokenizer::encode_segment(MarkedText text, bool at_start, const EncodeOptions& options, std::vector<TokenId>& out) const {
   if (parts_.normalizer) parts_.normalizer->apply(text);
-  if (normalized_matcher_.empty()) return encode_plain(std::move(text.text), at_start, out);
-  for (const auto& segment : normalized_matcher_.split(text, parse_special)) {
-    if (segment.id >= 0) {
-      out.push_back(segment.id);
-    } else {
-      encode_plain(text.text.substr(segment.begin, segment.end - segment.begin), at_start && segment.begin == 0, out);
-    }
-  }
+  const std::string_view all = text.text;
+  if (normalized_matcher_.empty()) return encode_plain(all, at_start, options.tokens_max, out);
+  bool whole = true;
+  normalized_matcher_.for_each_segment(text, options.parse_special, [&](const AddedTokenMatcher::Segment& segment) {
+    if (segment.id >= 0) out.push_back(segment.id);
+    whole = segment.id >= 0 ? out.size() <= options.tokens_max
+                            : encode_plain(all.substr(segment.begin, segment.end - segment.begin), at_start && segment.begin == 0,
+                                           options.tokens_max, out);
+    return whole;
+  });
+  return whole;
 }
 
-void PipelineTokenizer::encode_plain(std::string text, bool at_start, std::vector<TokenId>& out) const {
-  if (text.empty()) return;
-  Pieces pieces{std::move(text), {}, at_start};
-  pieces.ranges.push_back({0, pieces.text.size()});
-  if (parts_.pre_tokenizer) parts_.pre_tokenizer->apply(pieces);
-  const std::string_view all = pieces.text;
-  for (const auto& range : pieces.ranges) parts_.model->encode(all.substr(range.begin, range.end - range.begin), out);
+bool PipelineTokenizer::encode_plain(std::string_view text, bool at_start, size_t tokens_max, std::vector<TokenId>& out) const {
+  if (text.empty()) return true;
+  struct ModelSink : PieceSink {
+    ModelSink(const TokenModel& m, size_t max, std::vector<TokenId>& ids) : model(m), tokens_max(max), out(ids) {}
+    bool take(std::string_view piece) override {
+      model.encode(piece, tokens_max, out);
+      return out.size() <= tokens_max;
+    }
+    const TokenModel& model;
+    const size_t tokens_max;
+    std::vector<TokenId>& out;
+  } model(*parts_.model, tokens_max, out);
+  return parts_.pre_tokenizer ? parts_.pre_tokenizer->open(model, at_start)->take(text) : model.take(text);
+}
+
+// Every step may only give less text than it was given by as much as it says it may.
+size_t PipelineTokenizer::token_bytes_max() const {
+  const size_t shrink = parts_.normalizer ? parts_.normalizer->shrink_max() : 1;
+  const bool keeps_all = parts_.pre_tokenizer == nullptr || parts_.pre_tokenizer->keeps_all();
+  size_t longest = parts_.model->token_bytes_max();
+  if (longest == 0 || !keeps_all) return 0;
+  for (const AddedToken& token : parts_.added) {
+    if (token.lstrip || token.rstrip) return 0;  // takes any number of spaces along
+    longest = std::max({longest, token.content.size(), parts_.spellings[static_cast<size_t>(token.id)].size()});
+  }
+  return longest * shrink;
+}
+
+uint64_t PipelineTokenizer::tokens_min(uint64_t bytes) const {
+  return token_bytes_max_ == 0 ? 0 : bytes / token_bytes_max_;
 }
 
 std::string PipelineTokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {

@@ -39,6 +39,7 @@ class PipelineTokenizer : public Tokenizer {
 
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override;
   std::vector<TokenId> encode(std::span<const TextPart> parts, const EncodeOptions& options) const override;
+  uint64_t tokens_min(uint64_t bytes) const override;
   std::string decode(std::span<const TokenId> ids, bool skip_special) const override;
   std::string token_bytes(TokenId id, bool first, bool skip_special) const override;
   std::unique_ptr<TokenStream> open_stream(bool skip_special) const override;
@@ -50,13 +51,16 @@ class PipelineTokenizer : public Tokenizer {
  private:
   class Stream;
   std::vector<TokenId> encode_marked(MarkedText text, const EncodeOptions& options) const;
-  void encode_segment(MarkedText text, bool at_start, bool parse_special, std::vector<TokenId>& out) const;
-  void encode_plain(std::string text, bool at_start, std::vector<TokenId>& out) const;
+  // Each of them is false where `out` holds more than options.tokens_max.
+  bool encode_segment(MarkedText text, bool at_start, const EncodeOptions& options, std::vector<TokenId>& out) const;
+  bool encode_plain(std::string_view text, bool at_start, size_t tokens_max, std::vector<TokenId>& out) const;
+  size_t token_bytes_max() const;
   // The spelling of a token that is there, or null.
   const std::string* find(TokenId id) const;
 
   TokenizerParts parts_;
   AddedTokenMatcher raw_matcher_, normalized_matcher_;
+  size_t token_bytes_max_ = 0;  // no token stands for more bytes of text; 0: there is no bound
 };
 
 }  // namespace shoal

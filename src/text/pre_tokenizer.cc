@@ -1,5 +1,9 @@
 #include "text/pre_tokenizer.h"
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
 #include "nlohmann/json.hpp"
 #include "text/byte_level.h"
 #include "text/json_fields.h"
@@ -7,8 +11,6 @@
 
 namespace shoal {
 namespace {
-
-using Range = Pieces::Range;
 
 // What becomes of a delimiter: dropped, its own piece, part of a neighbour, or joined with adjacent delimiters.
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
@@ -23,85 +25,99 @@ StatusOr<Behavior> parse_behavior(const Json& config, std::string_view fallback)
   return invalid_argument("'behavior' is '", name, "', which is not a split behaviour");
 }
 
-// A stretch of a piece, and whether it is a delimiter. The spans of a piece cover it.
-struct Span {
-  size_t begin, end;
-  bool delimiter;
+// Cuts one piece: takes the spans that cover it from left to right, and hands on the pieces they make together.
+class SpanJoiner {
+ public:
+  SpanJoiner(std::string_view piece, Behavior behavior, PieceSink& next) : piece_(piece), behavior_(behavior), next_(next) {}
+
+  // False: nothing more is wanted.
+  bool add(size_t begin, size_t end, bool delimiter) {
+    switch (behavior_) {
+      case Behavior::kRemoved: return delimiter || give({begin, end});
+      case Behavior::kIsolated: return give({begin, end});
+      case Behavior::kContiguous: return join_previous({begin, end}, delimiter == previous_, delimiter);
+      case Behavior::kMergedWithPrevious: return join_previous({begin, end}, delimiter && !previous_, delimiter);
+      case Behavior::kMergedWithNext: break;
+    }
+    if (!delimiter) return give({std::exchange(held_, std::nullopt).value_or(Range{begin, end}).begin, end});
+    const bool wanted = finish();
+    held_ = Range{begin, end};
+    return wanted;
+  }
+  // What was held back for a next span.
+  bool finish() {
+    const std::optional<Range> held = std::exchange(held_, std::nullopt);
+    return !held || give(*held);
+  }
+
+ private:
+  struct Range {
+    size_t begin, end;
+  };
+  bool join_previous(Range span, bool join, bool delimiter) {
+    previous_ = delimiter;
+    if (join && held_) {
+      held_->end = span.end;
+      return true;
+    }
+    const bool wanted = finish();
+    held_ = span;
+    return wanted;
+  }
+  bool give(Range range) { return range.begin == range.end || next_.take(piece_.substr(range.begin, range.end - range.begin)); }
+
+  const std::string_view piece_;
+  const Behavior behavior_;
+  PieceSink& next_;
+  std::optional<Range> held_;
+  bool previous_ = false;  // whether the span before was a delimiter
 };
 
-void apply_behavior(const std::vector<Span>& spans, Behavior behavior, std::vector<Range>& out) {
-  const size_t first = out.size();
-  bool previous = false;
-  switch (behavior) {
-    case Behavior::kRemoved:
-    case Behavior::kIsolated:
-      for (const Span& s : spans) {
-        if (!s.delimiter || behavior == Behavior::kIsolated) out.push_back({s.begin, s.end});
-      }
-      break;
-    case Behavior::kContiguous:
-    case Behavior::kMergedWithPrevious:
-      for (const Span& s : spans) {
-        const bool join = behavior == Behavior::kContiguous ? s.delimiter == previous : s.delimiter && !previous;
-        if (join && out.size() > first) {
-          out.back().end = s.end;
-        } else {
-          out.push_back({s.begin, s.end});
-        }
-        previous = s.delimiter;
-      }
-      break;
-    case Behavior::kMergedWithNext: {
-      const size_t before = out.size();
-      for (auto s = spans.rbegin(); s != spans.rend(); ++s) {
-        if (s->delimiter && !previous && out.size() > before) {
-          out.back().begin = s->begin;
-        } else {
-          out.push_back({s->begin, s->end});
-        }
-        previous = s->delimiter;
-      }
-      std::reverse(out.begin() + static_cast<ptrdiff_t>(before), out.end());
-    }
-  }
-  std::erase_if(out, [](const Range& r) { return r.begin == r.end; });
-}
-
-// Cuts every piece with `find(piece, emit)`, which calls emit(begin, end) for the delimiters from left to right.
+// Cuts a piece with `find(piece, emit)`, which calls emit(begin, end) for the delimiters from left to right until it
+// returns false.
 template <typename Find>
-void split(Pieces& pieces, Behavior behavior, bool invert, const Find& find) {
-  std::vector<Range> out;
-  out.reserve(pieces.ranges.size() + pieces.text.size() / 4);
-  std::vector<Span> spans;
-  const std::string_view text = pieces.text;
-  for (const Range range : pieces.ranges) {
-    spans.clear();
-    size_t done = range.begin;
-    find(text.substr(range.begin, range.end - range.begin), [&](size_t begin, size_t end) {
-      begin += range.begin, end += range.begin;
-      if (done != begin) spans.push_back({done, begin, invert});
-      spans.push_back({begin, end, !invert});
-      done = end;
-    });
-    if (done != range.end) spans.push_back({done, range.end, invert});
-    if (behavior == Behavior::kIsolated) {
-      for (const Span& s : spans) {
-        if (s.begin != s.end) out.push_back({s.begin, s.end});
-      }
-      continue;
-    }
-    std::vector<Range> of_piece;
-    apply_behavior(spans, behavior, of_piece);
-    out.insert(out.end(), of_piece.begin(), of_piece.end());
-  }
-  pieces.ranges = std::move(out);
+bool split(std::string_view piece, Behavior behavior, bool invert, PieceSink& next, const Find& find) {
+  SpanJoiner spans(piece, behavior, next);
+  size_t done = 0;
+  bool wanted = true;
+  find(piece, [&](size_t begin, size_t end) {
+    if (done != begin) wanted = spans.add(done, begin, invert);
+    wanted = wanted && spans.add(begin, end, !invert);
+    done = end;
+    return wanted;
+  });
+  if (wanted && done != piece.size()) wanted = spans.add(done, piece.size(), invert);
+  return wanted && spans.finish();
 }
 
-class RegexSplit : public PreTokenizer {
+// A step that makes of a piece what it makes of it wherever the piece stands.
+class Local : public PreTokenizer {
+ public:
+  std::unique_ptr<PieceSink> open(PieceSink& next, bool) const override { return std::make_unique<Stage>(*this, next); }
+
+ protected:
+  virtual bool cut(std::string_view piece, PieceSink& next) const = 0;
+
+ private:
+  class Stage : public PieceSink {
+   public:
+    Stage(const Local& step, PieceSink& next) : step_(step), next_(next) {}
+    bool take(std::string_view piece) override { return step_.cut(piece, next_); }
+
+   private:
+    const Local& step_;
+    PieceSink& next_;
+  };
+};
+
+class RegexSplit : public Local {
  public:
   RegexSplit(Regex regex, Behavior behavior, bool invert) : regex_(std::move(regex)), behavior_(behavior), invert_(invert) {}
-  void apply(Pieces& pieces) const override {
-    split(pieces, behavior_, invert_, [&](std::string_view piece, const auto& emit) { regex_.for_each_match(piece, emit); });
+  bool keeps_all() const override { return behavior_ != Behavior::kRemoved; }
+
+ protected:
+  bool cut(std::string_view piece, PieceSink& next) const override {
+    return split(piece, behavior_, invert_, next, [&](std::string_view p, const auto& emit) { regex_.for_each_match(p, emit); });
   }
 
  private:
@@ -111,13 +127,16 @@ class RegexSplit : public PreTokenizer {
 };
 
 // Every code point for which `is_delimiter` holds is a delimiter of its own.
-class CharSplit : public PreTokenizer {
+class CharSplit : public Local {
  public:
   CharSplit(bool (*is_delimiter)(char32_t), Behavior behavior) : is_delimiter_(is_delimiter), behavior_(behavior) {}
-  void apply(Pieces& pieces) const override {
-    split(pieces, behavior_, false, [&](std::string_view piece, const auto& emit) {
-      for (size_t at = 0, bytes = 0; at < piece.size(); at += bytes) {
-        if (is_delimiter_(unicode::decode(piece, at, &bytes))) emit(at, at + bytes);
+  bool keeps_all() const override { return behavior_ != Behavior::kRemoved; }
+
+ protected:
+  bool cut(std::string_view piece, PieceSink& next) const override {
+    return split(piece, behavior_, false, next, [&](std::string_view p, const auto& emit) {
+      for (size_t at = 0, bytes = 0; at < p.size(); at += bytes) {
+        if (is_delimiter_(unicode::decode(p, at, &bytes)) && !emit(at, at + bytes)) return;
       }
     });
   }
@@ -127,63 +146,37 @@ class CharSplit : public PreTokenizer {
   const Behavior behavior_;
 };
 
-class FixedLength : public PreTokenizer {
+class FixedLength : public Local {
  public:
   explicit FixedLength(size_t length) : length_(length) {}
-  void apply(Pieces& pieces) const override {
-    split(pieces, Behavior::kIsolated, false, [&](std::string_view piece, const auto& emit) {
-      size_t begin = 0, count = 0;
-      for (size_t at = 0; at < piece.size();) {
-        at += unicode::step(piece, at);
-        if (++count < length_ && at < piece.size()) continue;
-        emit(begin, at);
-        begin = at, count = 0;
-      }
-    });
+
+ protected:
+  bool cut(std::string_view piece, PieceSink& next) const override {
+    size_t begin = 0, count = 0;
+    for (size_t at = 0; at < piece.size();) {
+      at += unicode::step(piece, at);
+      if (++count < length_ && at < piece.size()) continue;
+      if (!next.take(piece.substr(begin, at - begin))) return false;
+      begin = at, count = 0;
+    }
+    return true;
   }
 
  private:
   const size_t length_;
 };
 
-// Rewrites every piece: `f(piece, index, out)` appends what it becomes.
-template <typename F>
-void rewrite(Pieces& pieces, const F& f) {
-  std::string text;
-  text.reserve(pieces.text.size() + 16);
-  size_t index = 0;
-  for (Range& range : pieces.ranges) {
-    const size_t begin = text.size();
-    f(std::string_view(pieces.text).substr(range.begin, range.end - range.begin), index++, text);
-    range = {begin, text.size()};
+// Bytes as the printable characters that a vocabulary is written in.
+class ByteSpelling : public Local {
+ protected:
+  bool cut(std::string_view piece, PieceSink& next) const override { return next.take(byte_level::from_bytes(piece)); }
+};
+
+class PrefixSpace : public Local {
+ protected:
+  bool cut(std::string_view piece, PieceSink& next) const override {
+    return piece.front() == ' ' ? next.take(piece) : next.take(std::string(" ").append(piece));
   }
-  pieces.text = std::move(text);
-}
-
-class ByteLevel : public PreTokenizer {
- public:
-  ByteLevel(bool add_prefix_space, std::optional<Regex> regex, bool raw_bytes)
-      : add_prefix_space_(add_prefix_space), regex_(std::move(regex)), raw_bytes_(raw_bytes) {}
-
-  void apply(Pieces& pieces) const override {
-    if (add_prefix_space_) {
-      rewrite(pieces, [](std::string_view piece, size_t, std::string& out) {
-        if (piece.front() != ' ') out += ' ';
-        out += piece;
-      });
-    }
-    if (regex_) {
-      split(pieces, Behavior::kIsolated, false,
-            [&](std::string_view piece, const auto& emit) { regex_->for_each_match(piece, emit); });
-    }
-    if (raw_bytes_) return;
-    rewrite(pieces, [](std::string_view piece, size_t, std::string& out) { out += byte_level::from_bytes(piece); });
-  }
-
- private:
-  const bool add_prefix_space_;
-  const std::optional<Regex> regex_;
-  const bool raw_bytes_;
 };
 
 class Metaspace : public PreTokenizer {
@@ -192,28 +185,49 @@ class Metaspace : public PreTokenizer {
   Metaspace(std::string replacement, Prepend prepend, bool split)
       : replacement_(std::move(replacement)), prepend_(prepend), split_(split) {}
 
-  void apply(Pieces& pieces) const override {
-    rewrite(pieces, [&](std::string_view piece, size_t index, std::string& out) {
-      const bool here = prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && index == 0 && pieces.at_start);
-      if (here && piece.front() != ' ' && !piece.starts_with(replacement_)) out += replacement_;
-      for (const char c : piece) {
-        if (c == ' ') {
-          out += replacement_;
-        } else {
-          out += c;
-        }
+  std::unique_ptr<PieceSink> open(PieceSink& next, bool at_start) const override {
+    return std::make_unique<Stage>(*this, next, at_start);
+  }
+
+ private:
+  class Stage : public PieceSink {
+   public:
+    Stage(const Metaspace& step, PieceSink& next, bool at_start) : step_(step), next_(next), first_(at_start) {}
+    bool take(std::string_view piece) override {
+      const bool prepend = step_.prepend_ == Prepend::kAlways || (step_.prepend_ == Prepend::kFirst && first_);
+      first_ = false;
+      return step_.cut(step_.replaced(piece, prepend), next_);
+    }
+
+   private:
+    const Metaspace& step_;
+    PieceSink& next_;
+    bool first_;  // nothing was taken since the start of the whole text
+  };
+
+  std::string replaced(std::string_view piece, bool prepend) const {
+    std::string out;
+    out.reserve(piece.size() + replacement_.size());
+    if (prepend && piece.front() != ' ' && !piece.starts_with(replacement_)) out += replacement_;
+    for (const char c : piece) {
+      if (c == ' ') {
+        out += replacement_;
+      } else {
+        out += c;
       }
-    });
-    if (!split_) return;
-    shoal::split(pieces, Behavior::kMergedWithNext, false, [&](std::string_view piece, const auto& emit) {
-      for (size_t at = piece.find(replacement_); at != std::string_view::npos; at = piece.find(replacement_, at)) {
-        emit(at, at + replacement_.size());
+    }
+    return out;
+  }
+  bool cut(std::string_view piece, PieceSink& next) const {
+    if (!split_) return next.take(piece);
+    return split(piece, Behavior::kMergedWithNext, false, next, [&](std::string_view p, const auto& emit) {
+      for (size_t at = p.find(replacement_); at != std::string_view::npos; at = p.find(replacement_, at)) {
+        if (!emit(at, at + replacement_.size())) return;
         at += replacement_.size();
       }
     });
   }
 
- private:
   const std::string replacement_;
   const Prepend prepend_;
   const bool split_;
@@ -222,11 +236,28 @@ class Metaspace : public PreTokenizer {
 class Sequence : public PreTokenizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> steps) : steps_(std::move(steps)) {}
-  void apply(Pieces& pieces) const override {
-    for (const auto& step : steps_) step->apply(pieces);
+  std::unique_ptr<PieceSink> open(PieceSink& next, bool at_start) const override {
+    return std::make_unique<Chain>(steps_, next, at_start);
+  }
+  bool keeps_all() const override {
+    return std::all_of(steps_.begin(), steps_.end(), [](const auto& step) { return step->keeps_all(); });
   }
 
  private:
+  class Chain : public PieceSink {
+   public:
+    Chain(const std::vector<std::unique_ptr<PreTokenizer>>& steps, PieceSink& next, bool at_start) : head_(&next) {
+      for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+        stages_.push_back((*step)->open(*head_, at_start));
+        head_ = stages_.back().get();
+      }
+    }
+    bool take(std::string_view piece) override { return head_->take(piece); }
+
+   private:
+    std::vector<std::unique_ptr<PieceSink>> stages_;
+    PieceSink* head_;
+  };
   const std::vector<std::unique_ptr<PreTokenizer>> steps_;
 };
 
@@ -248,11 +279,14 @@ Made make_sequence(const Json& config, bool raw_bytes, int depth) {
 Made make_byte_level(const Json& config, bool raw_bytes) {
   ASSIGN_OR_RETURN(const bool prefix, json_bool(config, "add_prefix_space", true));
   ASSIGN_OR_RETURN(const bool use_regex, json_bool(config, "use_regex", true));
-  std::optional<Regex> regex;
+  std::vector<std::unique_ptr<PreTokenizer>> steps;
+  if (prefix) steps.push_back(std::make_unique<PrefixSpace>());
   if (use_regex) {
-    ASSIGN_OR_RETURN(regex, Regex::compile(byte_level::kGpt2Regex));
+    ASSIGN_OR_RETURN(Regex regex, Regex::compile(byte_level::kGpt2Regex));
+    steps.push_back(std::make_unique<RegexSplit>(std::move(regex), Behavior::kIsolated, false));
   }
-  return std::make_unique<ByteLevel>(prefix, std::move(regex), raw_bytes);
+  if (!raw_bytes) steps.push_back(std::make_unique<ByteSpelling>());
+  return std::make_unique<Sequence>(std::move(steps));
 }
 
 // "prepend_scheme" wins over the older "add_prefix_space"; without either a space is always prepended.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -11,21 +11,23 @@
 
 namespace shoal {
 
-// A segment between added tokens, and its pieces in ascending order. Bytes in no piece are dropped.
-struct Pieces {
-  struct Range {
-    size_t begin, end;
-  };
-  std::string text;           // well-formed UTF-8
-  std::vector<Range> ranges;  // never empty ones
-  bool at_start = true;       // the segment begins where the whole text begins
+// Takes the pieces of one text from left to right. Belongs to one thread.
+class PieceSink {
+ public:
+  virtual ~PieceSink() = default;
+  // `piece` is not empty, is well-formed UTF-8 and lives as long as the call. False: nothing more is wanted.
+  virtual bool take(std::string_view piece) = 0;
 };
 
 // Immutable; may be used from any thread.
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  virtual void apply(Pieces& pieces) const = 0;
+  // A sink that cuts every piece it takes and hands what it makes of it on at once, so that only what is wanted is cut
+  // and nothing is held. `next` and the pre-tokenizer outlive it; `at_start`: its first piece begins the whole text.
+  virtual std::unique_ptr<PieceSink> open(PieceSink& next, bool at_start) const = 0;
+  // Whether every byte is in some piece.
+  virtual bool keeps_all() const { return true; }
 };
 
 // `raw_bytes`: a final ByteLevel step leaves bytes as they are, because the model's vocabulary is held in raw bytes.

@@ -24,6 +24,7 @@ struct TextPart {
 struct EncodeOptions {
   bool add_special = true;     // run the post-processor (BOS, EOS ...) around the text
   bool parse_special = true;   // recognise special added tokens written out in the text
+  size_t tokens_max = SIZE_MAX;  // encoding stops where more have been found; what is returned then are the first ones
 };
 
 // The bytes of one sequence of tokens as they arrive. Belongs to one thread; the tokenizer outlives it.
@@ -44,6 +45,9 @@ class Tokenizer {
   virtual std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const = 0;
   // Parts are encoded as one text, except that nothing in an untrusted part is recognised as a special token.
   virtual std::vector<TokenId> encode(std::span<const TextPart> parts, const EncodeOptions& options) const = 0;
+
+  // No text of `bytes` bytes has fewer tokens, whatever it is. 0 where any number of bytes may become one token or none.
+  virtual uint64_t tokens_min(uint64_t bytes) const { return static_cast<void>(bytes), 0; }
 
   // The text of all ids at once. Unknown ids give nothing. May hold U+FFFD where bytes are not UTF-8.
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special) const = 0;

@@ -8,6 +8,7 @@
 
 namespace shoal::unicode {
 
+constexpr size_t kCharBytesMax = 4;
 constexpr char32_t kReplacement = 0xFFFD;
 constexpr std::string_view kReplacementUtf8 = "\xEF\xBF\xBD";
 

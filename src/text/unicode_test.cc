@@ -54,7 +54,7 @@ std::vector<std::string> matches(const char* pattern, std::string_view text) {
   const auto regex = Regex::compile(pattern);
   EXPECT_TRUE(regex.ok()) << regex.status();
   std::vector<std::string> out;
-  regex->for_each_match(text, [&](size_t begin, size_t end) { out.emplace_back(text.substr(begin, end - begin)); });
+  regex->for_each_match(text, [&](size_t begin, size_t end) { return out.emplace_back(text.substr(begin, end - begin)), true; });
   return out;
 }
 

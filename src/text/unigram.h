@@ -30,21 +30,19 @@ struct UnigramConfig {
 class Unigram : public TokenModel {
  public:
   explicit Unigram(UnigramConfig config);
-  // Viterbi in one pass; time is linear in the length times the length of the longest token.
-  void encode(std::string_view piece, std::vector<TokenId>& out) const override;
+  // Viterbi in one pass; time is linear in the length times the length of the longest token. What every best path has
+  // in common is written as soon as it is known, so that memory does not grow with the piece.
+  void encode(std::string_view piece, size_t tokens_max, std::vector<TokenId>& out) const override;
+  size_t token_bytes_max() const override;
 
  private:
-  struct Best {
-    double score = 0;
-    uint32_t begin = UINT32_MAX;
-    int32_t piece = -1;  // -1: unknown symbol
-  };
-  std::vector<Best> search(std::string_view piece) const;
+  class Search;
   void emit_unknown(std::string_view text, std::vector<TokenId>& out) const;
 
   const UnigramConfig config_;
   ByteTrie trie_;  // to indices of config_.pieces
   std::unordered_map<std::string_view, TokenId> ids_;
+  bool all_bytes_known_ = false;  // an unknown symbol becomes its bytes
 };
 
 }  // namespace shoal
