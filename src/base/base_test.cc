@@ -69,6 +69,12 @@ TEST(Json, OrderedObjectsKeepTheOrderOfTheirKeysWithinTheSameBounds) {
   EXPECT_FALSE(parse_ordered_json("[1,2,3]", {.values_max = 3}).ok());
 }
 
+TEST(Json, ZeroBytesAreSaidToBeOfAFileThatIsNotWhole) {
+  for (const auto& [text, byte] : {std::pair(std::string(9, '\0'), "byte 1 is zero"), {std::string("{\"a\": 1\0\0", 10), "byte 8 is zero"}}) {
+    EXPECT_NE(parse_json(text).status().message().find(byte), absl::string_view::npos) << parse_json(text).status();
+  }
+}
+
 TEST(Json, WrongTypesAndRangesNameTheKey) {
   const Json object = *parse_json(R"({"n": 3, "s": "x", "f": 2.0, "big": 18446744073709551615})");
   EXPECT_EQ(*json_int(object, "n", 0, 0, 10), 3);

@@ -110,7 +110,11 @@ StatusOr<J> parse_bounded(std::string_view text, const JsonLimits& limits) {
     return invalid_argument("JSON of ", format_bytes(text.size()), "; the limit is ", format_bytes(limits.bytes_max));
   }
   BoundedDom<J> dom(limits);
-  if (!J::sax_parse(text.begin(), text.end(), &dom)) return invalid_argument("invalid JSON: ", dom.error());
+  if (!J::sax_parse(text.begin(), text.end(), &dom)) {
+    const size_t zero = text.find('\0');
+    if (zero == std::string_view::npos) return invalid_argument("invalid JSON: ", dom.error());
+    return invalid_argument("invalid JSON: byte ", zero + 1, " is zero, as in a file that was not written or downloaded to its end");
+  }
   return std::move(dom.root);
 }
 

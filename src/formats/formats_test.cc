@@ -108,6 +108,20 @@ TEST(CheckpointTest, ErrorsNameTheFileAndTheCause) {
   EXPECT_THAT(message(truncated), HasSubstr("truncated"));
 }
 
+TEST(CheckpointTest, FilesOfZerosAreSaidToBeDownloadedInPart) {
+  Folder folder;
+  folder.put("m.gguf", std::string(1000, '\0'));
+  EXPECT_THAT(message(open_checkpoint(folder / "m.gguf").status()), HasSubstr("begins with zeros; the file was not downloaded to its end"));
+  for (const char* name : {"model.safetensors", "config.json"}) {
+    put_model(folder);
+    folder.put(name, std::string(fs::file_size(folder / name), '\0'));
+    const std::string error = message(open_checkpoint(folder.path()).status());
+    EXPECT_THAT(error, HasSubstr(name));
+    EXPECT_THAT(error, HasSubstr("downloaded to its end"));
+    fs::remove(folder / name);
+  }
+}
+
 TEST(CheckpointTest, AGgufFileOfTheCorpusOpens) {
   Folder folder;
   fs::copy(SHOAL_SOURCE_DIR "/tests/corpus/gguf/ok_llama", folder / "m.gguf");

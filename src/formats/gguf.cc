@@ -293,7 +293,9 @@ StatusOr<GgufContents> parse_gguf(std::span<const std::byte> file, const GgufJud
   Reader reader(file);
   uint32_t magic = 0, version = 0;
   uint64_t tensors = 0, pairs = 0;
-  if (!reader.read(magic).ok() || magic != 0x46554747) return invalid_argument("it does not begin with 'GGUF'; this is not a GGUF file");
+  const bool whole = reader.read(magic).ok();
+  if (whole && magic == 0) return invalid_argument("it begins with zeros; the file was not downloaded to its end, fetch it again");
+  if (!whole || magic != 0x46554747) return invalid_argument("it does not begin with 'GGUF'; this is not a GGUF file");
   RETURN_IF_ERROR(reader.read(version));
   if (version != 2 && version != 3) return unimplemented("GGUF version ", version, " is not served; convert the file to version 3");
   RETURN_IF_ERROR(reader.read(tensors));

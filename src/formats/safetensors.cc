@@ -94,6 +94,7 @@ uint64_t load_u64(std::span<const std::byte> bytes) {
 StatusOr<std::vector<NamedTensor>> parse_safetensors(std::span<const std::byte> file) {
   if (file.size() < 8) return invalid_argument("a file of ", file.size(), " bytes has no safetensors header; fetch it again");
   const uint64_t header_bytes = load_u64(file);
+  if (header_bytes == 0) return invalid_argument("it begins with zeros where its header should be; the file was not downloaded to its end, fetch it again");
   if (header_bytes > kSafetensorsHeaderMax) {
     return invalid_argument("a header of ", header_bytes, " bytes is above the limit of ", kSafetensorsHeaderMax,
                             "; this is not a safetensors file");

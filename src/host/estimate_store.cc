@@ -3,11 +3,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -40,6 +38,14 @@ StatusOr<std::map<std::string, std::string>> parse(const std::string& text) {
   return out;
 }
 
+std::error_code write(const std::filesystem::path& path, const std::string& text) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  return file ? std::error_code() : std::error_code(errno != 0 ? errno : EIO, std::generic_category());
+}
+
 }  // namespace
 
 EstimateStore::EstimateStore(std::string path, int threads) : path_(std::move(path)), machine_(absl::StrCat(cpu_name(), ", ", threads, " threads")) {
@@ -70,8 +76,8 @@ void EstimateStore::put(const NodeModel& model, const ModelEstimator& costs) {
   if (models_.contains(key) || models_.size() < kModelsMax) models_[key] = costs.to_json();
 }
 
-void EstimateStore::save() {
-  if (path_.empty()) return;
+Status EstimateStore::save() {
+  if (path_.empty()) return OkStatus();
   Json models = Json::object();
   for (const auto& [key, line] : models_) {
     if (auto value = parse_json(line); value.ok()) models[key] = *std::move(value);
@@ -79,16 +85,13 @@ void EstimateStore::save() {
   const std::filesystem::path path(path_), fresh(absl::StrCat(path_, ".", getpid()));
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  {
-    std::ofstream file(fresh, std::ios::binary | std::ios::trunc);
-    file << dump_json({{"version", kVersion}, {"models", std::move(models)}}, 1) << "\n";
-    file.close();
-    if (!file) error = std::make_error_code(std::errc::io_error);
-  }
+  if (!error) error = write(fresh, dump_json({{"version", kVersion}, {"models", std::move(models)}}, 1) + "\n");
   if (!error) std::filesystem::rename(fresh, path, error);
-  if (!error || std::exchange(complained_, true)) return;
-  log_warning(path_, ": the estimates cannot be kept: ", error.message());
-  std::filesystem::remove(fresh, error);
+  if (!error) return OkStatus();
+  std::error_code ignored;
+  std::filesystem::remove(fresh, ignored);
+  return unavailable(path_, ": the estimates cannot be kept for the next run: ", error.message(),
+                     "; make the folder writable, or name another file with --estimates (none: keep none)");
 }
 
 }  // namespace shoal

@@ -20,8 +20,8 @@ class EstimateStore {
 
   std::optional<ModelEstimator> find(const NodeModel& model) const;
   void put(const NodeModel& model, const ModelEstimator& costs);
-  // Writes the file anew, through a second one: there is a whole one at any time. Says so once if it cannot.
-  void save();
+  // Writes the file anew, through a second one: there is a whole one at any time. Unavailable says why it cannot, and what to do.
+  Status save();
 
   static constexpr size_t kFileBytesMax = 16u << 20;
   static constexpr size_t kModelsMax = 4096;
@@ -32,7 +32,6 @@ class EstimateStore {
   const std::string path_;
   const std::string machine_;
   std::map<std::string, std::string> models_;  // by key, as ModelEstimator::to_json()
-  bool complained_ = false;
 };
 
 }  // namespace shoal

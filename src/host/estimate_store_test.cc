@@ -30,7 +30,7 @@ TEST_F(EstimateStoreTest, WhatWasMeasuredIsThereInTheNextRun) {
   EstimateStore store(path_, 4);
   EXPECT_FALSE(store.find(model("a")).has_value());
   store.put(model("a"), costs);
-  store.save();
+  ASSERT_TRUE(store.save().ok());
   const EstimateStore again(path_, 4);
   ASSERT_TRUE(again.find(model("a")).has_value());
   EXPECT_DOUBLE_EQ(again.find(model("a"))->switch_seconds(0), 0.75);
@@ -45,19 +45,28 @@ TEST_F(EstimateStoreTest, ADamagedFileIsLeftOutAndReplaced) {
     EstimateStore store(path_, 1);
     EXPECT_FALSE(store.find(model("x")).has_value()) << text;
     store.put(model("a"), ModelEstimator());
-    store.save();
+    ASSERT_TRUE(store.save().ok()) << text;
     EXPECT_TRUE(EstimateStore(path_, 1).find(model("a")).has_value()) << text;
   }
 }
 
-TEST_F(EstimateStoreTest, WithoutAPathNothingIsWrittenAndAnUnwritableOneIsNoFault) {
+TEST_F(EstimateStoreTest, WithoutAPathNothingIsWritten) {
   EstimateStore nowhere("", 1);
   nowhere.put(model("a"), ModelEstimator());
-  nowhere.save();
-  EstimateStore unwritable("/proc/no/estimates.json", 1);
-  unwritable.put(model("a"), ModelEstimator());
-  unwritable.save();
-  EXPECT_TRUE(unwritable.find(model("a")).has_value());
+  EXPECT_TRUE(nowhere.save().ok());
+}
+
+TEST_F(EstimateStoreTest, WhereItCannotBeWrittenTheFileTheCauseAndTheWayOutAreNamed) {
+  std::filesystem::create_directories(path_ + "/in_the_way");
+  std::ofstream(folder_ + "/file") << "not a folder";
+  for (const auto& [path, cause] : {std::pair<std::string, const char*>("/proc/no/estimates.json", "No such file or directory"),
+                                    {path_, "directory"}, {folder_ + "/file/estimates.json", "Not a directory"}, {"/dev/full/x", "Not a directory"}}) {
+    EstimateStore unwritable(path, 1);
+    unwritable.put(model("a"), ModelEstimator());
+    const Status status = unwritable.save();
+    for (const std::string& word : {path, std::string(cause), std::string("--estimates")}) EXPECT_NE(status.message().find(word), absl::string_view::npos) << status;
+    EXPECT_TRUE(unwritable.find(model("a")).has_value());
+  }
 }
 
 }  // namespace

@@ -331,7 +331,8 @@ class NodeHostImpl : public NodeHost {
     for (const auto& [id, costs] : node_.costs()) {
       if (costs.measured()) estimates_.put(facts(id), costs);
     }
-    estimates_.save();
+    const Status saved = estimates_.save();
+    if (!saved.ok() && !std::exchange(complained_, true)) log_warning(saved.message());
   }
 
   const NodeModel& facts(ModelId id) const { return facts_.at(id); }
@@ -354,6 +355,7 @@ class NodeHostImpl : public NodeHost {
   const std::function<void(std::string)> record_;
   EstimateStore estimates_;     // used by the loop thread
   TimePoint estimates_kept_{};
+  bool complained_ = false;     // that they cannot be kept
   // Of all models that were ever served here; changed by the loop thread.
   std::map<ModelId, ServedModel> models_;
   std::map<ModelId, std::unique_ptr<TokenConstraints>> constraints_;  // what they point at is used by the step thread only
@@ -414,13 +416,20 @@ Status check_limits(const NodePlan& plan) {
                             format_bytes(needed), " are needed; raise the limits, or lower --device-memory or --host-memory");
 }
 
+// Addresses for memory that `flag` sets.
+template <typename T>
+StatusOr<T> reserved(StatusOr<T> memory, const char* flag) {
+  if (memory.ok()) return memory;
+  return resource_exhausted(memory.status().message(), "; raise the limits, or lower ", flag);
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_cpu_device(plan.node.pages));
-  ASSIGN_OR_RETURN(std::unique_ptr<Device> host_tier, make_cpu_device(std::max(plan.node.host_pages, 1u)));
+  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, reserved(make_cpu_device(plan.node.pages), "--device-memory"));
+  ASSIGN_OR_RETURN(std::unique_ptr<Device> host_tier, reserved(make_cpu_device(std::max(plan.node.host_pages, 1u)), "--device-memory or --host-memory"));
   ASSIGN_OR_RETURN(Buffer workspace, Buffer::allocate(plan.workspace_bytes));
-  ASSIGN_OR_RETURN(std::unique_ptr<WeightCache> cache, WeightCache::make(plan.weight_cache_bytes));
+  ASSIGN_OR_RETURN(std::unique_ptr<WeightCache> cache, reserved(WeightCache::make(plan.weight_cache_bytes), "--weight-cache"));
   RETURN_IF_ERROR(check_limits(plan));
   log_info("memory: up to ", format_bytes(plan.node.pages * kDevicePageBytes), " for weights and KV, taken as they are needed, some ahead, and ",
            format_bytes(plan.workspace_bytes), " of workspace; ", format_bytes(plan.node.host_pages * kDevicePageBytes),
