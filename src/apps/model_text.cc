@@ -93,6 +93,7 @@ struct Sources {
   std::unique_ptr<Tokenizer> tokenizer;
   std::map<std::string, std::string> variables;  // bos_token and its like, by the names that templates use
   StatusOr<std::string> chat_template, tool_template;
+  Json tokenizer_config = Json::object();
 };
 
 StatusOr<Sources> read_gguf(const std::string& path) {
@@ -109,7 +110,18 @@ StatusOr<Sources> read_folder(const std::string& path) {
   Sources sources{std::move(tokenizer), {}, folder_template(path, config, kTemplateFile, kDefaultTemplate),
                   folder_template(path, config, kToolTemplateFile, kToolTemplate)};
   for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) add_token_variable(config, name, sources.variables);
+  if (config.is_object()) sources.tokenizer_config = config;
   return sources;
+}
+
+// tokenizer_config.json as transformers would write it: tokens as texts, and the chat template beside them.
+std::string tokenizer_info(const Sources& sources) {
+  Json info = sources.tokenizer_config;
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token"}) info[name] = nullptr;
+  for (const auto& [name, value] : sources.variables) info[name] = value;
+  if (!info.contains("tokenizer_class")) info["tokenizer_class"] = "PreTrainedTokenizerFast";
+  info["chat_template"] = sources.chat_template.ok() ? Json(*sources.chat_template) : Json(nullptr);
+  return dump_json(info);
 }
 
 }  // namespace
@@ -129,6 +141,7 @@ StatusOr<std::shared_ptr<const ModelText>> load_model_text(const std::string& pa
                                                            const std::string& reasoning_parser) {
   ASSIGN_OR_RETURN(Sources sources, is_gguf(path) ? read_gguf(path) : read_folder(path));
   auto text = std::make_shared<ModelText>();
+  text->tokenizer_info = tokenizer_info(sources);
   text->tokenizer = std::move(sources.tokenizer);
   text->template_variables = std::move(sources.variables);
   if (const auto eos = text->template_variables.find("eos_token"); eos != text->template_variables.end()) {

@@ -54,7 +54,7 @@ AdminReply Admin::reply(std::string_view method, std::string_view target, std::s
   if (post && path == "/models/load") return load(body);
   if (post && path == "/models/unload") return unload(body);
   if (post && path == "/admin/shutdown") return shutdown(body);
-  auto routed = service_.route(method, target);
+  auto routed = route_request(method, target);
   if (auto* refusal = std::get_if<HttpReply>(&routed)) return std::move(*refusal);
   const Route& route = std::get<Route>(routed);
   switch (route.endpoint) {

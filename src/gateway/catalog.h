@@ -63,6 +63,7 @@ struct ModelText {
   TemplateTraits tool_traits;
   AnswerFormat format;                                   // what its answers are written in
   std::map<std::string, std::string> template_variables; // bos_token, eos_token ...
+  std::string tokenizer_info = "{}";                     // JSON of GET /tokenizer_info
   std::optional<TokenId> eos_id;                         // the tokenizer's own, beside those of ModelEntry
   bool knows_developer_role = false;                     // else "developer" is rendered as "system"
   LazyVocabulary vocabulary;                             // of the tokenizer, for grammars

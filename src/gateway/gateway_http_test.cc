@@ -282,9 +282,11 @@ TEST(Http, SlowHeadersAndBodiesAreCutOff) {
   World world(says("x"), {}, {.header_time_max = std::chrono::milliseconds(200), .body_idle_max = std::chrono::milliseconds(200)});
   RawClient slow_header(*world.server);
   slow_header.send_text("GET /health HT");
+  EXPECT_EQ(slow_header.read_reply().status, 408);
   EXPECT_TRUE(slow_header.closed_by_server());
   RawClient slow_body(*world.server);
-  slow_body.send_text("POST /tokenize HTTP/1.1\r\nContent-Length: 100\r\n\r\n{");
+  slow_body.send_text("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
+  EXPECT_EQ(slow_body.read_reply().status, 408);
   EXPECT_TRUE(slow_body.closed_by_server());
 }
 

@@ -22,12 +22,19 @@ using boost::system::error_code;
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kAdmissionWait = std::chrono::milliseconds(500);  // a refusal within it is a status, not an event
 constexpr Duration kPollWithBytesWaiting = std::chrono::milliseconds(200);
+constexpr Duration kProbeInterval = std::chrono::seconds(1);
+constexpr Duration kFirstLook = std::chrono::milliseconds(1);  // after bytes were sent to a client that sends no more
 constexpr int kClientGone = 499;  // in logs and metrics only
 
-// Has the peer closed its side, even with bytes of a next request still unread?
-bool peer_closed(int fd) {
+enum class Peer { kThere, kHalfClosed, kGone };
+
+// Also with bytes of a next request still unread. A client that has closed its sending side may wait for its answer, or be
+// gone: over TCP both look alike until bytes are sent to it.
+Peer peer_state(int fd) {
   pollfd state{fd, POLLRDHUP, 0};
-  return poll(&state, 1, 0) > 0 && (state.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+  if (poll(&state, 1, 0) <= 0) return Peer::kThere;
+  if ((state.revents & (POLLHUP | POLLERR)) != 0) return Peer::kGone;
+  return (state.revents & POLLRDHUP) != 0 ? Peer::kHalfClosed : Peer::kThere;
 }
 
 // However the coroutine ends, also with the server: the nodes stop, and nothing wakes the connection any more.
@@ -57,7 +64,7 @@ HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastReques
     shared.tbt_max = std::min(shared.tbt_max, *tbt_max);
     co_return;
   };
-  co_await asio::co_spawn(shared_.work, prepare(), asio::use_awaitable);
+  co_await asio::co_spawn(shared_.work.lane(request.body().size()), prepare(), asio::use_awaitable);
   if (prepared.ok()) co_return co_await run_answer(*prepared, arrived);
   const ApiError& error = prepared.error();
   log_info("request id=", request_id_, log_context(), " status=", error.http_status, " error=",
@@ -133,16 +140,24 @@ void HttpSession::complete(const Generation& generation, RequestRecord& record) 
 HttpSession::Task<void> HttpSession::watch_client(std::shared_ptr<Wake> wake) {
   const auto self = shared_from_this();
   asio::steady_timer pause(stream_.get_executor());
+  Duration next_look = kPollWithBytesWaiting;
   while (!wake->finished) {
     auto [error] = co_await stream_.socket().async_wait(asio::socket_base::wait_read, kTuple);
     if (wake->finished) break;
-    if (error || peer_closed(stream_.socket().native_handle())) {
+    const Peer peer = error ? Peer::kGone : peer_state(stream_.socket().native_handle());
+    if (peer == Peer::kGone) {
       wake->client_gone = true;
       wake->raise();
       break;
     }
-    // Bytes of a next request make the socket readable for good; look again now and then instead.
-    pause.expires_after(kPollWithBytesWaiting);
+    if (peer == Peer::kHalfClosed && !wake->half_closed) {
+      wake->half_closed = true;
+      wake->raise();
+      next_look = kFirstLook;
+    }
+    // Bytes of a next request, or their end, make the socket readable for good; look again now and then instead.
+    pause.expires_after(next_look);
+    next_look = std::min(2 * next_look, kPollWithBytesWaiting);
     co_await pause.async_wait(kTuple);
   }
 }
@@ -158,6 +173,7 @@ HttpSession::Task<void> HttpSession::sleep(std::shared_ptr<Wake> wake, Duration 
 HttpSession::Task<void> HttpSession::answer_whole(PreparedAnswer& answer, Generation& generation,
                                                   std::shared_ptr<Wake> wake, RequestRecord& record) {
   AnswerCollector collector(generation.choices());
+  TimePoint probed{};
   while (true) {
     Progress progress = generation.poll();
     if (wake->client_gone) {
@@ -172,7 +188,13 @@ HttpSession::Task<void> HttpSession::answer_whole(PreparedAnswer& answer, Genera
     }
     collector.push(std::move(progress));
     if (done) break;
-    if (!more) co_await sleep(wake, shared_.config.ping_interval);
+    const bool probes = wake->half_closed && !http_1_0_;
+    if (probes && steady_now() - probed >= kProbeInterval) {  // who is gone resets the connection, who waits skips it
+      probed = steady_now();
+      const std::string go_on(kGoOn);
+      co_await send_bytes(go_on);
+    }
+    if (!more) co_await sleep(wake, probes ? kProbeInterval : shared_.config.ping_interval);
   }
   HttpReply reply{.body = collector.body(answer.head, generation)};
   const bool sent = co_await send_reply(std::move(reply), false);
@@ -202,6 +224,7 @@ HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Gener
   events.begin(text);
   std::string out = stream_head();
   last_status_ = 200;
+  bool probed = false;
   while (true) {
     events.push(progress, generation, text);
     if (!text.empty()) out += stream_frame(text);
@@ -216,8 +239,10 @@ HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Gener
     }
     if (progress.done) break;
     if (!progress.more) co_await sleep(wake, shared_.config.ping_interval);
+    const bool probe = wake->half_closed && !std::exchange(probed, true);
     progress = generation.poll();
-    if (progress.updates.empty() && !progress.done && !wake->client_gone) AnswerStream::ping(text);
+    const bool silent = progress.updates.empty() && !progress.done && !wake->client_gone;
+    if (silent || probe) AnswerStream::ping(text);
   }
   if (progress.failure) record.http_status = progress.failure->http_status;
 }
@@ -227,7 +252,8 @@ std::string HttpSession::stream_head() const {
   for (const auto& [name, value] : answer_headers()) absl::StrAppend(&more, name, ": ", value, "\r\n");
   return absl::StrCat(http_1_0_ ? "HTTP/1.0" : "HTTP/1.1",
                       " 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
-                      "X-Accel-Buffering: no\r\nX-Request-Id: ", request_id_, "\r\n", more,
+                      "X-Accel-Buffering: no\r\nDate: ", http_date(std::chrono::system_clock::now()), "\r\nX-Request-Id: ",
+                      request_id_, "\r\n", more,
                       http_1_0_ ? "" : "Transfer-Encoding: chunked\r\n",
                       keep_alive_ ? "" : "Connection: close\r\n", "\r\n");
 }

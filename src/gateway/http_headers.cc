@@ -63,6 +63,17 @@ ApiResult<Duration> deadline_header(std::string name, std::string_view text) {
   return invalid_value(std::move(name), std::move(message));
 }
 
+std::string http_date(std::chrono::system_clock::time_point at) {
+  constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const auto day = std::chrono::floor<std::chrono::days>(at);
+  const std::chrono::year_month_day date(day);
+  const std::chrono::hh_mm_ss time(std::chrono::floor<std::chrono::seconds>(at - day));
+  return absl::StrFormat("%s, %02u %s %04d %02d:%02d:%02d GMT", kDays[std::chrono::weekday(day).c_encoding()], static_cast<unsigned>(date.day()),
+                         kMonths[static_cast<unsigned>(date.month()) - 1], static_cast<int>(date.year()), time.hours().count(),
+                         time.minutes().count(), time.seconds().count());
+}
+
 bool is_traceparent(std::string_view text) {
   if (text.size() != 55 || !text.starts_with("00-") || text[35] != '-' || text[52] != '-') return false;
   const std::string_view trace = text.substr(3, 32), span = text.substr(36, 16), flags = text.substr(53, 2);

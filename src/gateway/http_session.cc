@@ -51,6 +51,30 @@ ApiError error_for(error_code error, const HttpServerConfig& config) {
   return bad_http(400, "This is not a valid HTTP request: " + error.message() + ".", "invalid_http");
 }
 
+ApiError too_slow(const char* what, Duration limit) {
+  return bad_http(408, absl::StrCat("The request's ", what, " did not come within ", to_seconds(limit), " s."), "request_timeout");
+}
+
+ApiError wrong_hosts(size_t count) {
+  return bad_http(400, absl::StrCat("An HTTP/1.1 request has one Host header, this one has ", count, "."), "invalid_http");
+}
+
+// What speaks another protocol than HTTP/1, told by its first bytes.
+std::optional<ApiError> other_protocol(std::string_view begin) {
+  if (begin.starts_with("PRI * HTTP/2.0")) return bad_http(505, "HTTP/2 is not spoken here; use HTTP/1.1.", "http_version_not_supported");
+  if (begin.starts_with("\x16\x03")) {
+    return bad_http(400, "This is plain HTTP, and the client began with TLS: use http://, or start the server with --ssl-certfile and --ssl-keyfile.", "invalid_http");
+  }
+  return std::nullopt;
+}
+
+HttpReply unknown_encoding(std::string_view encoding) {
+  HttpReply reply = error_reply(bad_http(415, absl::StrCat("The body is encoded as '", str(encoding), "'; send it as it is, without Content-Encoding."),
+                                         "unsupported_content_encoding"));
+  reply.headers.emplace_back("Accept-Encoding", "identity");
+  return reply;
+}
+
 ApiError no_key() {
   return {.http_status = 401, .type = "authentication_error",
           .message = "A valid API key is needed: send 'Authorization: Bearer KEY'.", .code = "invalid_api_key"};
@@ -112,25 +136,65 @@ HttpSession::Task<bool> HttpSession::wait_for_first_byte() {
   co_return true;
 }
 
+struct HttpSession::ReadLimit {
+  explicit ReadLimit(const asio::any_io_executor& executor) : timer(executor) {}
+  asio::steady_timer timer;
+  bool over = false;   // the time came first
+  bool ended = false;  // the reading came first
+  bool end() {         // true: over
+    ended = true;
+    timer.cancel();
+    return over;
+  }
+};
+
+std::shared_ptr<HttpSession::ReadLimit> HttpSession::limit_reading(Duration time) {
+  stream_.expires_never();
+  auto limit = std::make_shared<ReadLimit>(stream_.get_executor());
+  limit->timer.expires_after(time);
+  limit->timer.async_wait([limit, self = shared_from_this()](error_code cancelled) {
+    if (cancelled || limit->ended) return;
+    limit->over = true;
+    self->stream_.cancel();
+  });
+  return limit;
+}
+
+ApiError HttpSession::full_of_bodies() const {
+  return overloaded_error("The server holds as many request bodies as it can.", shared_.service.retry_after());
+}
+
+// What is wrong with a head that could be read.
+std::optional<ApiError> HttpSession::check_head(const BeastRequest& head, std::optional<uint64_t> length) {
+  const size_t hosts = head.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && head.version() >= 11)) return wrong_hosts(hosts);
+  if (length && !hold_body(*length)) return full_of_bodies();
+  return std::nullopt;
+}
+
 HttpSession::Task<HttpSession::Read> HttpSession::read_request(BeastRequest& request) {
   Parser parser;
   parser.header_limit(shared_.config.header_bytes_max);
   parser.body_limit(shared_.config.body_bytes_max);
   request_id_ = "req-" + mint_id();
-  stream_.expires_after(shared_.config.header_time_max);
-  auto [error, count] = co_await http::async_read_header(stream_, buffer_, parser, kTuple);
-  (void)count;
-  if (error == http::error::end_of_stream || error == beast::error::timeout || error == asio::error::connection_reset) {
-    co_return Read::kClosed;
+  auto refusal = other_protocol({static_cast<const char*>(buffer_.data().data()), buffer_.size()});
+  if (!refusal) {
+    const auto limit = limit_reading(shared_.config.header_time_max);
+    auto [error, count] = co_await http::async_read_header(stream_, buffer_, parser, kTuple);
+    (void)count;
+    if (limit->end()) {
+      refusal = too_slow("headers", shared_.config.header_time_max);
+    } else if (error == http::error::end_of_stream || error == asio::error::connection_reset) {
+      co_return Read::kClosed;
+    } else if (error) {
+      refusal = error_for(error, shared_.config);
+    } else {
+      const auto length = parser.content_length();
+      refusal = check_head(parser.get(), length ? std::optional<uint64_t>(*length) : std::nullopt);
+    }
   }
-  if (error) {
-    ApiError refusal = error_for(error, shared_.config);
-    co_await refuse(std::move(refusal));
-    co_return Read::kRefused;
-  }
-  if (const auto length = parser.content_length(); length && !hold_body(*length)) {
-    ApiError full = overloaded_error("The server holds as many request bodies as it can.", shared_.service.retry_after());
-    co_await refuse(std::move(full));
+  if (refusal) {
+    co_await refuse(*std::move(refusal));
     co_return Read::kRefused;
   }
   const auto& head = parser.get();
@@ -138,7 +202,7 @@ HttpSession::Task<HttpSession::Read> HttpSession::read_request(BeastRequest& req
   http_1_0_ = head.version() < 11;
   keep_alive_ = head.keep_alive() && !shared_.service.draining();
   if (equal_ignoring_case(view(head[http::field::expect]), "100-continue")) {
-    const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+    const std::string go_on(kGoOn);
     co_await send_bytes(go_on);
   }
   const Read read = co_await read_body(&parser);
@@ -151,21 +215,23 @@ HttpSession::Task<HttpSession::Read> HttpSession::read_body(void* opaque) {
   Parser& parser = *static_cast<Parser*>(opaque);
   const TimePoint until = steady_now() + shared_.config.body_time_max;
   while (!parser.is_done()) {
-    const Duration left = until - steady_now();
-    if (left <= Duration(0)) co_return Read::kClosed;
-    stream_.expires_after(std::min(left, shared_.config.body_idle_max));
+    const Duration time = std::clamp(until - steady_now(), Duration(0), shared_.config.body_idle_max);
+    const auto limit = limit_reading(time);
     auto [error, count] = co_await http::async_read_some(stream_, buffer_, parser, kTuple);
     (void)count;
-    if (error == beast::error::timeout || error == asio::error::connection_reset || error == http::error::partial_message) {
+    std::optional<ApiError> refusal;
+    if (limit->end()) {
+      refusal = too_slow("body", std::min(shared_.config.body_idle_max, shared_.config.body_time_max));
+    } else if (error == asio::error::connection_reset || error == http::error::partial_message) {
       co_return Read::kClosed;
+    } else if (error) {
+      refusal = error_for(error, shared_.config);
+    } else if (!hold_body(parser.get().body().size())) {
+      refusal = full_of_bodies();
     }
-    const bool fits = error || hold_body(parser.get().body().size());
-    if (!fits || error) {
-      ApiError refusal = fits ? error_for(error, shared_.config)
-                              : overloaded_error("The server holds as many request bodies as it can.", shared_.service.retry_after());
-      co_await refuse(std::move(refusal));
-      co_return Read::kRefused;
-    }
+    if (!refusal) continue;
+    co_await refuse(*std::move(refusal));
+    co_return Read::kRefused;
   }
   co_return Read::kRequest;
 }
@@ -207,7 +273,7 @@ HttpSession::Task<void> HttpSession::answer(const BeastRequest& request) {
     co_await send_reply(std::move(preflight), false);
     co_return;
   }
-  auto routed = shared_.service.route(view(request.method_string()), view(request.target()));
+  auto routed = route_request(view(request.method_string()), view(request.target()));
   const Route* route = std::get_if<Route>(&routed);
   last_status_ = 0;
   co_await dispatch(request, route, std::get_if<HttpReply>(&routed));
@@ -227,13 +293,15 @@ HttpSession::Task<void> HttpSession::dispatch(const BeastRequest& request, const
     reply = std::move(*refusal);
   } else if (post && !is_json_type(view(request[http::field::content_type]))) {
     reply = error_reply(bad_http(415, "The body must be JSON: send 'Content-Type: application/json'.", "unsupported_media_type"));
+  } else if (const std::string_view encoding = view(request[http::field::content_encoding]); post && !encoding.empty() && !equal_ignoring_case(encoding, "identity")) {
+    reply = unknown_encoding(encoding);
   } else if (route->endpoint == Endpoint::kChat) {
     co_return co_await generate(AnswerKind::kChat, request);
   } else if (route->endpoint == Endpoint::kCompletions) {
     co_return co_await generate(AnswerKind::kCompletion, request);
   } else if (post) {  // tokenising may take a while: not on a thread that moves other clients' bytes
     auto task = [&]() -> Task<HttpReply> { co_return service.reply(*route, request.body(), caller_); };
-    reply = co_await asio::co_spawn(shared_.work, task(), asio::use_awaitable);
+    reply = co_await asio::co_spawn(shared_.work.lane(request.body().size()), task(), asio::use_awaitable);
   } else {
     reply = service.reply(*route, "", caller_);
   }
@@ -287,6 +355,7 @@ HttpSession::Task<bool> HttpSession::send_reply(HttpReply reply, bool head_only)
   response.result(static_cast<unsigned>(reply.status));
   response.version(http_1_0_ ? 10 : 11);
   if (reply.status != 204) response.set(http::field::content_type, reply.content_type);
+  response.set(http::field::date, http_date(std::chrono::system_clock::now()));
   response.set("X-Request-Id", request_id_);
   for (const auto& [name, value] : answer_headers()) response.set(name, value);
   for (const auto& [name, value] : reply.headers) response.set(name, value);

@@ -4,18 +4,19 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "boost/asio/any_io_executor.hpp"
 #include "boost/asio/awaitable.hpp"
 #include "boost/asio/generic/stream_protocol.hpp"
 #include "boost/asio/steady_timer.hpp"
-#include "boost/asio/thread_pool.hpp"
 #include "boost/beast/core/basic_stream.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
 #include "boost/beast/http/message.hpp"
 #include "boost/beast/http/string_body.hpp"
 #include "gateway/http_server.h"
+#include "gateway/work_lanes.h"
 
 namespace shoal {
 
@@ -24,7 +25,7 @@ struct HttpShared {
   const HttpServerConfig config;
   Service& service;
   Admin* const admin;                     // the listener is the operator's, if set
-  boost::asio::thread_pool work;
+  WorkLanes work;
   std::atomic<uint32_t> connections{0};
   std::atomic<uint32_t> active_requests{0};
   std::atomic<uint64_t> body_bytes{0};    // of all requests being read or answered
@@ -53,6 +54,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     boost::asio::steady_timer timer;
     bool raised = false;  // strand only, as is the next
     bool client_gone = false;
+    bool half_closed = false;  // the client sends no more, and may be gone: only bytes sent to it can tell
     bool finished = false;
     void raise() {
       raised = true;
@@ -60,8 +62,14 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     }
   };
 
+  // Cancels what is being read when its time is over and leaves the connection open for an answer, which the time-outs of
+  // the stream itself do not.
+  struct ReadLimit;
+
+  std::shared_ptr<ReadLimit> limit_reading(Duration time);
   Task<Read> read_request(BeastRequest& request);
   Task<Read> read_body(void* parser);
+  std::optional<ApiError> check_head(const BeastRequest& head, std::optional<uint64_t> length);
   Task<bool> wait_for_first_byte();
   Task<void> answer(const BeastRequest& request);
   Task<void> dispatch(const BeastRequest& request, const Route* route, HttpReply* refusal);
@@ -84,6 +92,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Task<void> send_failure(ApiError error);
   Task<void> refuse(ApiError error);                // answers, then closes
   std::string log_context() const;
+  ApiError full_of_bodies() const;
   std::string stream_head() const;
   std::string stream_frame(std::string_view data) const;
   void complete(const Generation& generation, RequestRecord& record) const;

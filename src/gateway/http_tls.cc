@@ -82,7 +82,7 @@ asio::awaitable<void> TlsPump::decrypt() {
     if (failed) break;
   }
   error_code ignored;
-  plain_.shutdown(asio::socket_base::shutdown_send, ignored);
+  plain_.shutdown(asio::socket_base::shutdown_both, ignored);
 }
 
 asio::awaitable<void> TlsPump::encrypt() {

@@ -15,69 +15,8 @@
 namespace shoal {
 namespace {
 
-struct PathEntry {
-  std::string_view path;
-  Endpoint endpoint;
-  bool post;
-  bool open;
-};
-
-constexpr PathEntry kPaths[] = {
-    {"/v1/chat/completions", Endpoint::kChat, true, false},
-    {"/chat/completions", Endpoint::kChat, true, false},
-    {"/v1/completions", Endpoint::kCompletions, true, false},
-    {"/completions", Endpoint::kCompletions, true, false},
-    {"/tokenize", Endpoint::kTokenize, true, false},
-    {"/apply-template", Endpoint::kApplyTemplate, true, false},
-    {"/detokenize", Endpoint::kDetokenize, true, false},
-    {"/v1/models", Endpoint::kModels, false, false},
-    {"/models", Endpoint::kModels, false, false},
-    {"/health", Endpoint::kLive, false, true},
-    {"/v1/health", Endpoint::kLive, false, true},
-    {"/healthz", Endpoint::kLive, false, true},
-    {"/ping", Endpoint::kLive, false, true},
-    {"/readyz", Endpoint::kReady, false, true},
-    {"/version", Endpoint::kVersion, false, false},
-    {"/metrics", Endpoint::kMetrics, false, false},
-    {"/openapi.json", Endpoint::kOpenApi, false, false},
-    {"/v2/health/live", Endpoint::kLive, false, true},
-    {"/v2/health/ready", Endpoint::kReady, false, true},
-};
 // Over which the rate of ended requests is averaged.
 constexpr double kRateWindowSeconds = 30;
-constexpr std::string_view kModelPrefixes[] = {"/v1/models/", "/models/"};
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  const char lower = absl::ascii_tolower(static_cast<unsigned char>(c));
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
-std::string percent_decode(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0) {
-      out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
-HttpReply method_not_allowed(std::string_view method, std::string_view path, bool post) {
-  const std::string allow = post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
-  if (method == "OPTIONS") return {.status = 204, .body = "", .headers = {{"Allow", allow}}};
-  ApiError error = unknown_url(method, path);
-  error.http_status = 405;
-  error.type = "invalid_request_error";
-  error.message = absl::StrCat("Not allowed to ", str(method), " on ", str(path), "; allowed: ", allow, ".");
-  error.code = "method_not_allowed";
-  HttpReply reply = error_reply(error);
-  reply.headers.emplace_back("Allow", allow);
-  return reply;
-}
 
 int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -91,24 +30,6 @@ uint64_t random_bits() {
 HttpReply json_reply(Json body) { return {.body = dump_json(body)}; }
 
 }  // namespace
-
-std::string_view endpoint_name(Endpoint endpoint) {
-  switch (endpoint) {
-    case Endpoint::kChat: return "chat";
-    case Endpoint::kCompletions: return "completions";
-    case Endpoint::kTokenize: return "tokenize";
-    case Endpoint::kApplyTemplate: return "apply_template";
-    case Endpoint::kDetokenize: return "detokenize";
-    case Endpoint::kModels: return "models";
-    case Endpoint::kModel: return "model";
-    case Endpoint::kLive: return "health";
-    case Endpoint::kReady: return "ready";
-    case Endpoint::kVersion: return "version";
-    case Endpoint::kMetrics: return "metrics";
-    case Endpoint::kOpenApi: return "openapi";
-  }
-  return "other";
-}
 
 HttpReply error_reply(const ApiError& error) {
   HttpReply reply{.status = error.http_status, .body = error.body()};
@@ -128,22 +49,6 @@ std::string mint_id() {
 Service::Service(ServiceConfig config, Catalog& catalog, RouterLoop& loop)
     : config_(std::move(config)), keys_(config_.api_keys), catalog_(catalog), loop_(loop), seeds_(random_bits()) {
   loop_.timeline().name_models(catalog_.models());
-}
-
-std::variant<Route, HttpReply> Service::route(std::string_view method, std::string_view target) const {
-  const std::string_view path = target.substr(0, target.find_first_of("?#"));
-  const bool get = method == "GET" || method == "HEAD";
-  for (const PathEntry& entry : kPaths) {
-    if (entry.path != path) continue;
-    if (entry.post ? method == "POST" : get) return Route{entry.endpoint, "", entry.open};
-    return method_not_allowed(method, path, entry.post);
-  }
-  for (const std::string_view prefix : kModelPrefixes) {
-    if (!path.starts_with(prefix) || path.size() == prefix.size()) continue;
-    if (!get) return method_not_allowed(method, path, false);
-    return Route{Endpoint::kModel, percent_decode(path.substr(prefix.size())), false};
-  }
-  return error_reply(unknown_url(method, path));
 }
 
 std::string_view given_key(std::string_view authorization, std::string_view x_api_key) {
@@ -177,6 +82,7 @@ std::vector<std::string> Service::usable_names(Caller caller) const {
 ApiResult<ModelRef> Service::find_model(const std::string& name, Caller caller) const {
   ModelRef model = catalog_.find(name);
   if (const auto models = catalog_.models(); name.empty() && models.size() == 1) model = models.front();
+  if (model == nullptr && name.empty()) return invalid_value("model", "'model' is missing, and there are several: name one of GET /v1/models.");
   if (model == nullptr) return model_not_found(name, usable_names(caller));
   if (!may_use(caller, *model)) return model_forbidden(name);
   return model;
@@ -275,6 +181,7 @@ void Service::drain() {
 HttpReply Service::reply(const Route& route, std::string_view body, Caller caller) {
   const auto nodes = loop_.snapshot();
   switch (route.endpoint) {
+    case Endpoint::kRoot: return {.content_type = "text/plain; charset=utf-8", .body = root_page()};
     case Endpoint::kLive: return json_reply({{"status", "ok"}});
     case Endpoint::kReady: return ready();
     case Endpoint::kVersion: return json_reply({{"version", config_.version}});
@@ -287,6 +194,7 @@ HttpReply Service::reply(const Route& route, std::string_view body, Caller calle
     case Endpoint::kMetrics:
       return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(catalog_.models(), *nodes, loop_.live_requests(), loop_.timeline())};
     case Endpoint::kTokenize: return tokenize(body, caller);
+    case Endpoint::kTokenizerInfo: return tokenizer_info(route.argument, caller);
     case Endpoint::kApplyTemplate: return apply_template(body, caller);
     case Endpoint::kDetokenize: return detokenize(body, caller);
     case Endpoint::kChat:
@@ -352,6 +260,13 @@ HttpReply Service::apply_template(std::string_view body, Caller caller) {
   const auto parts = render_chat(*chat, *(*context).text, (*context).now_unix_seconds);
   if (!parts.ok()) return error_reply(parts.error());
   return json_reply({{"prompt", join(*parts)}});
+}
+
+// vLLM's: what a client needs to render and tokenise like the model, as lm-evaluation-harness does.
+HttpReply Service::tokenizer_info(const std::string& model, Caller caller) {
+  const auto context = context_for(model, caller);
+  if (!context.ok()) return error_reply((context.error()));
+  return {.body = (*context).text->tokenizer_info};
 }
 
 HttpReply Service::detokenize(std::string_view body, Caller caller) {

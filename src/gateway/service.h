@@ -20,6 +20,7 @@
 #include "gateway/metrics.h"
 #include "gateway/openai_body.h"
 #include "gateway/router_loop.h"
+#include "gateway/routes.h"
 
 namespace shoal {
 
@@ -30,23 +31,6 @@ struct ServiceConfig {
   Duration request_time_max = std::chrono::hours(1);
   double stalled_seconds_max = 30;           // without a step while work is queued: not ready
   std::function<double()> stalled_seconds;   // may be empty
-};
-
-struct HttpReply {
-  int status = 200;
-  std::string content_type = "application/json";
-  std::string body;
-  Headers headers;
-};
-
-enum class Endpoint { kChat, kCompletions, kTokenize, kDetokenize, kApplyTemplate, kModels, kModel, kLive, kReady, kVersion, kMetrics, kOpenApi };
-
-std::string_view endpoint_name(Endpoint endpoint);  // for metrics
-
-struct Route {
-  Endpoint endpoint;
-  std::string argument;  // the model id of /v1/models/{id}, percent-decoded
-  bool open = false;     // answered without a key
 };
 
 // Who asks: the index of the API key, where keys are asked for.
@@ -67,8 +51,6 @@ class Service {
   // `catalog` and `loop` outlive the service.
   Service(ServiceConfig config, Catalog& catalog, RouterLoop& loop);
 
-  // The endpoint, or what to say instead (404, 405). HEAD is routed as GET.
-  std::variant<Route, HttpReply> route(std::string_view method, std::string_view target) const;
   // authorization: the value of that header; x_api_key likewise. Constant time in the keys' contents. None: a key is
   // needed, and this is not one.
   std::optional<Caller> authenticate(std::string_view authorization, std::string_view x_api_key) const;
@@ -100,6 +82,7 @@ class Service {
   ApiResult<PrepareContext> context_for(const std::string& name, Caller caller);
   HttpReply models(Caller caller) const;
   HttpReply tokenize(std::string_view body, Caller caller);
+  HttpReply tokenizer_info(const std::string& model, Caller caller);
   HttpReply detokenize(std::string_view body, Caller caller);
   HttpReply apply_template(std::string_view body, Caller caller);
   HttpReply ready() const;
@@ -117,8 +100,6 @@ class Service {
   TimePoint rate_at_{};
   double ended_per_second_ = 0;                     // decays with kRateWindow
 };
-
-HttpReply error_reply(const ApiError& error);
 
 // 24 hexadecimal digits that no other request of any process is likely to have.
 std::string mint_id();

@@ -39,7 +39,7 @@ class ByteTokenizer : public Tokenizer {
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override {
     std::vector<TokenId> ids;
     if (options.add_special) ids.push_back(kBos);
-    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    for (size_t i = 0; i < text.size() && ids.size() <= options.tokens_max; ++i) ids.push_back(static_cast<unsigned char>(text[i]));
     return ids;
   }
   std::vector<TokenId> encode(std::span<const TextPart> parts, const EncodeOptions& options) const override {
@@ -307,6 +307,7 @@ class RawClient {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
   }
+  void close_sending() { shutdown(fd_, SHUT_WR); }
   bool send_text(std::string_view text) {
     while (!text.empty()) {
       const ssize_t sent = send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
