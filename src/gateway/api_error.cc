@@ -73,6 +73,14 @@ ApiError context_length_exceeded(uint32_t n_ctx, uint32_t prompt_tokens, uint32_
   return error;
 }
 
+ApiError prompt_far_too_long(uint32_t n_ctx, uint64_t prompt_tokens_min) {
+  const auto least = static_cast<uint32_t>(std::min<uint64_t>(prompt_tokens_min, UINT32_MAX));
+  ApiError error = context_length_exceeded(n_ctx, least, 0);
+  error.message = absl::StrCat("This model's maximum context length is ", n_ctx, " tokens. However, your prompt has at least ", least,
+                               " tokens. Please shorten it.");
+  return error;
+}
+
 ApiError draining_error() {
   return {.http_status = 503, .type = "overloaded_error",
           .message = "The server is shutting down and takes no new requests; another replica may.",

@@ -53,6 +53,8 @@ ApiError model_not_found(std::string_view model, std::span<const std::string> kn
 ApiError model_forbidden(std::string_view model);
 ApiError unknown_url(std::string_view method, std::string_view path);
 ApiError context_length_exceeded(uint32_t n_ctx, uint32_t prompt_tokens, uint32_t completion_tokens);
+// The same of a prompt that was not counted to its end.
+ApiError prompt_far_too_long(uint32_t n_ctx, uint64_t prompt_tokens_min);
 ApiError draining_error();
 ApiError shutting_down_error(std::string message);  // of a request that was accepted, and is ended before its answer
 ApiError overloaded_error(std::string message, Duration retry_after);

@@ -12,6 +12,9 @@ namespace {
 // top_p = 0 is allowed by OpenAI's schema; the sampler's range is open at 0, and the least value means the same.
 constexpr float kTopPLeast = 1e-6f;
 
+// A chat template writes the special tokens itself, so the tokenizer adds none.
+constexpr EncodeOptions kChatEncoding{.add_special = false, .parse_special = true};
+
 // The template that renders a prompt, and what is known of it.
 struct ChosenTemplate {
   const ChatTemplate* chat_template;
@@ -137,6 +140,24 @@ std::optional<ApiError> check_vocabulary(const GenerationFields& fields, uint32_
   return std::nullopt;
 }
 
+// The ids of a prompt of `bytes` bytes. A text of which a context could not hold half is not tokenised to its end; one that is
+// less too long is, so that its writer is told by how much.
+template <typename Text>
+ApiResult<std::vector<TokenId>> encode_prompt(const Text& text, uint64_t bytes, EncodeOptions options, const PrepareContext& context,
+                                              const char* param) {
+  const Tokenizer& tokenizer = *context.text->tokenizer;
+  options.tokens_max = 2 * size_t{context.max_model_len};
+  uint64_t least = tokenizer.tokens_min(bytes);
+  if (least <= options.tokens_max) {
+    std::vector<TokenId> ids = tokenizer.encode(text, options);
+    if (ids.size() <= options.tokens_max) return ids;
+    least = std::max<uint64_t>(least, ids.size());
+  }
+  ApiError error = prompt_far_too_long(context.max_model_len, least);
+  error.param = param;
+  return error;
+}
+
 // How long the answer may become: what was asked for, or all that fits beside the longest prompt.
 ApiResult<uint32_t> answer_length(const GenerationFields& fields, const PrepareContext& context,
                                   const std::vector<PreparedPrompt>& prompts, const char* param) {
@@ -246,15 +267,18 @@ std::optional<ApiError> constrain_answer(const ToolFields& tools, const PrepareC
 }  // namespace
 
 std::vector<TokenId> encode_chat(const std::vector<TextPart>& parts, const ModelText& text) {
-  // The template writes the special tokens itself, so the tokenizer adds none.
-  return text.tokenizer->encode(parts, {.add_special = false, .parse_special = true});
+  return text.tokenizer->encode(parts, kChatEncoding);
 }
 
 ApiResult<PreparedRequest> prepare_chat(const ChatRequest& request, const PrepareContext& context) {
   auto parts = render_chat(request.prompt, *context.text, context.now_unix_seconds);
   if (!parts.ok()) return parts.error();
+  uint64_t bytes = 0;
+  for (const TextPart& part : *parts) bytes += part.text.size();
+  auto ids = encode_prompt(*parts, bytes, kChatEncoding, context, "messages");
+  if (!ids.ok()) return ids.error();
   std::vector<PreparedPrompt> prompts(1);
-  prompts[0].ids = encode_chat(*parts, *context.text);
+  prompts[0].ids = *std::move(ids);
   auto prepared = finish(request.common, context, std::move(prompts), false, "messages");
   if (!prepared.ok()) return prepared;
   AnswerParserOptions& answer = (*prepared).answer;
@@ -273,8 +297,10 @@ ApiResult<PreparedRequest> prepare_completion(const CompletionRequest& request, 
   for (const TextOrIds& given : request.prompts) {
     PreparedPrompt prompt;
     if (const auto* text = std::get_if<std::string>(&given)) {
-      prompt.ids = tokenizer.encode(*text, {.add_special = request.add_special_tokens, .parse_special = true});
-      prompt.text = *text;
+      auto ids = encode_prompt(*text, text->size(), {.add_special = request.add_special_tokens, .parse_special = true}, context, "prompt");
+      if (!ids.ok()) return ids.error();
+      prompt.ids = *std::move(ids);
+      if (request.echo) prompt.text = *text;
     } else {
       prompt.ids = std::get<std::vector<TokenId>>(given);
       if (auto error = check_ids(prompt.ids, context.model->vocab_size, "prompt")) return *error;

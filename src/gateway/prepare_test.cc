@@ -99,6 +99,45 @@ TEST_F(PrepareTest, PromptAndAnswerMustFitTogether) {
   }
 }
 
+// Counts what it is made to tokenise. No token of it has more than 4 bytes, as far as anybody is told.
+class CountingTokenizer : public test::ByteTokenizer {
+ public:
+  using ByteTokenizer::encode;
+  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override {
+    std::vector<TokenId> ids = ByteTokenizer::encode(text, options);
+    encoded += ids.size();
+    return ids;
+  }
+  uint64_t tokens_min(uint64_t bytes) const override { return bounded ? bytes / 4 : 0; }
+
+  bool bounded = true;
+  mutable size_t encoded = 0;
+};
+
+TEST_F(PrepareTest, WhatNoContextCanHoldIsNotTokenisedToItsEnd) {
+  auto owned = std::make_unique<CountingTokenizer>();
+  CountingTokenizer* const counting = owned.get();
+  std::const_pointer_cast<ModelText>(text_)->tokenizer = std::move(owned);
+  const std::string huge(100'000, 'x');
+  const Json messages = Json::array({{{"role", "user"}, {"content", huge}}});
+  for (const bool bounded : {true, false}) {
+    counting->bounded = bounded;
+    for (const auto& result : {chat({{"messages", messages}}), completion({{"prompt", huge}}), completion({{"prompt", {huge, "hi"}}})}) {
+      ASSERT_FALSE(result.ok());
+      EXPECT_EQ(result.error().code, "context_length_exceeded");
+      EXPECT_TRUE(result.error().message.starts_with("This model's maximum context length is 100 tokens. However, your prompt has at least "))
+          << result.error().message;
+      EXPECT_GE(result.error().n_prompt_tokens, bounded ? 25'000u : 201u);
+    }
+  }
+  counting->encoded = 0, counting->bounded = true;
+  (void)completion({{"prompt", huge}});
+  EXPECT_EQ(counting->encoded, 0u) << "its bytes alone are too many";
+  counting->bounded = false;
+  (void)completion({{"prompt", huge}});
+  EXPECT_LE(counting->encoded, 202u) << "the context twice over";
+}
+
 TEST_F(PrepareTest, EndOfSequenceStopsUnlessIgnored) {
   EXPECT_EQ((*chat({{"stop_token_ids", {7}}})).request.stop_ids, (std::vector<TokenId>{7, test::kEos}));
   EXPECT_EQ((*chat({{"stop_token_ids", {7}}, {"ignore_eos", true}})).request.stop_ids, (std::vector<TokenId>{7}));
