@@ -31,7 +31,7 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(100);  // after runn
 class Server final : public HttpServer {
  public:
   Server(const HttpServerConfig& config, Service& service, Admin* admin)
-      : shared_{config, service, admin, asio::thread_pool(config.work_threads)}, flags_(admin == nullptr ? ListenFlags() : kAdminListenFlags), tcp_(io_), local_(io_) {}
+      : shared_{config, service, admin, WorkLanes(config.work_threads)}, flags_(admin == nullptr ? ListenFlags() : kAdminListenFlags), tcp_(io_), local_(io_) {}
 
   ~Server() override {
     io_.stop();

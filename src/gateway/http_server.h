@@ -21,7 +21,7 @@ struct HttpServerConfig {
   std::string tls_key_file;          // PEM
   std::vector<std::string> cors_origins;  // pages that browsers may call from; "*": any
   uint32_t io_threads = 2;
-  uint32_t work_threads = 2;         // parse, render, tokenise
+  uint32_t work_threads = 2;         // parse, render, tokenise; large bodies have their own (work_lanes.h)
   uint32_t connections_max = 10'000;
   uint32_t header_bytes_max = 16 * 1024;
   uint64_t body_bytes_max = 32ull << 20;
