@@ -6,6 +6,7 @@
 #include <random>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "gateway/openapi.h"
@@ -25,6 +26,17 @@ int64_t unix_seconds() {
 uint64_t random_bits() {
   std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) ^ device();
+}
+
+// The answer to /tokenize, with spellings by `tokenizer` where there is one. Written as it goes: values of millions of tokens
+// would need ten times the memory of their text.
+std::string tokens_body(const std::vector<TokenId>& ids, uint32_t max_model_len, const Tokenizer* tokenizer) {
+  std::string body = absl::StrCat("{\"count\":", ids.size(), ",\"max_model_len\":", max_model_len);
+  if (tokenizer != nullptr) {
+    const auto spelling = [&](std::string* out, TokenId id) { *out += dump_json(tokenizer->token_text(id)); };
+    absl::StrAppend(&body, ",\"token_strs\":[", absl::StrJoin(ids, ",", spelling), "]");
+  }
+  return absl::StrCat(body, ",\"tokens\":[", absl::StrJoin(ids, ","), "]}");
 }
 
 HttpReply json_reply(Json body) { return {.body = dump_json(body)}; }
@@ -241,12 +253,7 @@ HttpReply Service::tokenize(std::string_view body, Caller caller) {
     ids = tokenizer.encode(std::get<std::string>(request->prompt),
                            {.add_special = request->add_special_tokens, .parse_special = true});
   }
-  Json out = {{"count", ids.size()}, {"max_model_len", context->max_model_len}, {"tokens", ids}};
-  if (request->return_token_strs) {
-    out["token_strs"] = Json::array();
-    for (const TokenId id : ids) out["token_strs"].push_back(tokenizer.token_text(id));
-  }
-  return json_reply(std::move(out));
+  return {.body = tokens_body(ids, context->max_model_len, request->return_token_strs ? &tokenizer : nullptr)};
 }
 
 // llama.cpp's: the prompt of a conversation as text.
