@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import urllib.error
 import urllib.request
@@ -30,18 +31,12 @@ What is served, and how near it comes to the recorded reference. Printed by `too
 | Qwen 2, 2.5 | HF, GGUF | biases of q, k, v |
 | Qwen 3 | HF, GGUF | norms of q and k |
 | Gemma 2, 3 (text) | HF, GGUF | soft caps, alternating windows, post-norms, two rope bases |
-| Phi-3, 3.5 | HF, GGUF | fused projections, LongRoPE |
+| Phi-3, 3.5, Phi-4-mini | HF, GGUF | fused projections, LongRoPE over a part of the head |
 
 Weights: F32, F16, BF16, FP8 with block scales (HF); F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL,
 IQ4_XS (GGUF, mixed within a file). `--quantization q8_0|q4_0` quantises the matrices of an unquantised model at load. Anything else, and any
 mixture-of-experts model, is refused by name with the reason; the rest of the folder is served.
 """
-
-BFLOAT16_NOTE = """
-The references of models stored as bfloat16 were recorded after casting the whole module, its rotary frequencies included. Shoal keeps
-frequencies in f32, as loading such a folder with transformers does; with them rounded the same way the difference is below 1e-6
-(`models_test`)."""
-
 
 def free_port():
     with socket.socket() as s:
@@ -120,7 +115,9 @@ def main():
             found.append((folder.name, reference.get("stored_dtype", "?"), reference["cases"], None))
         for name, stored, worst, _, greedy, _ in rows_of(server, found):
             print(f"| {name} | {stored} | {worst:.7f} | {sum(greedy)} of {len(greedy)} |")
-    print(BFLOAT16_NOTE)
+        refused = ", ".join(name for name, *_ in found if name not in server.names)
+    print()
+    print(textwrap.fill(f"Recorded and not served, refused by the name of the architecture: {refused}.", 140, break_on_hyphens=False))
     print("\n## GGUF files\n\nRandom weights, so that quantised activations show; llama.cpp's own error on the same file is the yardstick.\n")
     print("| file | mean error / range | llama.cpp |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
