@@ -168,7 +168,7 @@ RunResult watched_run(const Bench& bench, std::span<const LoadRequest> requests,
   ProgressLine line;
   bool stopped = false;
   spec.stop = [&] { return stopped = stopped || wait_stop_signal(Duration(0)); };
-  spec.progress = [&](const LoadProgress& p) {
+  spec.progress = [&](const RunProgress& p) {
     if (bench.flags.no_progress) return;
     const uint64_t ended = p.completed + p.failed;
     line.show(static_cast<double>(ended), static_cast<double>(requests.size()),
@@ -193,16 +193,16 @@ std::string prompt_lengths(const Bench& bench, const RunResult& run) {
   return out + absl::StrFormat("; %.4g tokens a prompt were asked for, and the server counted %.4g", mean(wanted), mean(counted));
 }
 
-std::string date_now() {
-  const std::time_t now = std::time(nullptr);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", std::localtime(&now));
+std::string date_text(const char* format, const std::tm* time) {
+  char text[64];
+  std::strftime(text, sizeof text, format, time);
   return text;
 }
 
 ReportFacts facts_of(const CLI::App& verb, const Bench& bench, const RunResult& run) {
   const BenchFlags& flags = bench.flags;
-  ReportFacts facts{.date = date_now(), .backend = flags.backend, .model = flags.model, .url = bench.destination.target.shown() + flags.endpoint,
+  const std::time_t now = std::time(nullptr);
+  ReportFacts facts{.date = date_text("%Y%m%d-%H%M%S", std::localtime(&now)), .day = date_text("%e %b %Y %H:%M UTC", std::gmtime(&now)), .backend = flags.backend, .model = flags.model, .url = bench.destination.target.shown() + flags.endpoint,
                     .tokenizer = bench.counted_by, .prompt_lengths = prompt_lengths(bench, run), .num_prompts = static_cast<uint32_t>(bench.requests.size()),
                     .request_rate = flags.arrivals.rate, .burstiness = flags.arrivals.burstiness,
                     .concurrency_max = flags.load.concurrency_max, .goodput = flags.slo,

@@ -6,6 +6,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "apps/bench_flags.h"
 #include "apps/output_file.h"
 #include "apps/progress.h"
 #include "apps/signals.h"
@@ -173,11 +174,15 @@ std::vector<PlanProbe> shapes_beside(const PlanRow& row) {
 
 std::string bar(double value, double most) { return std::string(static_cast<size_t>(40 * value / std::max(most, 1e-9) + 0.5), '#'); }
 
-std::string plan_table(const Plan& plan, const Simulator& simulate, uint32_t models, const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes) {
+// The workload and the goal.
+std::string asked(const Plan& plan, const Simulator& simulate, uint32_t models) {
   const std::string requests = simulate.requests() > 0 ? absl::StrCat(simulate.requests(), " requests, ") : "";
-  std::string out = absl::StrFormat("SIMULATED plan: %d models, %s%.1f %% of tokens within %.3g s + %.3g s per token\n"
-                                    "%-24s | %6s %6s %6s %6s | %7s %7s | %5s | %8s %10s\n", models, requests, 100 * plan.goal.attainment,
-                                    plan.flags.ttft, plan.flags.tbt, "devices", "tokens", "/req", "reqs", "artif.", "TTFT50", "TTFT99", "busy", "$/hour", "$/M tokens");
+  return absl::StrFormat("%d models, %s%.1f %% of tokens within %.3g s + %.3g s per token", models, requests, 100 * plan.goal.attainment, plan.flags.ttft, plan.flags.tbt);
+}
+
+std::string plan_table(const Plan& plan, const Simulator& simulate, uint32_t models, const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes) {
+  std::string out = absl::StrFormat("SIMULATED plan: %s\n"
+                                    "%-24s | %6s %6s %6s %6s | %7s %7s | %5s | %8s %10s\n", asked(plan, simulate, models), "devices", "tokens", "/req", "reqs", "artif.", "TTFT50", "TTFT99", "busy", "$/hour", "$/M tokens");
   double cheapest = 1e18, dearest = 0;
   for (const PlanRow& row : rows) {
     if (row.feasible()) cheapest = std::min(cheapest, row.price_per_hour()), dearest = std::max(dearest, row.price_per_hour());
@@ -220,7 +225,7 @@ OrderedJson plan_json(const std::vector<PlanRow>& rows, const std::vector<PlanPr
   return all;
 }
 
-StatusOr<int> make_plan(Plan& plan) {
+StatusOr<int> make_plan(const CLI::App& verb, Plan& plan) {
   RETURN_IF_ERROR(check_output("--report", plan.report));
   RETURN_IF_ERROR(settle_kinds(plan));
   ASSIGN_OR_RETURN(const SimulateInputs inputs, SimulateInputs::read(plan.flags));
@@ -243,7 +248,7 @@ StatusOr<int> make_plan(Plan& plan) {
     if (auto mix = plan_mix(*cheapest, row, plan.goal, simulated); mix.ok()) mixes.push_back(*std::move(mix));
   }
   show_text(plan.as_json ? dump_ordered_json(plan_json(rows, mixes), 1) + "\n" : plan_table(plan, simulate, models, rows, mixes));
-  if (!plan.report.empty()) RETURN_IF_ERROR(write_output(plan.report, planned_html(rows, mixes, plan.goal.attainment)));
+  if (!plan.report.empty()) RETURN_IF_ERROR(write_output(plan.report, planned_html({asked(plan, simulate, models), plan.goal.attainment, rows, mixes, shown_settings(verb)})));
   if (simulate.stopped()) {
     note("stopped: the figures are of the choices that were tried so far");
     return kExitInterrupted;
@@ -267,8 +272,8 @@ RunVerb add_plan(CLI::App& app) {
   verb->add_flag("--json", state->as_json, "Print JSON instead of the table");
   verb->add_option("--report", state->report, "Write a page with a plot to this file (HTML)");
   verb->footer(kExamples);
-  return [state] {
-    const auto result = make_plan(*state);
+  return [verb, state] {
+    const auto result = make_plan(*verb, *state);
     return result.ok() ? *result : fail(std::string(result.status().message()));
   };
 }

@@ -8,6 +8,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
+#include "apps/bench_flags.h"
 #include "apps/output_file.h"
 #include "apps/progress.h"
 #include "apps/signals.h"
@@ -42,7 +43,7 @@ StatusOr<SimulatedRun> simulate_one(const Simulate& s, const SimulateInputs& inp
   ASSIGN_OR_RETURN(WorldSetup setup, inputs.setup(spec, devices));
   const bool drawn = !s.report.empty();
   setup.sample_seconds = drawn || s.as_json ? s.sample_seconds : 0;
-  setup.spans_max = drawn ? 20'000 : 0;
+  setup.spans_max = drawn ? kSpansKeptMax : 0;
   World world(std::move(setup));
   ProgressLine progress;
   const auto began = steady_now();
@@ -61,17 +62,6 @@ StatusOr<SimulatedRun> simulate_one(const Simulate& s, const SimulateInputs& inp
     return Status(StatusCode::kInternal, absl::StrCat(run.workload, ", ", run.policy, ": ", run.outcome.violations.front()));
   }
   return run;
-}
-
-std::vector<std::pair<std::string, std::string>> settings_of(const CLI::App& verb) {
-  std::vector<std::pair<std::string, std::string>> settings;
-  for (const CLI::Option* option : verb.get_options()) {
-    if (option->get_lnames().empty() || option->count() == 0) continue;
-    std::string values;
-    for (const std::string& value : option->results()) absl::StrAppend(&values, values.empty() ? "" : " ", value);
-    settings.emplace_back("--" + option->get_lnames()[0], values);
-  }
-  return settings;
 }
 
 std::string stopped_note(const Simulate& s, const std::vector<SimulatedRun>& runs) {
@@ -144,7 +134,7 @@ StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
   csv.close();
   if (!s.csv.empty() && !csv) return unavailable("--csv ", s.csv, ": cannot be written to its end; is the disk full?");
   if (s.as_json) show_text(dump_ordered_json(simulated_json(runs), 1) + "\n");
-  if (!s.report.empty()) RETURN_IF_ERROR(write_output(s.report, simulated_html(runs, settings_of(verb))));
+  if (!s.report.empty()) RETURN_IF_ERROR(write_output(s.report, simulated_html(runs, shown_settings(verb))));
   const Outcome& last = runs.back().outcome;
   if (!last.interrupted) return kExitOk;
   note(stopped_note(s, runs));

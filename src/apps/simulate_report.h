@@ -2,14 +2,19 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
+#include "loadgen/html_page.h"
 #include "sim/clients.h"
 #include "sim/outcome.h"
 #include "sim/planner.h"
 
 namespace shoal {
+
+// Stretches of the devices' time that a run keeps for its page (32 MB); the page says if there were more.
+constexpr size_t kSpansKeptMax = 1'000'000;
 
 struct SimulatedRun {
   std::string workload;
@@ -26,11 +31,23 @@ std::string costs_table(const CostTable& costs);
 // One row per run.
 std::string simulated_table(const std::vector<SimulatedRun>& runs);
 OrderedJson simulated_json(const std::vector<SimulatedRun>& runs);
-// One self-contained page: attainment, queue, devices over time, cost.
-std::string simulated_html(const std::vector<SimulatedRun>& runs, const std::vector<std::pair<std::string, std::string>>& settings);
+using Settings = std::vector<std::pair<std::string, std::string>>;  // flags and their values
 
-// The page of `plan`: prices, attainment over the number of devices, and every choice that was simulated.
-std::string planned_html(const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes, double goal);
+// One self-contained page: attainment, queue, devices over time, cost.
+std::string simulated_html(const std::vector<SimulatedRun>& runs, const Settings& settings);
+
+// What `plan` found, for its page.
+struct PlanPage {
+  std::string asked;               // a sentence: the workload and the goal
+  double goal = 0.9;
+  std::vector<PlanRow> rows;
+  std::vector<PlanProbe> mixes;
+  Settings settings;
+};
+std::string planned_html(const PlanPage& plan);
+
+// The last block of both.
+void add_settings(const Settings& settings, HtmlPage& page);
 
 std::string csv_header();
 std::string csv_line(const SimulatedRun& run, const RequestOutcome& request);

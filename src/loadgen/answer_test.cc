@@ -2,8 +2,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "loadgen/answer_reader.h"
+#include "loadgen/html_page.h"
 #include "loadgen/report.h"
-#include "loadgen/svg_chart.h"
 
 namespace shoal {
 namespace {
@@ -212,7 +212,6 @@ TEST(Summary, WhoeverWasCutOffByTheInterruptionDidNotFail) {
 
 TEST(Summary, TheTimeLineHoldsEveryToken) {
   const TimeLine line = time_line(small_run(), 1);
-  EXPECT_THAT(line.in_flight, ElementsAre(1, 2, 2, 1, 0));
   EXPECT_THAT(line.tokens, ElementsAre(0, 2, 2, 1, 0));
 }
 
@@ -240,15 +239,61 @@ TEST(Report, CsvHasOneLinePerRequestWhateverMessagesHold) {
   EXPECT_THAT(csv, HasSubstr("not_sent"));
 }
 
+OrderedJson data_of(const std::string& page) {
+  constexpr std::string_view kBegin = "id=\"report\">";
+  const size_t from = page.find(kBegin) + kBegin.size();
+  return *parse_ordered_json(page.substr(from, page.find("</script>", from) - from));
+}
+
 TEST(Report, ThePageEscapesWhatServersSayAndFetchesNothing) {
   const RunResult run = small_run();
-  const std::string page = html_report({.date = "d", .model = "<script>m"}, summarize(run, {}, {99}), run);
-  EXPECT_THAT(page, HasSubstr("&lt;full&gt;"));
-  EXPECT_EQ(page.find("<script"), std::string::npos);
+  const std::string page = html_report({.date = "d", .model = "</script>m"}, summarize(run, {}, {99}), run);
+  EXPECT_THAT(page, HasSubstr("\\u003cfull>"));
+  EXPECT_EQ(page.find("</script>m"), std::string::npos);
   EXPECT_EQ(page.find("src="), std::string::npos);
   EXPECT_EQ(page.find("href="), std::string::npos);
-  EXPECT_EQ(page.find("nan"), std::string::npos);
-  EXPECT_THAT(page, HasSubstr("TTFT (ms)"));
+  const OrderedJson data = data_of(page);
+  EXPECT_EQ(data["title"], "Load test of </script>m");
+  EXPECT_EQ(data.dump().find("null"), std::string::npos);
+}
+
+const OrderedJson* chart_of(const OrderedJson& data, std::string_view title) {
+  for (const OrderedJson& block : data["blocks"]) {
+    if (!block.contains("charts")) continue;
+    for (const OrderedJson& chart : block["charts"]) {
+      if (std::string(chart["title"]).starts_with(title)) return &chart;
+    }
+  }
+  return nullptr;
+}
+
+TEST(Report, ThePageIsForPeople) {
+  RunResult run = small_run();
+  run.interrupted = true;
+  run.records.push_back({.start_s = 3, .latency_s = 1, .model = "m", .failure = "interrupted"});
+  const OrderedJson data = data_of(html_report({.date = "20261124-140300", .day = "24 Nov 2026 14:03 UTC", .model = "m"}, summarize(run, {}, {99}), run));
+  EXPECT_THAT(data["lede"].dump(), HasSubstr("24 Nov 2026 14:03 UTC"));
+  EXPECT_EQ(data.dump().find("20261124"), std::string::npos);
+  const OrderedJson* waterfall = chart_of(data, "Requests, from sending");
+  ASSERT_NE(waterfall, nullptr);
+  std::vector<std::string> named;
+  for (const OrderedJson& series : (*waterfall)["series"]) named.push_back(absl::StrCat(std::string(series["name"]), " ", series["points"].size()));
+  EXPECT_THAT(named, ElementsAre("waiting for the first token 2", "streaming 2", "failed 1", "ended by the interruption 1"));
+}
+
+TEST(Report, NoRequestIsTooShortToBeSeenInFlight) {
+  RunResult run{.duration_s = 1000};
+  for (int i = 0; i < 20'000; ++i) run.records.push_back({.start_s = i * 0.05, .latency_s = 0.0001, .output_tokens = 1});
+  run.records.push_back({.start_s = 500.00005, .latency_s = 0.00001, .output_tokens = 1});
+  const auto steps = in_flight_steps(run.records);
+  EXPECT_EQ(std::max_element(steps.begin(), steps.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->second, 2u);
+  EXPECT_EQ(steps.back().second, 0u);
+  const OrderedJson data = data_of(html_report({}, summarize(run, {}, {99}), run));
+  const OrderedJson points = (*chart_of(data, "Requests in flight"))["series"][0]["points"];
+  EXPECT_LT(points.size(), 5000u);
+  double most = 0;
+  for (const OrderedJson& point : points) most = std::max(most, point[1].get<double>());
+  EXPECT_EQ(most, 2);
 }
 
 TEST(Report, ARunWithoutAnAnswerStillHasItsReports) {
@@ -260,11 +305,21 @@ TEST(Report, ARunWithoutAnAnswerStillHasItsReports) {
   EXPECT_EQ(html_report({}, s, run).find("inf\""), std::string::npos);
 }
 
-TEST(SvgChart, TicksAreRoundAndWithinTheAxis) {
-  EXPECT_THAT(axis_ticks({.low = 0, .high = 10}, 5), ElementsAre(0, 2, 4, 6, 8, 10));
-  EXPECT_THAT(axis_ticks({.low = 0.9, .high = 1100, .logarithmic = true}, 5), ElementsAre(1, 10, 100, 1000));
-  EXPECT_EQ(tick_text(12500), "12.5k");
-  EXPECT_EQ(tick_text(0.25), "0.25");
+TEST(HtmlPage, FiguresAreShortAndSharesArePercent) {
+  EXPECT_EQ(number(1234567), "1\u202f234\u202f567");
+  EXPECT_EQ(number(12.345), "12.3");
+  EXPECT_EQ(number(0.25), "0.25");
+  EXPECT_EQ(percent(0.973), "97.3\u00a0%");
+}
+
+TEST(HtmlPage, AThinnedStaircaseKeepsItsPeaksAndItsEnd) {
+  Points steps;
+  for (int i = 0; i < 10'000; ++i) steps.emplace_back(i, i == 7777 ? 9 : i % 2);
+  const Points few = thinned(steps, 9999, 100);
+  EXPECT_LE(few.size(), 110u);
+  EXPECT_THAT(few, testing::Contains(std::pair(7777.0, 9.0)));
+  EXPECT_EQ(few.back(), steps.back());
+  EXPECT_EQ(thinned(steps, 9999, 10'000), steps);
 }
 
 }  // namespace

@@ -26,9 +26,10 @@ struct Collected final : AnswerSink {
 };
 
 // One exchange on `connection`, opened first if it is new; what came of it goes to `end`.
-asio::awaitable<void> converse(Connection& connection, bool fresh, std::string request, Collected& sink, ExchangeEnd& end) {
+asio::awaitable<void> converse(Connection& connection, bool fresh, std::string request, Collected& sink, ExchangeEnd& end, bool& over) {
   if (fresh) end.problem = co_await connection.open();
   if (end.problem.empty()) end = co_await connection.exchange(request, sink);
+  over = true;
 }
 
 }  // namespace
@@ -67,20 +68,28 @@ StatusOr<HttpAnswer> HttpCaller::call(std::string_view method, std::string_view 
     Collected sink;
     sink.on_bytes = on_body;
     ExchangeEnd end;
+    bool over = false;
     io_.restart();
-    asio::co_spawn(io_, converse(*kept_, fresh, request, sink, end), asio::detached);
-    io_.run_for(timeout);
-    if (!io_.stopped()) {
+    asio::co_spawn(io_, converse(*kept_, fresh, request, sink, end, over), asio::detached);
+    if (!cancelled_.load()) io_.run_for(timeout);
+    if (!over) {
       kept_->close();
+      io_.restart();
       io_.run();
       kept_.reset();
-      return unavailable(where, ": no answer within ", to_seconds(timeout), " s");
+      if (cancelled_.load()) return absl::CancelledError(where + ": the call was ended");
+      return absl::DeadlineExceededError(absl::StrCat(where, ": no answer within ", to_seconds(timeout), " s"));
     }
     if (!end.reusable) kept_.reset();
     if (end.problem.empty() || sink.ended) return std::move(sink.answer);
     if (!fresh && !end.answered) continue;  // the server closed a connection that was kept
     return unavailable(where, ": ", end.problem);
   }
+}
+
+void HttpCaller::cancel() {
+  cancelled_.store(true);
+  io_.stop();
 }
 
 }  // namespace shoal

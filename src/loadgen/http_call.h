@@ -1,6 +1,7 @@
 // One HTTP request and its whole answer, waited for: for command line verbs and the questions before a run.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,16 +32,20 @@ class HttpCaller {
   // `destination` outlives the caller.
   HttpCaller(const Destination& destination, HttpHeaders headers) : destination_(destination), headers_(std::move(headers)) {}
 
-  // Unavailable: no connection, no answer within `timeout`, or one longer than 64 MiB. `on_body`, if given, gets the
+  // Unavailable: no connection, or an answer longer than 64 MiB; DeadlineExceeded: no answer within `timeout`; Cancelled: by
+  // cancel(). `on_body`, if given, gets the
   // body of a 200 as it comes instead; false ends the call, which is no error.
   StatusOr<HttpAnswer> call(std::string_view method, std::string_view path, std::string_view body, Duration timeout,
                             const std::function<bool(std::string_view)>& on_body = {});
+  // Ends the call that is under way, and all that come. From any thread.
+  void cancel();
 
  private:
   const Destination& destination_;
   HttpHeaders headers_;
   boost::asio::io_context io_;
   std::unique_ptr<Connection> kept_;
+  std::atomic<bool> cancelled_{false};
 };
 
 }  // namespace shoal

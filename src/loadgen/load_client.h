@@ -19,7 +19,7 @@
 
 namespace shoal {
 
-struct LoadProgress {
+struct RunProgress {
   uint64_t sent = 0, completed = 0, failed = 0, tokens = 0;
   double elapsed_s = 0;
 };
@@ -38,7 +38,7 @@ struct LoadSpec {
   double duration_s = 0;                  // nothing is sent after this; 0: no bound
   Duration request_timeout = std::chrono::hours(1);
   std::function<bool()> stop;             // asked ten times a second, on the calling thread; true ends the run early
-  std::function<void(const LoadProgress&)> progress;  // the same
+  std::function<void(const RunProgress&)> progress;  // the same
 };
 
 // The body of a request. Chat bodies hold one user message.

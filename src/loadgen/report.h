@@ -14,6 +14,7 @@ namespace shoal {
 // What the figures belong to.
 struct ReportFacts {
   std::string date;                 // 20260102-150405
+  std::string day;                  // for people: 2 Jan 2026 15:04 UTC
   std::string backend = "openai";
   std::string model;
   std::string url;
@@ -36,7 +37,7 @@ nlohmann::ordered_json json_report(const ReportFacts& facts, const Summary& summ
 
 std::string csv_report(const ReportFacts& facts, const RunResult& run);
 
-// One self-contained page: styles and SVG inline, no script, nothing fetched.
+// One self-contained page: nothing fetched.
 std::string html_report(const ReportFacts& facts, const Summary& summary, const RunResult& run);
 
 }  // namespace shoal

@@ -17,20 +17,6 @@ size_t step_of(double time_s, const TimeLine& line) {
   return static_cast<size_t>(step);
 }
 
-// The most requests that were in flight at one moment.
-uint64_t peak_concurrency(const std::vector<RequestRecord>& records) {
-  std::vector<std::pair<double, int>> changes;
-  for (const RequestRecord& record : records) {
-    if (!record.sent()) continue;
-    changes.emplace_back(record.start_s, 1);
-    changes.emplace_back(record.start_s + record.latency_s, -1);
-  }
-  std::sort(changes.begin(), changes.end());
-  int64_t now = 0, peak = 0;
-  for (const auto& [time, change] : changes) peak = std::max(peak, now += change);
-  return static_cast<uint64_t>(peak);
-}
-
 void add_tokens(const RequestRecord& record, TimeLine& line) {
   if (record.output_tokens == 0) return;
   // Events may hold several tokens each: they share the request's tokens.
@@ -126,7 +112,7 @@ Summary summarize(const RunResult& run, const Goodput& goodput, const std::vecto
   if (goodput.asked()) out.request_goodput = static_cast<double>(good) * per_second;
   out.output_throughput = static_cast<double>(out.output_tokens) * per_second;
   out.total_token_throughput = static_cast<double>(out.input_tokens + out.output_tokens) * per_second;
-  out.peak_concurrency = peak_concurrency(run.records);
+  for (const auto& [time, requests] : in_flight_steps(run.records)) out.peak_concurrency = std::max(out.peak_concurrency, requests);
   const TimeLine seconds = time_line(run, 1);
   if (run.duration_s < 1) out.peak_output_throughput = out.output_throughput;
   for (const double tokens : seconds.tokens) out.peak_output_throughput = std::max(out.peak_output_throughput, tokens);
@@ -137,18 +123,30 @@ Summary summarize(const RunResult& run, const Goodput& goodput, const std::vecto
   return out;
 }
 
+std::vector<std::pair<double, uint64_t>> in_flight_steps(const std::vector<RequestRecord>& records) {
+  std::vector<std::pair<double, int>> changes;  // at one time, ends before starts: a place that is handed on is one place
+  for (const RequestRecord& record : records) {
+    if (!record.sent()) continue;
+    changes.emplace_back(record.start_s, 1);
+    changes.emplace_back(record.start_s + std::max(record.latency_s, 1e-9), -1);
+  }
+  std::sort(changes.begin(), changes.end());
+  std::vector<std::pair<double, uint64_t>> steps;
+  int64_t now = 0;
+  for (const auto& [time, change] : changes) {
+    now += change;
+    if (!steps.empty() && steps.back().first == time) steps.pop_back();
+    steps.emplace_back(time, static_cast<uint64_t>(now));
+  }
+  return steps;
+}
+
 TimeLine time_line(const RunResult& run, double step_s) {
   TimeLine line{.step_s = std::max(step_s, run.duration_s / kTimeLineStepsMax)};
   const auto steps = static_cast<size_t>(run.duration_s / line.step_s) + 1;
-  line.in_flight.assign(steps, 0);
   line.tokens.assign(steps, 0);
   for (const RequestRecord& record : run.records) {
     if (!record.sent()) continue;
-    const size_t last = step_of(record.start_s + record.latency_s, line);
-    for (size_t step = step_of(record.start_s, line); step <= last; ++step) {
-      const double moment = static_cast<double>(step) * line.step_s;
-      if (moment >= record.start_s && moment < record.start_s + record.latency_s) line.in_flight[step] += 1;
-    }
     add_tokens(record, line);
   }
   return line;

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -60,10 +61,12 @@ struct Summary {
 };
 Summary summarize(const RunResult& run, const Goodput& goodput, const std::vector<double>& ranks);
 
-// Per second of the run: requests in flight at its start, tokens that came in it.
+// How many requests were in flight from each time on, wherever that changed: none is too short to be counted.
+std::vector<std::pair<double, uint64_t>> in_flight_steps(const std::vector<RequestRecord>& records);
+
+// Per step of the run, the tokens that came in it.
 struct TimeLine {
   double step_s = 1;
-  std::vector<double> in_flight;
   std::vector<double> tokens;
 };
 TimeLine time_line(const RunResult& run, double step_s);

@@ -47,6 +47,11 @@ def test_the_page_shows_every_system_and_fetches_nothing():
               'models': {'a': 10}, 'budget_models': 2, 'device_memory': 1 << 30, 'seconds': 60, 'lengths': 'lognormal', 'length_scale': 1, 'ttft': 10, 'tbt': .1,
               'threads': 2, 'copy_bytes_per_second': 1e9, 'load_average_before': [1, 2, 3]}
     page = pooling_html.page(report)
-    assert page.count('<polyline') >= 5 and 'other &lt;b&gt;' in page and 'below the lowest rate' in page
-    assert '<td>0.125</td>' in page and '<td>2.500</td>' in page
-    assert 'http' not in page and '<script' not in page
+    assert '<b>' not in page.split('id="report">')[1].split('</script>')[0], 'a name cannot end the script that it is in'
+    data = pooling_html.data(report)
+    curves = {series['name'] for block in data['blocks'] for chart in block.get('charts', []) for series in chart['series']}
+    assert {'shoal token', 'other <b>', '90%'} <= curves
+    crossings, swaps = data['blocks'][0]['table']['rows'], data['blocks'][1]['table']['rows']
+    assert crossings[1]['cells'] == ['other <b>', 'below the lowest rate']
+    assert swaps[0]['cells'][1] == '0.125' and swaps[1]['cells'][1] == '2.500'
+    assert 'http' not in page.replace('http://www.w3.org', '') and 'src=' not in page and 'href=' not in page

@@ -36,8 +36,14 @@ def test_a_trace_its_report_and_its_csv(tmp_path):
     trace.write_text('Request Time,Model Name,Input Length,Output Length\n' + ''.join(f'00:00:{i:02d}.000,m{i % 3},{100 + i},{20 + i}\n' for i in range(30)))
     shoal('simulate', '--devices', '1xH800', '--trace', trace, '--report', tmp_path / 'run.html', '--csv', tmp_path / 'run.csv')
     page = (tmp_path / 'run.html').read_text()
-    assert '<h1>Simulated</h1>' in page and 'arrivals.csv, token: 3 models on 1xH800' in page
-    assert page.count('<svg') >= 3 and '<script' not in page and 'http' not in page.replace('http://www.w3.org', '')
+    report = json.loads(page.split('id="report">')[1].split('</script>')[0])
+    charts = [chart for block in report['blocks'] for chart in block.get('charts', [])]
+    assert report['title'] == 'Simulated' and 'arrivals.csv, token: 3 models on 1xH800' in [block.get('heading') for block in report['blocks']]
+    assert len(charts) == 3 and len({chart['x']['high'] for chart in charts}) == 1, 'times align from chart to chart'
+    assert [series['name'] for series in charts[2]['series']] == ['model 0', 'model 1', 'model 2', 'loading weights']
+    tiles = next(block['tiles'] for block in report['blocks'] if 'tiles' in block)
+    assert tiles[0] == {'value': '100.0\u00a0%', 'name': 'of all tokens on time', 'bad': False, 'about': ''} and 'artifact' not in page
+    assert 'http' not in page.replace('http://www.w3.org', '') and 'src=' not in page and 'href=' not in page
     rows = list(csv.DictReader((tmp_path / 'run.csv').open()))
     assert len(rows) == 30 and {row['how'] for row in rows} == {'length'}
     assert sorted(int(row['tokens']) for row in rows) == list(range(20, 50))
@@ -95,7 +101,12 @@ def test_a_plan_finds_the_fewest_devices_and_says_why_a_kind_cannot(tmp_path):
     assert {p['shape'] for p in kinds['H800']['probes']} > {'', '2 rooms'} or kinds['H800']['best']['devices'] == '1xH800'
     assert kinds['H800']['best']['met'] and kinds['H800']['best']['tokens_on_time'] >= 0.9
     assert kinds['H100']['best']['price_per_hour'] == 2.0 * int(kinds['H100']['best']['devices'].split('x')[0])
-    assert 'Plan, simulated' in (tmp_path / 'p.html').read_text()
+    page = (tmp_path / 'p.html').read_text()
+    report = json.loads(page.split('id="report">')[1].split('</script>')[0])
+    prices = next(block['charts'][0] for block in report['blocks'] if 'charts' in block)
+    assert prices['title'].startswith('Price of the cheapest') and [len(series['points']) for series in prices['series']] == [1, 1, 2]
+    assert prices['series'][0]['name'] == 'cheapest of all' and prices['series'][2]['points'][0][2].endswith('cheapest')
+    assert report['lede'][0].startswith('6 models') and ['--goal', '0.9'] not in report['blocks'][-1]['table']['rows']
     table = shoal('plan', *SMALL, '--kinds', 'H800', '--tensor-max', 1, '--ttft', 0.001, '--tbt', 0.005, '--devices-max', 2, code=1).stdout
     assert 'not feasible: a prompt of' in table and 'relax --ttft' in table
 
