@@ -30,11 +30,12 @@ class AdminClient {
   // InvalidArgument for flags that make no address. Connects with the first call.
   static StatusOr<std::unique_ptr<AdminClient>> open(const AdminFlags& flags);
 
-  // The answer's JSON object. Unavailable, with how to start a server, if none listens; what the server says of an
-  // error otherwise.
+  // The answer's JSON object. Unavailable, with how to start a server, if none listens; DeadlineExceeded if one listens and
+  // does not answer, PermissionDenied if it is another user's, Cancelled after cancel(); what the server says of an error otherwise.
   StatusOr<Json> call(std::string_view method, std::string_view path, const std::string& body = "",
                       Duration timeout = std::chrono::seconds(10));
 
+  void cancel() { caller_->cancel(); }  // what is under way; from any thread
   std::string where() const { return destination_.target.shown(); }
 
  private:

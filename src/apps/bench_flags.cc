@@ -19,7 +19,7 @@ const std::vector<std::string> kMetricKeys = {"ttft", "tpot", "itl", "e2el"};
 void add_server_flags(CLI::App& verb, BenchFlags& f) {
   verb.add_option("--base-url", f.base_url, "Server, e.g. http://host:8000, https://host/v1, unix:/path (instead of --host and --port)");
   verb.add_option("--host", f.host, "Host of the server")->capture_default_str();
-  verb.add_option("--port", f.port, "Port of the server")->capture_default_str();
+  verb.add_option("--port", f.port, "Port of the server")->capture_default_str()->check(CLI::Range(1, 65535));
   verb.add_option("--backend", f.backend, "openai (completions) or openai-chat; vllm is openai")
       ->capture_default_str()->check(CLI::IsMember({"openai", "openai-chat", "vllm"}));
   verb.add_option("--endpoint", f.endpoint, "Path (default: /v1/completions, or /v1/chat/completions for openai-chat)");

@@ -1,4 +1,5 @@
 // shoal chat MODEL: a conversation in the terminal, in this process.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "apps/terminal.h"
 #include "apps/thinking.h"
 #include "apps/verbs.h"
+#include "base/nearest.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -22,11 +24,17 @@ constexpr char kHelp[] =
     "  /system TEXT    begin anew with this system message; without TEXT it is shown\n"
     "  /regen          answer the last question again\n"
     "  /save FILE      write the conversation as JSON messages\n"
-    "  /bye            quit (Ctrl-D too)\n"
+    "  /bye            quit (/exit, /quit, a lone exit or quit, and Ctrl-D too)\n"
     "  \"\"\"             starts and ends a message of several lines; a \\ at the end of a line continues it\n"
     "  Ctrl-C          stops the answer, or clears the line\n"
     "  up, down, ^R    earlier messages\n";
 constexpr char kMarks[] = "\"\"\"";
+constexpr std::string_view kCommands[] = {"/help", "/clear", "/system", "/regen", "/save", "/bye", "/exit", "/quit"};
+
+// A message that ends the chat. Without a slash only where nothing else is said.
+bool leaves(const std::string& message) {
+  return message == "/bye" || message == "/exit" || message == "/quit" || message == "exit" || message == "quit";
+}
 
 // One message, which may span lines. nullopt: the end of input, or Ctrl-C (see lines.end()).
 std::optional<std::string> read_message(LineSource& lines) {
@@ -61,18 +69,24 @@ class Chat {
     if (!answer()) messages_.erase(messages_.size() - 1);
   }
 
+  // What Ctrl-C came to where nobody is asked what comes next.
+  Status cut_off() const {
+    const auto answers = std::count_if(messages_.begin(), messages_.end(), [](const Json& m) { return m["role"] == "assistant"; });
+    return absl::CancelledError(absl::StrCat("stopped after ", answers, " answer", answers == 1 ? "" : "s", "; the last may be cut"));
+  }
+
   // A line that begins with "/". False: it ends the chat.
   bool command(const std::string& line) {
     const std::string word = line.substr(0, line.find(' '));
     const size_t at = line.find_first_not_of(' ', word.size());
     const std::string rest = at == std::string::npos ? "" : line.substr(at);
-    if (word == "/bye" || word == "/exit") return false;
+    if (leaves(word)) return false;
     if (word == "/help" || word == "/?") show_text(kHelp);
     else if (word == "/clear") forget();
     else if (word == "/system") system(rest);
     else if (word == "/regen") regenerate();
     else if (word == "/save") save(rest);
-    else show_text("There is no command " + word + "; /help lists them.\n");
+    else show_text("There is no command " + word + did_you_mean(word, kCommands) + "; /help lists them.\n");
     return true;
   }
 
@@ -142,14 +156,17 @@ int chat(const TalkFlags& flags, bool no_history) {
     clear_interrupt();
     const auto message = read_message(*lines);
     if (!message && lines->end() == LineReader::End::kInterrupt) {
+      if (!stdin_is_terminal()) return exit_code(chat.cut_off());
       show_text("\nUse /bye or Ctrl-D to quit.\n");
       continue;
     }
     if (!message) break;
     if (message->empty()) continue;
+    if (leaves(*message)) break;
     lines->remember(*message);
     if (message->front() != '/') {
       chat.ask(*message);
+      if (interrupted() && !stdin_is_terminal()) return exit_code(chat.cut_off());
     } else if (!chat.command(*message)) {
       break;
     }

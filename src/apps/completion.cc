@@ -29,7 +29,7 @@ enum class Argument { kFiles, kLocalModels, kServedModels, kWords };
 Argument argument_of(const CLI::App& verb) {
   const std::string& name = verb.get_name();
   if (name == "load" || name == "unload" || name == "stop") return Argument::kServedModels;
-  if (name == "run" || name == "chat") return Argument::kLocalModels;
+  if (name == "run" || name == "chat" || name == "tokenize" || name == "show") return Argument::kLocalModels;
   return name == "config" || name == "completion" || name == "man" ? Argument::kWords : Argument::kFiles;
 }
 

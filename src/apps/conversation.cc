@@ -119,6 +119,7 @@ StatusOr<Answer> Conversation::generate(ApiResult<PreparedRequest> request,
     if (!progress.more) bell->wait(kLookForInterrupt);
   }
   generation.cancel();
+  answer.tokens = generation.usage().completion_tokens;
   return answer;
 }
 

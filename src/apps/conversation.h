@@ -33,6 +33,7 @@ void add_talk_flags(CLI::App& verb, TalkFlags& flags);
 
 struct Answer {
   std::string text;
+  uint32_t tokens = 0;
   bool interrupted = false;
 };
 

@@ -4,9 +4,13 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_format.h"
 #include "apps/model_scan.h"
+#include "apps/table.h"
+#include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "base/bytes.h"
+#include "base/log.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -27,16 +31,27 @@ void print_json(const ScanResult& scan) {
   std::printf("%s\n", dump_json({{"models", models}, {"unservable", unservable}}, 2).c_str());
 }
 
-void print_table(const ScanResult& scan) {
-  std::printf("%-32s %-12s %12s %12s %9s  %s\n", "NAME", "ARCHITECTURE", "PARAMETERS", "SIZE", "CONTEXT", "FORMAT");
+std::string table_of(const ScanResult& scan) {
+  Table table({{"NAME"}, {"ARCHITECTURE", 1}, {"PARAMETERS", 3, true}, {"SIZE", 0, true}, {"CONTEXT", 2, true}, {"FORMAT", 4}});
   for (const FoundModel& model : scan.models) {
-    std::printf("%-32s %-12s %10.1f M %12s %9u  %s\n", model.entry.name.c_str(), model.entry.architecture.c_str(),
-                static_cast<double>(model.entry.parameter_count) / 1e6, format_bytes(model.disk_bytes).c_str(),
-                model.entry.max_model_len, model.format.c_str());
+    table.row({model.entry.name, model.entry.architecture, absl::StrFormat("%.1f M", static_cast<double>(model.entry.parameter_count) / 1e6),
+               format_bytes(model.disk_bytes), absl::StrCat(model.entry.max_model_len), model.format});
   }
-  for (const Unservable& model : scan.unservable) {
-    std::fprintf(stderr, "cannot be served: %s: %s\n", model.name.c_str(), model.reason.c_str());
+  return table.text(stdout_columns());
+}
+
+Status list(const std::string& path, bool as_json, bool quiet) {
+  ASSIGN_OR_RETURN(const ScanResult scan, scan_models(path, LoadOptions{}, 0));
+  if (as_json) print_json(scan);
+  if (!as_json) {
+    for (const Unservable& model : scan.unservable) note(one_line(absl::StrCat("cannot be served: ", model.name, ": ", model.reason)));
   }
+  if (!as_json && quiet) {
+    for (const FoundModel& model : scan.models) show_text(model.entry.name + "\n");
+  } else if (!as_json && !scan.models.empty()) {
+    show_text(table_of(scan));
+  }
+  return check_any_model(path, scan);
 }
 
 }  // namespace
@@ -52,14 +67,7 @@ RunVerb add_list(CLI::App& app) {
   verb->add_flag("-q,--quiet", *quiet, "Names only");
   verb->footer("Examples:\n  shoal list\n  shoal list /srv/models --json");
   return [path, as_json, quiet] {
-    const auto scan = scan_models(*path, LoadOptions{}, 0);
-    if (!scan.ok()) return fail(std::string(scan.status().message()));
-    if (*quiet) {
-      for (const FoundModel& model : scan->models) std::printf("%s\n", model.entry.name.c_str());
-    } else {
-      *as_json ? print_json(*scan) : print_table(*scan);
-    }
-    return kExitOk;
+    return exit_code(list(*path, *as_json, *quiet));
   };
 }
 

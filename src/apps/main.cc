@@ -6,6 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "apps/settings.h"
+#include "apps/usage.h"
 #include "apps/verbs.h"
 #include "apps/version.h"
 
@@ -30,7 +31,6 @@ int main(int argc, char** argv) {
   app.footer(kExamples);
   app.require_subcommand(1);
   app.set_version_flag("--version", "shoal " + version_line());
-  app.failure_message(CLI::FailureMessage::simple);
 
   std::vector<RunVerb> runs;
   for (const auto add : {add_serve, add_run, add_chat, add_list, add_show, add_ps, add_load, add_unload, add_stop, add_top, add_trace, add_reload, add_tokenize, add_render, add_bench, add_simulate, add_plan,
@@ -39,11 +39,17 @@ int main(int argc, char** argv) {
   }
   const auto verbs = app.get_subcommands({});
   for (CLI::App* verb : verbs) name_environment(*verb);
+  if (argc < 2) {
+    std::fputs(app.help().c_str(), stderr);
+    return kExitUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);  // prints help, or what is wrong
-    return code == 0 ? kExitOk : kExitUsage;
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);  // help or version
+    fail(usage_error(app, error));
+    std::fprintf(stderr, "`%s --help` shows what there is.\n", verb_typed(app).c_str());
+    return kExitUsage;
   }
   for (size_t i = 0; i < verbs.size(); ++i) {
     if (!verbs[i]->parsed()) continue;

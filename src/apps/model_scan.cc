@@ -1,9 +1,14 @@
 #include "apps/model_scan.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <set>
 
+#include "base/nearest.h"
 #include "formats/checkpoint.h"
 
 namespace shoal {
@@ -46,9 +51,9 @@ std::string name_of(const fs::path& path) {
 // The folder itself if it is a model, and what lies in it, by name.
 std::vector<fs::path> candidates(const fs::path& root) {
   std::vector<fs::path> paths;
-  if (!fs::is_directory(root)) return {root};
-  if (is_hf_folder(root)) paths.push_back(root);
   std::error_code error;
+  if (!fs::is_directory(root, error)) return {root};
+  if (is_hf_folder(root)) paths.push_back(root);
   for (const auto& item : fs::directory_iterator(root, error)) {
     std::string base;
     if (is_hf_folder(item.path())) paths.push_back(item.path());
@@ -56,6 +61,20 @@ std::vector<fs::path> candidates(const fs::path& root) {
   }
   std::sort(paths.begin(), paths.end(), [](const auto& a, const auto& b) { return name_of(a) < name_of(b); });
   return paths;
+}
+
+// "; did you mean 'models/tiny-llama'?": of folders and models beside the path and, for a bare name, of the models of `models_dir`.
+std::string nearest_model(const fs::path& given, const fs::path& models_dir) {
+  std::vector<std::string> names;
+  const fs::path beside = given.parent_path();
+  std::error_code ignored;
+  for (const auto& item : fs::directory_iterator(beside.empty() ? "." : beside, ignored)) {
+    if (item.is_directory(ignored) || is_gguf(item.path())) names.push_back((beside / item.path().filename()).string());
+  }
+  if (beside.empty() && !models_dir.empty()) {
+    for (const fs::path& path : candidates(models_dir)) names.push_back(name_of(path));
+  }
+  return did_you_mean(given.string(), names);
 }
 
 int64_t modified_unix_seconds(const fs::path& path) {
@@ -109,7 +128,8 @@ StatusOr<FoundModel> describe(const fs::path& path, const LoadOptions& options, 
 
 StatusOr<ScanResult> scan_models(const std::string& path, const LoadOptions& options, uint32_t max_model_len) {
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) return not_found(path, ": no such file or folder");
+  if (!fs::exists(path, ignored)) return not_found(path, ": no such file or folder", nearest_model(path, ""));
+  if (access(path.c_str(), R_OK) != 0) return unavailable(path, ": cannot be read: ", std::strerror(errno));
   ScanResult result;
   std::set<std::string> names;
   for (const fs::path& candidate : candidates(path)) {
@@ -128,17 +148,30 @@ StatusOr<ScanResult> scan_models(const std::string& path, const LoadOptions& opt
   return result;
 }
 
-StatusOr<FoundModel> find_model(const std::string& model, const std::string& models_dir, const LoadOptions& options,
-                                uint32_t max_model_len) {
+Status check_any_model(const std::string& path, const ScanResult& scan) {
+  if (!scan.models.empty()) return OkStatus();
+  return not_found(path, ": holds no model that can be served; expected HF folders (config.json, tokenizer.json, *.safetensors) or .gguf files",
+                   scan.unservable.empty() ? "" : " (see above what is wrong with those that are there)");
+}
+
+StatusOr<std::string> model_path(const std::string& model, const std::string& models_dir) {
   std::error_code ignored;
   for (const fs::path& path : {fs::path(model), fs::path(models_dir) / model, fs::path(models_dir) / (model + ".gguf")}) {
-    if (is_hf_folder(path) || is_gguf(path)) return describe(path, options, max_model_len);
+    if (is_hf_folder(path) || is_gguf(path)) return path.string();
   }
-  if (fs::is_directory(model, ignored)) {
-    return invalid_argument(model, ": is not a model (no config.json); name one of the models in it");
-  }
-  return not_found(model, ": neither a model folder or GGUF file nor a model of ", models_dir,
-                   "; `shoal list ", models_dir, "` shows those");
+  if (fs::exists(model, ignored)) return model;
+  const char* where = fs::is_directory(models_dir, ignored) ? "" : ", which does not exist";
+  return not_found(model, ": neither a model folder or GGUF file nor a model of ", models_dir, where,
+                   *where == '\0' ? absl::StrCat("; `shoal list ", models_dir, "` shows those", nearest_model(model, models_dir)) : nearest_model(model, ""));
+}
+
+StatusOr<FoundModel> find_model(const std::string& model, const std::string& models_dir, const LoadOptions& options,
+                                uint32_t max_model_len) {
+  ASSIGN_OR_RETURN(const fs::path path, model_path(model, models_dir));
+  if (is_hf_folder(path) || is_gguf(path)) return describe(path, options, max_model_len);
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return invalid_argument(model, ": is neither a model folder nor a .gguf file");
+  return invalid_argument(model, ": is not a model (no config.json); name one of the models in it");
 }
 
 }  // namespace shoal

@@ -37,6 +37,12 @@ struct ScanResult {
 // path; models that cannot be served are reported in the result, not as an error.
 StatusOr<ScanResult> scan_models(const std::string& path, const LoadOptions& options, uint32_t max_model_len);
 
+// NotFound with what a folder of models should hold, if none of these can be served.
+Status check_any_model(const std::string& path, const ScanResult& scan);
+
+// The folder or file that `model` means: a path, or a name of a model in `models_dir`. NotFound with the nearest name.
+StatusOr<std::string> model_path(const std::string& model, const std::string& models_dir);
+
 // MODEL of run, chat and the like: a path, or a name of a model in `models_dir`.
 StatusOr<FoundModel> find_model(const std::string& model, const std::string& models_dir, const LoadOptions& options,
                                 uint32_t max_model_len);

@@ -9,10 +9,12 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "apps/admin_client.h"
 #include "apps/json_values.h"
 #include "apps/progress.h"
 #include "apps/signals.h"
+#include "apps/table.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "base/bytes.h"
@@ -24,6 +26,7 @@ namespace {
 
 constexpr Duration kLook = std::chrono::milliseconds(100);
 constexpr Duration kWatch = std::chrono::seconds(1);
+constexpr Duration kAnswerTime = std::chrono::seconds(2);
 constexpr Duration kLoadTime = std::chrono::minutes(31);
 
 std::string state_of(const Json& model) {
@@ -52,6 +55,17 @@ std::string processor(const Json& ollama, const std::string& name) {
   return "-";
 }
 
+std::string memory_lines(const Json& device, size_t width) {
+  const double total = number_at(device, "memory"), free = number_at(device, "free"), workspace = number_at(device, "workspace");
+  if (!(total >= free && free >= 0 && total > 0 && workspace >= 0)) return "";
+  const std::string text = absl::StrFormat("Memory: %s of %s for weights and KV, and %s of workspace", format_bytes(static_cast<uint64_t>(total - free)),
+                                           format_bytes(static_cast<uint64_t>(total)), format_bytes(static_cast<uint64_t>(workspace)));
+  return "\n" + absl::StrJoin(wrap_text(text, width, 2), "\n") + "\n";
+}
+
+// "1 request", "2 requests".
+std::string requests_text(double count) { return absl::StrFormat("%.0f request%s", count, count == 1 ? "" : "s"); }
+
 std::optional<Json> find_model(const Json& models, const std::string& name) {
   for (const Json& model : list_at(models, "data")) {
     if (text_at(model, "id") == name) return model;
@@ -75,7 +89,7 @@ Status show_models(AdminClient& client, const PsFlags& flags) {
     for (const Json& model : list_at(models, "data")) text += text_at(model, "id") + "\n";
   } else {
     ASSIGN_OR_RETURN(const Json ollama, client.call("GET", "/api/ps"));
-    text = ps_table(models, ollama, flags.all);
+    text = ps_table(models, ollama, flags.all, stdout_columns());
   }
   if (flags.watch && stdout_is_terminal()) text = "\033[H\033[2J" + text;
   return show_text(text) ? OkStatus() : unavailable("nobody reads the output any more");
@@ -85,10 +99,12 @@ Status ps(const PsFlags& flags) {
   ASSIGN_OR_RETURN(const auto client, AdminClient::open(flags));
   if (!flags.watch) return show_models(*client, flags);
   block_stop_signals();
+  int looks = 0;
   do {
     RETURN_IF_ERROR(show_models(*client, flags));
+    ++looks;
   } while (!wait_stop_signal(kWatch));
-  return OkStatus();
+  return absl::CancelledError(absl::StrFormat("stopped after %d look%s", looks, looks == 1 ? "" : "s"));
 }
 
 struct LoadFlags : AdminFlags {
@@ -102,6 +118,7 @@ void report(const AdminFlags& flags, const Json& answer, const std::string& text
 
 // Waits for the load in one connection, and looks at its progress in another.
 StatusOr<Json> load_and_watch(AdminClient& client, const LoadFlags& flags) {
+  block_stop_signals();
   ASSIGN_OR_RETURN(const auto watcher, AdminClient::open(flags));
   StatusOr<Json> answer = unavailable("");
   std::atomic<bool> done{false};
@@ -110,14 +127,21 @@ StatusOr<Json> load_and_watch(AdminClient& client, const LoadFlags& flags) {
     done.store(true);
   });
   ProgressLine line;
+  double progress = 0;
   while (!done.load()) {
+    if (wait_stop_signal(kLook)) {
+      client.cancel();
+      break;
+    }
     const auto models = watcher->call("GET", "/models");
     const auto model = models.ok() ? find_model(*models, flags.model) : std::nullopt;
-    if (model) line.show(number_at(member(*model, "status"), "progress"), 1, absl::StrCat("loading ", flags.model));
-    std::this_thread::sleep_for(kLook);
+    if (model) progress = number_at(member(*model, "status"), "progress");
+    if (model) line.show(progress, 1, absl::StrCat("loading ", flags.model));
   }
   waiting.join();
-  return answer;
+  line.clear();
+  if (answer.status().code() != StatusCode::kCancelled) return answer;
+  return absl::CancelledError(absl::StrFormat("stopped waiting; the server goes on loading '%s', of which %.0f %% is there (`shoal ps` shows it)", flags.model, progress * 100));
 }
 
 Status load(const LoadFlags& flags) {
@@ -136,7 +160,7 @@ Status unload(const AdminFlags& flags, const std::string& model) {
   ASSIGN_OR_RETURN(const auto client, AdminClient::open(flags));
   ASSIGN_OR_RETURN(const Json answer, client->call("POST", "/models/unload", dump_json({{"model", model}})));
   const double busy = number_at(answer, "requests_under_way");
-  report(flags, answer, busy > 0 ? absl::StrFormat("'%s' is unloaded when its %.0f requests have ended", model, busy)
+  report(flags, answer, busy > 0 ? absl::StrFormat("'%s' is unloaded when its %s %s ended", model, requests_text(busy), busy == 1 ? "has" : "have")
                                  : absl::StrCat("'", model, "' is unloaded"));
   return OkStatus();
 }
@@ -147,19 +171,23 @@ struct StopFlags : AdminFlags {
   bool no_wait = false;
 };
 
-// Until nothing listens there any more.
-void wait_for_end(AdminClient& client) {
+// Until nothing listens there any more. A server that has too much to do to answer is still there.
+Status wait_for_end(AdminClient& client) {
   ProgressLine line;
+  double running = 0;
+  block_stop_signals();
   while (true) {
-    const auto models = client.call("GET", "/models", "", std::chrono::seconds(2));
-    if (!models.ok()) return;
-    double running = 0;
-    for (const Json& model : list_at(*models, "data")) {
+    const auto models = client.call("GET", "/models", "", kAnswerTime);
+    if (!models.ok() && models.status().code() != StatusCode::kDeadlineExceeded) return OkStatus();
+    if (models.ok()) running = 0;
+    for (const Json& model : list_at(models.ok() ? *models : Json(), "data")) {
       running += number_at(member(model, "requests"), "running") + number_at(member(model, "requests"), "waiting");
     }
-    line.show(0, 0, absl::StrFormat("draining: %.0f requests are still running", running));
-    std::this_thread::sleep_for(kLook);
+    line.show(0, 0, models.ok() ? absl::StrFormat("draining: %s still there", requests_text(running)) : "draining: the server does not answer");
+    if (wait_stop_signal(kLook)) break;
   }
+  line.clear();
+  return absl::CancelledError(absl::StrFormat("stopped waiting; the server goes on draining, with %s still there", requests_text(running)));
 }
 
 Status stop(const StopFlags& flags) {
@@ -168,12 +196,10 @@ Status stop(const StopFlags& flags) {
   Json body = Json::object();
   if (flags.timeout_s >= 0) body["timeout_s"] = flags.timeout_s;
   ASSIGN_OR_RETURN(const Json answer, client->call("POST", "/admin/shutdown", dump_json(body)));
-  if (!flags.no_wait) wait_for_end(*client);
+  if (!flags.no_wait) RETURN_IF_ERROR(wait_for_end(*client));
   report(flags, answer, flags.no_wait ? "the server is draining and will end" : "the server has ended");
   return OkStatus();
 }
-
-int code_of(const Status& status) { return status.ok() ? kExitOk : fail(std::string(status.message())); }
 
 }  // namespace
 
@@ -185,9 +211,9 @@ std::string ago(double seconds) {
   return absl::StrFormat("%.0f seconds ago", seconds);
 }
 
-std::string ps_table(const Json& models, const Json& ollama, bool all) {
-  std::string out = absl::StrFormat("%-28s %-13s %-10s %-10s %-8s %-8s %-12s %-5s %-9s %s\n", "NAME", "ID", "SIZE", "PROCESSOR", "CONTEXT", "UNTIL", "STATE",
-                                    "NEXT", "REQUESTS", "LAST USED");
+std::string ps_table(const Json& models, const Json& ollama, bool all, size_t width) {
+  Table table({{"NAME"}, {"ID", 9}, {"SIZE", 2, true}, {"PROCESSOR", 8}, {"CONTEXT", 6, true}, {"UNTIL", 7}, {"STATE"}, {"NEXT", 5}, {"REQUESTS", 1}, {"LAST USED", 4}});
+  std::vector<std::string> errors;
   for (const Json& model : list_at(models, "data")) {
     const std::string name = text_at(model, "id"), state = state_of(model);
     if (!all && state == "unloaded" && number_at(model, "next") == 0) continue;  // who waits is shown
@@ -196,20 +222,19 @@ std::string ps_table(const Json& models, const Json& ollama, bool all) {
     const double size = held > 0 ? held : number_at(member(model, "meta"), "size");
     const std::string until = text_at(model, "expires_at").empty() ? (state == "loaded" ? "Forever" : "-") : text_at(model, "expires_at");
     const double used = number_at(model, "last_used_seconds_ago", -1);
-    absl::StrAppendFormat(&out, "%-28s %-13s %-10s %-10s %-8.0f %-8s %-12s %-5s %-9s %s\n", name, short_id(model), format_bytes(static_cast<uint64_t>(size)),
-                          processor(ollama, name), number_at(model, "max_model_len"), until, state,
-                          place_text(number_at(model, "next")),
-                          absl::StrFormat("%.0f+%.0f", number_at(requests, "running"), number_at(requests, "waiting")), used < 0 ? "never" : ago(used));
-    const std::string error = text_at(member(model, "status"), "error");
-    if (!error.empty()) absl::StrAppend(&out, "    ", error, "\n");
+    table.row({name, short_id(model), format_bytes(static_cast<uint64_t>(size)), processor(ollama, name),
+               absl::StrFormat("%.0f", number_at(model, "max_model_len")), until, state, place_text(number_at(model, "next")),
+               absl::StrFormat("%.0f+%.0f", number_at(requests, "running"), number_at(requests, "waiting")), used < 0 ? "never" : ago(used)});
+    errors.push_back(text_at(member(model, "status"), "error"));
   }
-  const Json device = member(models, "device");
-  const double total = number_at(device, "memory"), free = number_at(device, "free"), workspace = number_at(device, "workspace");
-  if (total >= free && free >= 0 && total > 0 && workspace >= 0) {
-    absl::StrAppendFormat(&out, "\nMemory: %s of %s for weights and KV, and %s of workspace\n", format_bytes(static_cast<uint64_t>(total - free)),
-                          format_bytes(static_cast<uint64_t>(total)), format_bytes(static_cast<uint64_t>(workspace)));
+  const Table::Lines lines = table.lines(width);
+  std::string out = lines.heading + "\n";
+  for (size_t i = 0; i < lines.rows.size(); ++i) {
+    absl::StrAppend(&out, lines.rows[i], "\n");
+    if (!errors[i].empty()) absl::StrAppend(&out, absl::StrJoin(wrap_text("    " + errors[i], width, 4), "\n"), "\n");
   }
-  return out;
+  for (const std::string& line : left_out_lines(lines.left_out, width)) absl::StrAppend(&out, line, "\n");
+  return out + memory_lines(member(models, "device"), width);
 }
 
 RunVerb add_ps(CLI::App& app) {
@@ -221,7 +246,7 @@ RunVerb add_ps(CLI::App& app) {
   verb->add_flag("-w,--watch", flags->watch, "Again every second, until Ctrl-C");
   verb->footer("REQUESTS are those running and those waiting. NEXT is the place of a model in the line for the device.\n\nExamples:\n  shoal ps\n  shoal ps --all --port 9000\n  shoal ps --watch\n"
                "  shoal ps --url http://127.0.0.1:8081 --key SECRET --json");
-  return [flags] { return code_of(ps(*flags)); };
+  return [flags] { return exit_code(ps(*flags)); };
 }
 
 RunVerb add_load(CLI::App& app) {
@@ -231,7 +256,7 @@ RunVerb add_load(CLI::App& app) {
   add_admin_flags(*verb, *flags);
   verb->add_flag("--wait", flags->wait, "Return when it is loaded; exit 1 if it cannot be");
   verb->footer("Examples:\n  shoal load tiny-llama --wait\n  shoal load tiny-qwen3 --port 9000");
-  return [flags] { return code_of(load(*flags)); };
+  return [flags] { return exit_code(load(*flags)); };
 }
 
 RunVerb add_unload(CLI::App& app) {
@@ -240,7 +265,7 @@ RunVerb add_unload(CLI::App& app) {
   verb->add_option("model", flags->model, "Name of a model")->required();
   add_admin_flags(*verb, *flags);
   verb->footer("Requests that are running end first.\n\nExamples:\n  shoal unload tiny-llama\n  shoal unload tiny-llama --json");
-  return [flags] { return code_of(unload(*flags, flags->model)); };
+  return [flags] { return exit_code(unload(*flags, flags->model)); };
 }
 
 RunVerb add_stop(CLI::App& app) {
@@ -252,7 +277,7 @@ RunVerb add_stop(CLI::App& app) {
   verb->add_flag("--no-wait", flags->no_wait, "Return before it has ended");
   verb->footer("Examples:\n  shoal stop                  drain and end the server of port 8080\n  shoal stop --port 9000 --timeout 5\n"
                "  shoal stop tiny-llama       as `shoal unload`");
-  return [flags] { return code_of(stop(*flags)); };
+  return [flags] { return exit_code(stop(*flags)); };
 }
 
 }  // namespace shoal

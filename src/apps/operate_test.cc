@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_split.h"
 #include "apps/progress.h"
+#include "apps/table.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -31,6 +33,16 @@ TEST(Ps, ShowsStateProgressRequestsAndErrors) {
   EXPECT_THAT(table, HasSubstr("2.00 MiB of 8.00 MiB for weights and KV, and 3.00 MiB of workspace"));
   EXPECT_THAT(table, Not(HasSubstr("\nd ")));
   EXPECT_THAT(ps_table(models, ollama, /*all=*/true), HasSubstr("\nd "));
+}
+
+TEST(Ps, FitsFortyColumnsAndSaysWhatItLeavesOut) {
+  const Json models = {{"data", {{{"id", "a-model-with-a-long-name"}, {"status", {{"value", "failed"}, {"error", "the file is cut, fetch it again from where it was"}}}}}},
+                       {"device", {{"memory", 8 * 1048576}, {"free", 6 * 1048576}, {"workspace", 3 * 1048576}}}};
+  const std::string table = ps_table(models, Json(), /*all=*/true, /*width=*/40);
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(table, "\n"))) EXPECT_LE(columns_of(line), 40u) << line;
+  EXPECT_THAT(table, HasSubstr("a-model-with-a-long-name"));
+  EXPECT_THAT(table, HasSubstr("not shown: ID"));
+  EXPECT_THAT(table, HasSubstr("    where it was"));
 }
 
 TEST(Ps, AnswersOfAnotherServerAreShownAsFarAsTheyGo) {

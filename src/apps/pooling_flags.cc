@@ -73,7 +73,12 @@ void add_pooling_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_option("--idle-ttl", flags.idle_ttl, "A model without requests leaves the device after TIME, or MODEL=TIME")->delimiter(',');
   verb.add_option("--priority", flags.priority, "Of models that wait for the device the higher comes first: N or MODEL=N (default: 0)")->delimiter(',');
   verb.add_option("--pin", flags.pin, "Models that are loaded at start and never give way")->delimiter(',');
-  verb.add_flag("--preload{all}", flags.preload, "Load all models at start, or --preload=NAME,NAME; the others at first use (default: a model that is the only one; none: not even that)");
+  const auto preload = [&flags](const CLI::results_t& words) {
+    flags.preload = words.front().empty() ? "all" : words.front();
+    return true;
+  };
+  verb.add_option("--preload", preload, "Models that are loaded at start; without a name all of them; the others at first use (default: a model that is the only one; none: not even that)")
+      ->expected(0, 1)->type_name("TEXT")->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::Join);
   verb.add_option("--record", flags.record, "Write the run to this file, a JSON object per line: requests (lengths and times, never text) and what the devices did");
   verb.add_option("--record-events", flags.engine.record_events, "Write everything that nodes are told and answer to this file, for `shoal simulate --replay`. It holds prompts and "
                   "answers as ids of tokens: keep it as you keep those");

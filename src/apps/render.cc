@@ -7,6 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "apps/json_lines.h"
+#include "apps/model_scan.h"
 #include "apps/model_text.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
@@ -20,6 +21,7 @@ constexpr size_t kInputBytesMax = 256u << 20;
 
 struct RenderFlags {
   std::string model;
+  std::string models_dir = "models";
   std::string template_file;
   std::string now;
   bool jsonl = false;
@@ -62,8 +64,9 @@ StatusOr<std::pair<std::string, OrderedJson>> template_of(const RenderFlags& fla
     ASSIGN_OR_RETURN(std::string source, read_file(flags.template_file, kTemplateBytesMax));
     return std::pair(std::move(source), OrderedJson::object());
   }
-  ASSIGN_OR_RETURN(std::string source, load_chat_template_source(flags.model));
-  ASSIGN_OR_RETURN(const auto text, load_model_text(flags.model));
+  ASSIGN_OR_RETURN(const std::string path, model_path(flags.model, flags.models_dir));
+  ASSIGN_OR_RETURN(std::string source, load_chat_template_source(path));
+  ASSIGN_OR_RETURN(const auto text, load_model_text(path));
   return std::pair(std::move(source), OrderedJson(text->template_variables));
 }
 
@@ -88,6 +91,7 @@ RunVerb add_render(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("render", "Render a chat template with variables from stdin");
   auto flags = std::make_shared<RenderFlags>();
   auto* model = verb->add_option("--model", flags->model, "Model whose template is rendered");
+  verb->add_option("--models-dir", flags->models_dir, "Where names of models are looked up")->capture_default_str();
   auto* file = verb->add_option("--template", flags->template_file, "Template file");
   model->excludes(file);
   verb->add_flag("--jsonl", flags->jsonl, "Lines of variables in, lines {\"text\"} or {\"error\"} out");

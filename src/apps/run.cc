@@ -26,7 +26,9 @@ Json chat_messages(const std::string& system, const std::string& prompt) {
 }
 
 int run(const TalkFlags& flags, std::string prompt) {
-  if (prompt.empty() && stdin_is_terminal()) {
+  const bool dash = prompt == "-";  // as everywhere: stdin, even if it is a terminal
+  if (dash) prompt.clear();
+  if (prompt.empty() && !dash && stdin_is_terminal()) {
     fail("there is no prompt: give one as an argument or on stdin, or use `shoal chat`");
     return kExitUsage;
   }
@@ -48,6 +50,7 @@ int run(const TalkFlags& flags, std::string prompt) {
                           : (*conversation)->complete(prompt, show, stop);
   if (!answer.ok()) return fail(std::string(answer.status().message()));
   show_text("\n");
+  if (answer->interrupted && interrupted()) return exit_code(absl::CancelledError(absl::StrCat("stopped after ", answer->tokens, answer->tokens == 1 ? " token" : " tokens", " of the answer")));
   return answer->interrupted ? kExitFailed : kExitOk;
 }
 
@@ -58,7 +61,7 @@ RunVerb add_run(CLI::App& app) {
   auto flags = std::make_shared<TalkFlags>();
   auto prompt = std::make_shared<std::string>();
   add_talk_flags(*verb, *flags);
-  verb->add_option("prompt", *prompt, "The question; stdin if it is left out");
+  verb->add_option("prompt", *prompt, "The question; stdin if it is left out or -");
   verb->footer(kExamples);
   return [flags, prompt] { return run(*flags, *prompt); };
 }

@@ -52,10 +52,7 @@ StatusOr<std::vector<FoundModel>> models_to_serve(const ServeFlags& flags) {
   ASSIGN_OR_RETURN(const LoadOptions options, load_options(flags.engine));
   ASSIGN_OR_RETURN(ScanResult scan, scan_models(flags.path, options, flags.engine.max_model_len));
   for (const Unservable& model : scan.unservable) log_warning("not served: ", model.name, ": ", model.reason);
-  if (scan.models.empty()) {
-    return not_found(flags.path, ": holds no model that can be served; expected HF folders (config.json, tokenizer.json, "
-                     "*.safetensors) or .gguf files", scan.unservable.empty() ? "" : " (see the warnings above)");
-  }
+  RETURN_IF_ERROR(check_any_model(flags.path, scan));
   RETURN_IF_ERROR(apply_aliases(flags.aliases, scan.models));
   RETURN_IF_ERROR(apply_parsers(flags, scan.models));
   RETURN_IF_ERROR(apply_pooling(flags, scan.models));
@@ -270,11 +267,6 @@ RunVerb add_serve(CLI::App& app) {
     const auto result = serve(*flags);
     return result.ok() ? *result : fail(std::string(result.status().message()));
   };
-}
-
-int fail(const std::string& what) {
-  std::fprintf(stderr, "error: %s\n", one_line(what).c_str());
-  return kExitFailed;
 }
 
 }  // namespace shoal

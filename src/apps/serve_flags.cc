@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 
 #include "CLI/CLI.hpp"
@@ -75,7 +76,7 @@ void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_option("path", flags.path, "Folder of models, one model folder, or one GGUF file")->capture_default_str();
   verb.add_option("--config", flags.config, "YAML file whose keys are these flags (default: shoal.yaml among the models or above them; none: no file)");
   verb.add_option("--host", flags.host, "Address to listen on")->capture_default_str();
-  verb.add_option("--port", flags.port, "Port to listen on (0: any)")->capture_default_str();
+  verb.add_option("--port", flags.port, "Port to listen on (0: any)")->capture_default_str()->check(CLI::Range(0, 65535));
   verb.add_option("--uds", flags.uds, "Listen on this UNIX socket instead");
   verb.add_option("--api-key", flags.api_keys, "Key that clients must send; may be repeated")->delimiter(',');
   verb.add_option("--api-key-file", flags.api_key_file, "File with a line per key: SECRET (or sha256:HEX) [name=N] [rpm=N] [tpm=N] "
@@ -163,7 +164,10 @@ StatusOr<std::vector<ModelId>> models_to_preload(const std::string& preload, con
   }
   if (none || all) return ids;
   for (const std::string& name : std::vector<std::string>(absl::StrSplit(preload, ','))) {
-    ASSIGN_OR_RETURN(const size_t index, index_of(name, models, "--preload"));
+    std::error_code ignored;
+    const auto found = index_of(name, models, "--preload");
+    if (!found.ok() && std::filesystem::exists(name, ignored)) return invalid_argument(found.status().message(), "; what is served goes before --preload, or write --preload=all");
+    ASSIGN_OR_RETURN(const size_t index, found);
     const ModelId id = models[index].entry.id;
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   }

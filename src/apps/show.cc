@@ -9,8 +9,12 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_format.h"
+#include "apps/model_scan.h"
 #include "apps/model_text.h"
 #include "apps/settings.h"
+#include "apps/table.h"
+#include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "base/bytes.h"
 #include "device/thread_pool.h"
@@ -23,6 +27,8 @@
 
 namespace shoal {
 namespace {
+
+constexpr size_t kValueColumn = 17;
 
 struct Shown {
   std::shared_ptr<const Checkpoint> checkpoint;
@@ -97,7 +103,9 @@ Json to_json(const std::string& path, const Shown& shown, bool checked) {
 }
 
 void print_text(const Json& j) {
-  const auto row = [](const char* name, const std::string& value) { std::printf("%-16s %s\n", name, value.c_str()); };
+  const auto row = [](const char* name, const std::string& value) {
+    for (const std::string& line : wrap_text(absl::StrFormat("%-16s %s", name, value), stdout_columns(), kValueColumn)) show_text(line + "\n");
+  };
   const auto number = [&](const char* key) { return std::to_string(j[key].get<uint64_t>()); };
   const auto size = [&](const char* key) { return format_bytes(j[key].get<uint64_t>()); };
   row("path", j["path"]);
@@ -121,12 +129,13 @@ void print_text(const Json& j) {
 RunVerb add_show(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("show", "Show what a model is and what it needs");
   struct Flags {
-    std::string path;
+    std::string path, models_dir = "models";
     EngineFlags engine;
     bool check = false, json = false;
   };
   auto flags = std::make_shared<Flags>();
-  verb->add_option("path", flags->path, "HF folder or GGUF file")->required();
+  verb->add_option("path", flags->path, "Model folder, GGUF file, or name of a model in --models-dir")->required();
+  verb->add_option("--models-dir", flags->models_dir, "Where names are looked up")->capture_default_str();
   verb->add_flag("--check", flags->check, "Read every byte; exit 1 and one reason if the model cannot be used");
   verb->add_flag("--json", flags->json, "Print a JSON object");
   verb->add_option("--quantization", flags->engine.quantization, "Show it as loaded with none, q8_0 or q4_0");
@@ -135,12 +144,14 @@ RunVerb add_show(CLI::App& app) {
   return [flags] {
     const auto options = load_options(flags->engine);
     if (!options.ok()) return fail(std::string(options.status().message()));
-    const auto shown = open_model(flags->path, *options);
+    const auto path = model_path(flags->path, flags->models_dir);
+    if (!path.ok()) return fail(std::string(path.status().message()));
+    const auto shown = open_model(*path, *options);
     if (!shown.ok()) return fail(std::string(shown.status().message()));
     if (flags->check) {
-      if (const Status status = check_model(*shown); !status.ok()) return fail(std::string(annotate(status, flags->path).message()));
+      if (const Status status = check_model(*shown); !status.ok()) return fail(std::string(annotate(status, *path).message()));
     }
-    const Json json = to_json(flags->path, *shown, flags->check);
+    const Json json = to_json(*path, *shown, flags->check);
     if (flags->json) {
       std::printf("%s\n", dump_json(json, 2).c_str());
     } else {

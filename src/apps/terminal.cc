@@ -1,5 +1,6 @@
 #include "apps/terminal.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,6 +20,10 @@ void on_interrupt(int) { interrupt_seen = 1; }
 
 bool stdin_is_terminal() { return isatty(STDIN_FILENO) != 0; }
 bool stdout_is_terminal() { return isatty(STDOUT_FILENO) != 0; }
+size_t stdout_columns() {
+  winsize size{};
+  return stdout_is_terminal() && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
 
 bool dims_text() {
   const char* no_color = std::getenv("NO_COLOR");

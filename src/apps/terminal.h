@@ -1,6 +1,7 @@
 // The terminal: lines in, text out, Ctrl-C as a question rather than an end.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@ namespace shoal {
 
 bool stdin_is_terminal();
 bool stdout_is_terminal();
+size_t stdout_columns();  // 0: not a terminal, or one that does not say
 
 // Text in bold where stdout is a terminal and NO_COLOR is not set.
 std::string emphasised(std::string_view text);

@@ -5,6 +5,7 @@
 
 #include "CLI/CLI.hpp"
 #include "apps/json_lines.h"
+#include "apps/model_scan.h"
 #include "apps/model_text.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
@@ -17,6 +18,7 @@ constexpr size_t kTextBytesMax = 256u << 20;
 
 struct TokenizeFlags {
   std::string model;
+  std::string models_dir = "models";
   std::string text;
   bool no_special = false;
   bool decode = false;
@@ -61,7 +63,9 @@ std::vector<TokenId> ids_in(const std::string& text) {
 }
 
 int tokenize(const TokenizeFlags& flags) {
-  const auto tokenizer = load_tokenizer(flags.model);
+  const auto path = model_path(flags.model, flags.models_dir);
+  if (!path.ok()) return fail(std::string(path.status().message()));
+  const auto tokenizer = load_tokenizer(*path);
   if (!tokenizer.ok()) return fail(std::string(tokenizer.status().message()));
   if (flags.jsonl) {
     return each_json_line([&](const OrderedJson& line) {
@@ -85,14 +89,26 @@ int tokenize(const TokenizeFlags& flags) {
 RunVerb add_tokenize(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("tokenize", "Text to token ids and back");
   auto flags = std::make_shared<TokenizeFlags>();
-  verb->add_option("--model", flags->model, "Model folder (a tokenizer.json is enough) or GGUF file")->required();
-  verb->add_option("text", flags->text, "The text, or the ids with --decode; stdin if it is left out");
+  auto words = std::make_shared<std::pair<std::string, std::string>>();
+  auto* model = verb->add_option("--model", flags->model, "The model, instead of the first word");
+  verb->add_option("model", words->first, "Model folder (a tokenizer.json is enough), GGUF file, or name of a model in --models-dir");
+  verb->add_option("text", words->second, "The text, or the ids with --decode; stdin if it is left out");
+  verb->add_option("--models-dir", flags->models_dir, "Where names are looked up")->capture_default_str();
   verb->add_flag("--no-special", flags->no_special, "Add no special tokens around the text");
   verb->add_flag("--decode", flags->decode, "Ids to text");
   verb->add_flag("--jsonl", flags->jsonl, "Lines {\"text\"} in, lines {\"ids\",\"tokens\",\"decoded\"} out (--decode: {\"ids\"} to {\"text\"})");
-  verb->footer("Examples:\n  shoal tokenize --model models/tiny-llama \"Hello world\"\n  shoal tokenize --model model.gguf --decode \"1 15 27\"\n"
-               "  shoal tokenize --model models/tiny-llama --jsonl < texts.jsonl");
-  return [flags] { return tokenize(*flags); };
+  verb->footer("Examples:\n  shoal tokenize models/tiny-llama \"Hello world\"\n  shoal tokenize model.gguf --decode \"1 15 27\"\n"
+               "  shoal tokenize models/tiny-llama --jsonl < texts.jsonl");
+  return [flags, words, model] {
+    const bool named = model->count() > 0;
+    flags->text = named ? words->first : words->second;
+    if (!named) flags->model = words->first;
+    if (flags->model.empty() || (named && !words->second.empty())) {
+      fail(named ? "there is a text too much: '" + words->second + "'; put one of several words in quotes" : "name a model: shoal tokenize MODEL [TEXT]");
+      return kExitUsage;
+    }
+    return tokenize(*flags);
+  };
 }
 
 }  // namespace shoal

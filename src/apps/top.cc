@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "apps/json_values.h"
+#include "apps/table.h"
 #include "base/bytes.h"
 #include "nlohmann/json.hpp"
 
@@ -15,7 +17,7 @@ namespace shoal {
 namespace {
 
 constexpr char kBold[] = "\033[1m", kDim[] = "\033[2m", kGreen[] = "\033[32m", kYellow[] = "\033[33m", kRed[] = "\033[31m", kReset[] = "\033[0m";
-constexpr size_t kBarWidth = 30;
+constexpr size_t kBarWidth = 30, kIndent = 2, kFactGap = 3;
 constexpr double kGoal = 0.9;  // of tokens on time
 
 std::string bytes(double value) { return format_bytes(static_cast<uint64_t>(std::max(0.0, value))); }
@@ -72,9 +74,22 @@ class Screen {
   explicit Screen(const TopScreen& screen) : screen_(screen) {}
 
   void line(const std::string& text, const char* style = "") {
-    const std::string cut = text.substr(0, screen_.width);
-    lines_.push_back(screen_.color && *style != '\0' ? absl::StrCat(style, cut, kReset) : cut);
+    for (const std::string& part : wrap_text(text, screen_.width, kIndent)) add(part, style);
   }
+  // Sides by side, as far as they fit.
+  void facts(const std::vector<std::string>& facts, const char* style = "") {
+    std::string row;
+    for (const std::string& fact : facts) {
+      const bool fits = row.empty() || columns_of(row) + kFactGap + columns_of(fact) <= screen_.width;
+      if (!fits) line(std::exchange(row, std::string(kIndent, ' ')), style);
+      absl::StrAppend(&row, row.empty() || !fits ? "" : std::string(kFactGap, ' '), fact);
+    }
+    line(row, style);
+  }
+  void add(const std::string& part, const char* style) {
+    lines_.push_back(screen_.color && *style != '\0' ? absl::StrCat(style, part, kReset) : part);
+  }
+  size_t width() const { return screen_.width; }
   std::string text() {
     if (screen_.height > 0 && lines_.size() > screen_.height) {
       const size_t hidden = lines_.size() - screen_.height + 1;
@@ -104,32 +119,47 @@ std::string bar(double weights, double kv, double total) {
 
 void add_node(const Json& node, Screen& out) {
   const double total = number_at(node, "memory"), weights = number_at(node, "weights"), bound = number_at(node, "kv_bound");
-  std::string text = absl::StrFormat("node %.0f  %s %s weights, %s KV, %s free of %s", number_at(node, "id"), bar(weights, bound, total), bytes(weights),
-                                     bytes(bound), bytes(number_at(node, "free")), bytes(total));
-  absl::StrAppendFormat(&text, "   fragmentation %.0f %%", number_at(node, "kv_fragmentation") * 100);
-  if (node.contains("alpha")) absl::StrAppendFormat(&text, "   alpha %.2f", number_at(node, "alpha"));
-  out.line(text);
+  std::vector<std::string> facts = {absl::StrFormat("node %.0f", number_at(node, "id"))};
+  if (const std::string cells = bar(weights, bound, total); !cells.empty() && cells.size() + kIndent <= out.width()) facts.push_back(cells);
+  facts.push_back(absl::StrFormat("%s weights, %s KV, %s free of %s", bytes(weights), bytes(bound), bytes(number_at(node, "free")), bytes(total)));
+  facts.push_back(absl::StrFormat("%.0f %% of the KV's memory unused", number_at(node, "kv_fragmentation") * 100));
+  if (node.contains("alpha")) facts.push_back(absl::StrFormat("decoding in time takes %.0f %% of the device", number_at(node, "alpha") * 100));
+  out.facts(facts);
   if (number_at(node, "host_memory") <= 0) return;
-  out.line(absl::StrFormat("        host tier: %s KV of %s; %s went out, %s came back", bytes(number_at(node, "host_kv")),
+  out.line(absl::StrFormat("  KV in host memory: %s of %s; %s went out, %s came back", bytes(number_at(node, "host_kv")),
                            bytes(number_at(node, "host_memory")), bytes(number_at(node, "kv_bytes_out")), bytes(number_at(node, "kv_bytes_in"))), kDim);
 }
 
-void add_model(const Json& model, const Lately& recent, Screen& out) {
+// A row of the table, and how it is shown.
+struct ModelRow {
+  std::vector<std::string> cells;
+  const char* style;
+  std::string error;
+};
+
+const std::vector<TableColumn>& columns() {
+  static const std::vector<TableColumn> all = {{"MODEL"}, {"STATE", 0, false, 8}, {"NEXT", 5, true}, {"RUN", 3, true}, {"WAIT", 4, true}, {"TOK/S", 1, true, 7},
+                                               {"PROMPT/S", 6, true}, {"ON TIME", 2, true}, {"SINCE START", 7, true}, {"TTFT", 9, true}, {"TBT", 10, true},
+                                               {"WEIGHTS", 8, true, 9}, {"KV", 11, true, 9}, {"LOADS", 12, true}};
+  return all;
+}
+
+ModelRow row_of(const Json& model, const Lately& recent) {
   std::string state = text_at(model, "state");
   if (state == "loading") state = absl::StrFormat("loading %.0f %%", number_at(model, "progress") * 100);
   const double place = number_at(model, "next"), tokens = number_at(member(model, "attainment"), "tokens_counted");
   const double ever = tokens > 0 ? number_at(member(model, "attainment"), "tokens") : NAN;
   const Json slo = member(model, "slo");
   const double worst = std::isnan(recent.on_time) ? ever : recent.on_time;
-  const char* style = text_at(model, "state") == "failed" ? kRed : !std::isnan(worst) && worst < kGoal ? kYellow
-                      : text_at(model, "state") == "loaded" ? kGreen : text_at(model, "state") == "loading" || place > 0 ? "" : kDim;
-  out.line(absl::StrFormat("%-26s %-12s %4s %4.0f %5.0f %8s %9s %8s %8s %9s %9s %10s %10s %6.0f", text_at(model, "id").substr(0, 26), state,
-                           place > 0 ? absl::StrFormat("%.0f", place) : "-", number_at(model, "running"), number_at(model, "waiting"),
-                           rate_text(recent.tokens_per_second), rate_text(recent.prompt_per_second), share_text(recent.on_time), share_text(ever),
-                           seconds_text(number_at(slo, "ttft")), seconds_text(number_at(slo, "tbt")),
-                           bytes(number_at(model, "weight_bytes")), bytes(number_at(model, "kv_bytes")), number_at(model, "loads")), style);
-  const std::string error = text_at(model, "error");
-  if (!error.empty() && text_at(model, "state") == "failed") out.line("    " + error, kRed);
+  const bool failed = text_at(model, "state") == "failed", loading = text_at(model, "state") == "loading";
+  const char* style = failed ? kRed : !std::isnan(worst) && worst < kGoal ? kYellow : text_at(model, "state") == "loaded" ? kGreen : loading || place > 0 ? "" : kDim;
+  const auto whole = [](double number) { return absl::StrFormat("%.0f", number); };
+  return {.cells = {text_at(model, "id"), state, place > 0 ? whole(place) : "-", whole(number_at(model, "running")), whole(number_at(model, "waiting")),
+                    rate_text(recent.tokens_per_second), rate_text(recent.prompt_per_second), share_text(recent.on_time), share_text(ever),
+                    seconds_text(number_at(slo, "ttft")), seconds_text(number_at(slo, "tbt")), bytes(number_at(model, "weight_bytes")),
+                    bytes(number_at(model, "kv_bytes")), whole(number_at(model, "loads"))},
+          .style = style,
+          .error = failed ? text_at(model, "error") : ""};
 }
 
 }  // namespace
@@ -141,14 +171,26 @@ std::string top_screen(const Json& now, const Json& before, const TopScreen& scr
     served += number_at(model, "switches_served");
     hidden += number_at(model, "switches_hidden");
   }
-  out.line(absl::StrFormat("Shoal at %s   %.0f requests   %.0f switches in the last minute%s%s", screen.server, number_at(now, "requests"),
-                           number_at(now, "switches_last_minute"), served > 0 ? absl::StrFormat(", %.0f %% of all hidden", hidden / served * 100) : "",
-                           now.is_object() && now.value("draining", Json(false)) == Json(true) ? "   DRAINING" : ""), kBold);
+  std::vector<std::string> facts = {"Shoal at " + screen.server, absl::StrFormat("%.0f requests", number_at(now, "requests")),
+                                    absl::StrFormat("%.0f models loaded in the last minute", number_at(now, "switches_last_minute"))};
+  if (served > 0) facts.push_back(absl::StrFormat("%.0f %% of all loads let nobody wait", hidden / served * 100));
+  if (now.is_object() && now.value("draining", Json(false)) == Json(true)) facts.push_back("DRAINING");
+  out.facts(facts, kBold);
   for (const Json& node : list_at(now, "nodes")) add_node(node, out);
   out.line("");
-  out.line(absl::StrFormat("%-26s %-12s %4s %4s %5s %8s %9s %8s %8s %9s %9s %10s %10s %6s", "MODEL", "STATE", "NEXT", "RUN", "WAIT", "TOK/S", "PROMPT/S",
-                           "ON TIME", "EVER", "TTFT", "TBT", "WEIGHTS", "KV", "LOADS"), kBold);
-  for (const Json& model : sorted_models(now)) add_model(model, lately(model, now, before), out);
+  Table table(columns());
+  std::vector<ModelRow> rows;
+  for (const Json& model : sorted_models(now)) {
+    rows.push_back(row_of(model, lately(model, now, before)));
+    table.row(rows.back().cells);
+  }
+  const Table::Lines lines = table.lines(screen.width);
+  out.add(lines.heading, kBold);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    out.add(lines.rows[i], rows[i].style);
+    if (!rows[i].error.empty()) out.line("    " + rows[i].error, kRed);
+  }
+  for (const std::string& line : left_out_lines(lines.left_out, screen.width)) out.add(line, kDim);
   return out.text();
 }
 

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "apps/table.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -24,7 +27,7 @@ Json status(double time, int generated) {
 
 TEST(Top, ShowsRatesOfTheTimeBetweenTwoLooks) {
   const std::string text = top_screen(status(12, 150), status(10, 50), {.width = 200, .server = "here"});
-  EXPECT_THAT(text, HasSubstr("Shoal at here   3 requests   4 switches in the last minute"));
+  EXPECT_THAT(text, HasSubstr("Shoal at here   3 requests   4 models loaded in the last minute"));
   EXPECT_THAT(text, HasSubstr("50.0"));    // tokens per second
   EXPECT_THAT(text, HasSubstr("500.0"));   // of prompts
   EXPECT_THAT(text, HasSubstr("50.0 %"));  // on time
@@ -44,7 +47,36 @@ TEST(Top, FitsTheScreen) {
     from = end + 1;
   }
   EXPECT_EQ(lines, 5u);
-  EXPECT_THAT(text, HasSubstr("... and 3 more"));
+  EXPECT_THAT(text, testing::ContainsRegex("[.][.][.] and [0-9]+ more"));
+}
+
+TEST(Top, ANarrowScreenHasFewerColumnsAndNoneIsCut) {
+  for (const size_t width : {30, 40, 60, 80, 120}) {
+    const std::string text = top_screen(status(12, 150), status(10, 50), {.width = width, .server = "unix:/run/user/1000/shoal-1000/8080.sock"});
+    std::string shown;
+    for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n'))) {
+      EXPECT_LE(columns_of(line), width) << line;
+      if (line.starts_with("MODEL")) shown = line;
+    }
+    EXPECT_THAT(shown, HasSubstr("STATE"));
+    const size_t left_out = text.find("not shown: ");
+    for (const char* heading : {"NEXT", "WAIT", "TOK/S", "ON TIME", "SINCE START", "TTFT", "WEIGHTS", "LOADS"}) {
+      const bool there = shown.find(heading) != std::string::npos;
+      std::string named = left_out == std::string::npos ? "" : text.substr(left_out);
+      EXPECT_NE(there, absl::StrReplaceAll(named, {{"\n ", ""}}).find(heading) != std::string::npos) << heading << " at " << width << "\n" << text;
+    }
+  }
+}
+
+TEST(Top, ItsWordsAreThoseOfPeople) {
+  Json now = status(12, 150);
+  now["nodes"][0]["alpha"] = 0.8;
+  now["models"][0]["switches_served"] = 4;
+  now["models"][0]["switches_hidden"] = 3;
+  const std::string text = top_screen(now, status(10, 50), {.width = 250, .server = "here"});
+  EXPECT_THAT(text, HasSubstr("decoding in time takes 80 % of the device"));
+  EXPECT_THAT(text, HasSubstr("75 % of all loads let nobody wait"));
+  for (const char* word : {"alpha", "EVER", "hidden"}) EXPECT_THAT(text, Not(HasSubstr(word)));
 }
 
 TEST(Top, AnswersOfAnotherShapeAreShownAsNothing) {

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <string>
+
+#include "base/status.h"
 
 namespace CLI {
 class App;
@@ -41,5 +44,8 @@ RunVerb add_version(CLI::App& app);
 
 // "error: WHAT" on stderr; kExitFailed.
 int fail(const std::string& what);
+// What a verb came to. Cancelled is Ctrl-C: the message, which says how far it came, on stderr and kExitInterrupted; any other
+// error is fail().
+int exit_code(const Status& status);
 
 }  // namespace shoal

@@ -12,6 +12,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "apps/admin_client.h"
 #include "apps/json_values.h"
@@ -26,8 +27,6 @@ namespace {
 constexpr size_t kWidth = 140;                                  // where there is no terminal
 constexpr size_t kWindow = 10;                                  // answers that rates are taken over
 constexpr Duration kTraceTime = std::chrono::minutes(1);
-
-int code_of(const Status& status) { return status.ok() ? kExitOk : fail(std::string(status.message())); }
 
 void on_resize(int) {}  // poll() returns: draw anew
 
@@ -82,10 +81,8 @@ class Canvas {
 TopScreen screen_of(const std::string& server, bool whole) {
   TopScreen screen{.width = kWidth, .color = dims_text(), .server = server};
   winsize size{};
-  if (stdout_is_terminal() && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-    screen.width = size.ws_col;
-    if (!whole) screen.height = size.ws_row;
-  }
+  if (const size_t columns = stdout_columns(); columns > 0) screen.width = columns;
+  if (!whole && stdout_is_terminal() && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) screen.height = size.ws_row;
   return screen;
 }
 
@@ -108,13 +105,15 @@ Status top(const TopFlags& flags) {
   ASSIGN_OR_RETURN(Json first, client->call("GET", "/status"));
   std::deque<Json> seen = {std::move(first)};
   const Canvas canvas;
+  int looks = 0;
   do {
     ASSIGN_OR_RETURN(Json now, client->call("GET", "/status"));
     if (!Canvas::draw(top_screen(now, seen.front(), screen_of(client->where(), false)))) return OkStatus();
     seen.push_back(std::move(now));
     if (seen.size() > kWindow) seen.pop_front();
+    ++looks;
   } while (canvas.wait(from_seconds(flags.interval_s)));
-  return OkStatus();
+  return interrupted() ? absl::CancelledError(absl::StrFormat("stopped after %d look%s", looks, looks == 1 ? "" : "s")) : OkStatus();
 }
 
 struct TraceFlags : AdminFlags {
@@ -158,10 +157,11 @@ RunVerb add_top(CLI::App& app) {
   add_admin_flags(*verb, *flags);
   verb->add_flag("--once", flags->once, "Print one screen and end");
   verb->add_option("-d,--interval", flags->interval_s, "Seconds between two looks")->capture_default_str()->check(CLI::Range(0.1, 3600.0));
-  verb->footer("NEXT is the place of a model in the line for the device. TOK/S, PROMPT/S and ON TIME (share of tokens by their deadline) are of the last\n"
-               "seconds, EVER is since the start. W is weights, K is KV. q ends.\n\nExamples:\n  shoal top\n  shoal top --port 9000 --interval 0.5\n"
-               "  shoal top --once --json");
-  return [flags] { return code_of(top(*flags)); };
+  verb->footer("NEXT is the place of a model in the line for the device, RUN and WAIT are its requests. TOK/S, PROMPT/S and ON TIME (share of tokens by\n"
+               "their deadline, which TTFT and TBT set) are of the last seconds; SINCE START is that share since the server began. A load that lets nobody\n"
+               "wait happens while the device computes for others. In the bar W is weights, K is KV. q ends; so does Ctrl-C, with exit code 130.\n\n"
+               "Examples:\n  shoal top\n  shoal top --port 9000 --interval 0.5\n  shoal top --once --json");
+  return [flags] { return exit_code(top(*flags)); };
 }
 
 RunVerb add_trace(CLI::App& app) {
@@ -171,7 +171,7 @@ RunVerb add_trace(CLI::App& app) {
   verb->add_option("-o,--output", flags->output, "File to write (default: stdout)");
   verb->footer("Trace Event Format: turns, loads of weights by stage, copies of KV and requests, as far back as the server remembers (20,000 of\n"
                "each). `shoal serve --record FILE` keeps everything.\n\nExamples:\n  shoal trace -o trace.json\n  shoal trace --port 9000 | gzip > trace.json.gz");
-  return [flags] { return code_of(trace(*flags)); };
+  return [flags] { return exit_code(trace(*flags)); };
 }
 
 RunVerb add_reload(CLI::App& app) {
@@ -179,7 +179,7 @@ RunVerb add_reload(CLI::App& app) {
   auto flags = std::make_shared<AdminFlags>();
   add_admin_flags(*verb, *flags);
   verb->footer("As SIGHUP. A file with a fault changes nothing.\n\nExamples:\n  shoal config check models/ && shoal reload\n  shoal reload --port 9000 --json");
-  return [flags] { return code_of(reload(*flags)); };
+  return [flags] { return exit_code(reload(*flags)); };
 }
 
 }  // namespace shoal

@@ -60,26 +60,16 @@ StatusOr<std::unique_ptr<Descriptor>> lock_folder(const std::string& folder) {
   return unavailable("the folder ", folder, " stays locked by another process");
 }
 
-// "process 4711", who listens at the other end; "another process" of one that this one cannot see.
-std::string peer_of(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return "another process";
-  return absl::StrCat("process ", peer.pid);
-}
-
 // OK if the path is free now; AlreadyExists while somebody listens there. REQUIRES: the folder is locked.
 Status free_path(const std::string& path) {
   struct stat found {};
   if (lstat(path.c_str(), &found) != 0) return OkStatus();  // what else may be wrong, bind() will say
   if (!S_ISSOCK(found.st_mode)) return unavailable("there is a file that is no socket");
-  const Descriptor probe(stream_socket());
-  if (probe.get() < 0) return unavailable(std::strerror(errno));
-  const sockaddr_un address = address_of(path);
-  const bool connected = connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  if (connected) return absl::AlreadyExistsError(peer_of(probe.get()) + " listens there");
-  if (errno == EAGAIN) return absl::AlreadyExistsError("another process listens there, and has no room for a caller");
-  if (errno != ECONNREFUSED && errno != ENOENT) return unavailable("the socket that is there cannot be asked whether it is in use: ", std::strerror(errno));
+  const SocketOwner owner = who_listens(path);
+  if (owner.error == 0) return absl::AlreadyExistsError(owner.pid > 0 ? absl::StrCat("process ", owner.pid, " listens there") : "another process listens there");
+  if (owner.error != ECONNREFUSED && owner.error != ENOENT) {
+    return unavailable("the socket that is there cannot be asked whether it is in use: ", std::strerror(owner.error));
+  }
   return unlink(path.c_str()) == 0 || errno == ENOENT ? OkStatus() : unavailable("a socket that nobody uses cannot be removed: ", std::strerror(errno));
 }
 
@@ -95,6 +85,19 @@ Status cannot_listen(const std::string& host, uint16_t port, int error, const Li
     case EACCES: return because("; ports below 1024 are for processes with the right to them (CAP_NET_BIND_SERVICE): choose a ", std::string(flags.port), " from 1024 on");
     default: return because();
   }
+}
+
+SocketOwner who_listens(const std::string& path) {
+  const Descriptor probe(stream_socket());
+  const sockaddr_un address = address_of(path);
+  if (probe.get() < 0) return {.error = errno};
+  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return {.error = errno == EAGAIN ? 0 : errno};  // EAGAIN: it has no room for a caller
+  }
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  const bool known = getsockopt(probe.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  return {.pid = known ? peer.pid : 0};
 }
 
 StatusOr<std::unique_ptr<UnixListener>> UnixListener::open(const std::string& path, bool owner_only, const ListenFlags& flags) {

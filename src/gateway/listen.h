@@ -21,6 +21,13 @@ constexpr ListenFlags kAdminListenFlags = {.host = "--admin-host", .port = "--ad
 // The error of an address that cannot be listened at, for the errno that says why: its cause, and the flag that mends it.
 Status cannot_listen(const std::string& host, uint16_t port, int error, const ListenFlags& flags);
 
+// Who is at the other end of a socket's path, asked by connecting to it.
+struct SocketOwner {
+  int error = 0;  // 0: somebody listens; else why nobody was reached, ECONNREFUSED of a file that was left behind
+  pid_t pid = 0;  // who listens; 0: this process cannot see that
+};
+SocketOwner who_listens(const std::string& path);
+
 // A unix socket that listens, and its file.
 class UnixListener {
  public:
