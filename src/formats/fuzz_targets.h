@@ -8,6 +8,7 @@
 
 #include "formats/gguf_config.h"
 #include "formats/hf_config.h"
+#include "formats/python_json.h"
 #include "formats/safetensors.h"
 #include "nlohmann/json.hpp"
 
@@ -37,7 +38,7 @@ inline bool fuzz_gguf(std::span<const std::byte> data) {
 }
 
 inline bool fuzz_config(std::span<const std::byte> data) {
-  const auto json = parse_json(std::string_view(reinterpret_cast<const char*>(data.data()), data.size()));
+  const auto json = parse_python_json(std::string_view(reinterpret_cast<const char*>(data.data()), data.size()));
   if (!json.ok()) return false;
   const bool generation = parse_generation_config(*json, *json).ok();
   return parse_hf_config(*json).ok() && generation;
