@@ -15,8 +15,9 @@ constexpr int kNicePerLane = 5;
 
 WorkLanes::WorkLanes(uint32_t threads) {
   for (size_t i = 0; i < lanes_.size(); ++i) {
-    lanes_[i] = std::make_unique<boost::asio::thread_pool>(i == 0 ? threads : 1);
-    if (i == 0) continue;
+    const bool large = i >= kLargeFrom;
+    lanes_[i] = std::make_unique<boost::asio::thread_pool>(large ? 1 : threads);
+    if (!large) continue;
     // The lane's one thread runs this first. On Linux each thread has a priority of its own.
     boost::asio::post(*lanes_[i], [i] {
       (void)::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + kNicePerLane * static_cast<int>(i));

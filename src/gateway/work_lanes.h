@@ -9,19 +9,20 @@
 
 namespace shoal {
 
-// Bodies of like size share a lane, so that one request of 30 MB, which takes a second, delays no request of a kilobyte: the
-// operating system gives the lanes turns, and those of large bodies wait for the others where processors are few. A lane of
-// large bodies has one thread: what such a request needs besides its body (several times that) is needed once at a time.
+// Bodies of like size share a lane, so that requests of 30 MB, which take a second each, delay none of a kilobyte: the operating
+// system gives the lanes turns, and those of larger bodies give way where processors are few. A lane of large bodies has one
+// thread: what such a request needs besides its body (several times that) is needed once at a time.
 class WorkLanes {
  public:
-  explicit WorkLanes(uint32_t threads);  // of the lane of small bodies
+  explicit WorkLanes(uint32_t threads);  // of each lane but those of large bodies
 
   boost::asio::thread_pool& lane(uint64_t body_bytes);
   // Waits for what runs.
   void join();
 
  private:
-  static constexpr std::array<uint64_t, 2> kBodyBytesMax = {128u << 10, 2u << 20};  // of all lanes but the last
+  static constexpr std::array<uint64_t, 3> kBodyBytesMax = {128u << 10, 1u << 20, 8u << 20};  // of all lanes but the last
+  static constexpr size_t kLargeFrom = 2;                                                     // lanes of one thread
   std::array<std::unique_ptr<boost::asio::thread_pool>, kBodyBytesMax.size() + 1> lanes_;
 };
 

@@ -11,7 +11,7 @@
 namespace shoal {
 namespace {
 
-constexpr uint64_t kSmall = 1000, kMiddle = 1 << 20, kLarge = 30 << 20;
+constexpr uint64_t kSmall = 1000, kMiddle = 4 << 20, kLarge = 30 << 20;
 
 // Keeps a lane busy until `release` is set.
 std::future<void> occupy(WorkLanes& lanes, uint64_t body_bytes, std::shared_future<void> release) {

@@ -14,7 +14,8 @@
 
 namespace shoal {
 
-// Bounded: a shard that is full starts again empty, which costs one encoding for each word still in use.
+// Bounded: a shard that is full starts again empty, which costs one encoding for each word still in use. Nobody waits for a
+// shard: who holds it may be a thread that gives way to others, and a word is encoded sooner than that one comes back.
 class WordCache {
  public:
   static constexpr size_t kWordBytesMax = 48;
@@ -22,7 +23,8 @@ class WordCache {
   // Appends the ids of `word` to `out` if it is known.
   bool find(std::string_view word, std::vector<TokenId>& out) {
     Shard& shard = shard_of(word);
-    const std::lock_guard lock(shard.mutex);
+    const std::unique_lock lock(shard.mutex, std::try_to_lock);
+    if (!lock) return false;
     const auto it = shard.words.find(word);
     if (it == shard.words.end()) return false;
     out.insert(out.end(), it->second.begin(), it->second.end());
@@ -30,7 +32,8 @@ class WordCache {
   }
   void put(std::string_view word, std::span<const TokenId> ids) {
     Shard& shard = shard_of(word);
-    const std::lock_guard lock(shard.mutex);
+    const std::unique_lock lock(shard.mutex, std::try_to_lock);
+    if (!lock) return;
     if (shard.words.size() >= kShardWordsMax) shard.words.clear();
     shard.words.try_emplace(std::string(word), ids.begin(), ids.end());
   }
