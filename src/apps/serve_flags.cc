@@ -104,7 +104,7 @@ void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_option("--request-timeout", flags.request_timeout_s, "Longest life of one request in seconds")
       ->capture_default_str()->check(CLI::Range(1.0, 864000.0));
   verb.add_option("--max-connections", flags.max_connections, "Open client connections")->capture_default_str()->check(CLI::Range(1, 1'000'000));
-  verb.add_option("--http-threads", flags.http_threads, "Threads for HTTP, and as many for tokenising")
+  verb.add_option("--http-threads", flags.http_threads, "Threads for HTTP, and as many for tokenising (large bodies have their own)")
       ->capture_default_str()->check(CLI::Range(1, 256));
   add_engine_flags(verb, flags.engine);
   add_log_flags(verb, flags.log, "info");

@@ -60,6 +60,24 @@ def test_bodies_and_headers_beyond_the_limits(server):
         assert s.recv(64).startswith(b'HTTP/1.1 413')
 
 
+def test_a_prompt_that_no_context_can_hold_is_refused_without_being_tokenised(own_server):
+    server = own_server()
+    text = 'the quick brown fox ' * 1_500_000
+    for path, body, param in [(CHAT, {'messages': [{'role': 'user', 'content': text}]}, 'messages'),
+                              (COMPLETION, {'prompt': text}, 'prompt'),
+                              (COMPLETION, {'prompt': ['hi', text[:10_000_000]]}, 'prompt')]:
+        status, _, answer = http(server.url + path, {'model': 'tiny-llama', **body})
+        error = answer['error']
+        assert (status, error['code'], error['param']) == (400, 'context_length_exceeded', param)
+        assert error['message'].startswith(f"This model's maximum context length is {error['n_ctx']} tokens. ")
+        assert f"at least {error['n_prompt_tokens']} tokens" in error['message'] and error['n_prompt_tokens'] > 2 * error['n_ctx']
+    status, _, answer = http(server.url + '/tokenize', {'model': 'tiny-llama', 'prompt': text})
+    assert status == 200 and answer['count'] == len(answer['tokens']) > 10_000_000  # longer than the context is what it is for
+    with open(f'/proc/{server.process.pid}/status') as lines:
+        peak_kib = next(int(line.split()[1]) for line in lines if line.startswith('VmHWM'))
+    assert peak_kib < 800 * 1024  # a list of values for its tokens alone would be that much
+
+
 def test_cut_off_requests_leave_nothing(server):
     body = json.dumps({'model': 'tiny-llama', 'messages': USER}).encode()
     whole = b'POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n' % len(body) + body
