@@ -1,14 +1,15 @@
 // shoal chat MODEL: a conversation in the terminal, in this process.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include "CLI/CLI.hpp"
 #include "apps/conversation.h"
 #include "apps/line_editor.h"
+#include "apps/output_file.h"
 #include "apps/signals.h"
+#include "apps/table.h"
 #include "apps/terminal.h"
 #include "apps/thinking.h"
 #include "apps/verbs.h"
@@ -72,7 +73,7 @@ class Chat {
   // What Ctrl-C came to where nobody is asked what comes next.
   Status cut_off() const {
     const auto answers = std::count_if(messages_.begin(), messages_.end(), [](const Json& m) { return m["role"] == "assistant"; });
-    return absl::CancelledError(absl::StrCat("stopped after ", answers, " answer", answers == 1 ? "" : "s", "; the last may be cut"));
+    return absl::CancelledError("stopped after " + count_text(static_cast<double>(answers), "answer") + "; the last may be cut");
   }
 
   // A line that begins with "/". False: it ends the chat.
@@ -126,10 +127,8 @@ class Chat {
     if (path.empty()) return void(show_text("Write /save FILE.\n"));
     std::error_code ignored;
     if (std::filesystem::exists(path, ignored)) return void(fail(path + ": is there already; choose another name"));
-    std::ofstream file(path);
-    file << dump_json(messages_, 2) << "\n";
-    file.close();
-    if (!file) return void(fail(path + ": cannot be written"));
+    const Status written = write_output(path, dump_json(messages_, 2) + "\n");
+    if (!written.ok()) return void(fail(std::string(written.message())));
     show_text("Wrote " + path + "\n");
   }
 

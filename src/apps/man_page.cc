@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "CLI/CLI.hpp"
@@ -11,9 +10,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "apps/cli_docs.h"
+#include "apps/output_file.h"
 #include "apps/terminal.h"
+#include "apps/usage.h"
 #include "apps/verbs.h"
 #include "apps/version.h"
+#include "base/nearest.h"
 
 namespace shoal {
 namespace {
@@ -136,25 +138,22 @@ std::vector<std::string> option_choices(const CLI::Option& option) {
 std::string man_page(const CLI::App& root, const CLI::App* verb, const std::string& version) {
   const std::string name = verb == nullptr ? "SHOAL" : "SHOAL\\-" + upper(verb->get_name());
   return absl::StrCat(".TH ", name, " 1 \"\" \"Shoal ", version, "\" \"Shoal Manual\"\n", verb == nullptr ? root_page(root) : verb_page(*verb),
-                      ".SH EXIT STATUS\n0: done. 1: it failed; the reason is on standard error. 2: the command line is wrong.\n",
+                      ".SH EXIT STATUS\n0: done. 1: it failed; the reason is on standard error. 2: the command line is wrong. 130: Ctrl-C ended a measurement or a simulation, after what was found so far.\n",
                       ".SH SEE ALSO\n", verb == nullptr ? "shoal\\-serve(1), shoal\\-config(1)" : "shoal(1)", "\n");
 }
 
 namespace {
 
-int write_pages(const CLI::App& root, const std::string& folder) {
+Status write_pages(const CLI::App& root, const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
+  if (error) return unavailable(folder, ": cannot be made: ", error.message());
   const auto write = [&](const CLI::App* verb) {
-    const std::string path = absl::StrCat(folder, "/shoal", verb == nullptr ? "" : "-" + verb->get_name(), ".1");
-    std::ofstream file(path);
-    file << man_page(root, verb, version_number());
-    file.close();
-    return file ? kExitOk : fail(path + ": cannot be written");
+    return write_output(absl::StrCat(folder, "/shoal", verb == nullptr ? "" : "-" + verb->get_name(), ".1"), man_page(root, verb, version_number()));
   };
-  int code = write(nullptr);
-  for (const CLI::App* verb : root.get_subcommands([](const CLI::App*) { return true; })) code = std::max(code, write(verb));
-  return code;
+  RETURN_IF_ERROR(write(nullptr));
+  for (const CLI::App* verb : root.get_subcommands([](const CLI::App*) { return true; })) RETURN_IF_ERROR(write(verb));
+  return OkStatus();
 }
 
 }  // namespace
@@ -167,11 +166,11 @@ RunVerb add_man(CLI::App& app) {
   self->add_option("--dir", *folder, "Write all pages into this folder instead");
   self->footer("Examples:\n  shoal man serve | man -l -\n  shoal man --dir /usr/local/share/man/man1");
   return [&app, verb, folder] {
-    if (!folder->empty()) return write_pages(app, *folder);
+    if (!folder->empty()) return exit_code(write_pages(app, *folder));
     const auto named = app.get_subcommands([&](const CLI::App* one) { return one->get_name() == *verb; });
     const CLI::App* of = named.empty() ? nullptr : named.front();
     if (!verb->empty() && of == nullptr) {
-      fail("there is no verb '" + *verb + "'; `shoal --help` lists them");
+      fail("there is no verb '" + *verb + "'" + did_you_mean(*verb, verbs_of(app)) + "; `shoal --help` lists them");
       return kExitUsage;
     }
     show_text(man_page(app, of, version_number()));

@@ -63,9 +63,6 @@ std::string memory_lines(const Json& device, size_t width) {
   return "\n" + absl::StrJoin(wrap_text(text, width, 2), "\n") + "\n";
 }
 
-// "1 request", "2 requests".
-std::string requests_text(double count) { return absl::StrFormat("%.0f request%s", count, count == 1 ? "" : "s"); }
-
 std::optional<Json> find_model(const Json& models, const std::string& name) {
   for (const Json& model : list_at(models, "data")) {
     if (text_at(model, "id") == name) return model;
@@ -104,7 +101,7 @@ Status ps(const PsFlags& flags) {
     RETURN_IF_ERROR(show_models(*client, flags));
     ++looks;
   } while (!wait_stop_signal(kWatch));
-  return absl::CancelledError(absl::StrFormat("stopped after %d look%s", looks, looks == 1 ? "" : "s"));
+  return absl::CancelledError("stopped after " + count_text(looks, "look"));
 }
 
 struct LoadFlags : AdminFlags {
@@ -160,7 +157,7 @@ Status unload(const AdminFlags& flags, const std::string& model) {
   ASSIGN_OR_RETURN(const auto client, AdminClient::open(flags));
   ASSIGN_OR_RETURN(const Json answer, client->call("POST", "/models/unload", dump_json({{"model", model}})));
   const double busy = number_at(answer, "requests_under_way");
-  report(flags, answer, busy > 0 ? absl::StrFormat("'%s' is unloaded when its %s %s ended", model, requests_text(busy), busy == 1 ? "has" : "have")
+  report(flags, answer, busy > 0 ? absl::StrFormat("'%s' is unloaded when its %s %s ended", model, count_text(busy, "request"), busy == 1 ? "has" : "have")
                                  : absl::StrCat("'", model, "' is unloaded"));
   return OkStatus();
 }
@@ -183,11 +180,11 @@ Status wait_for_end(AdminClient& client) {
     for (const Json& model : list_at(models.ok() ? *models : Json(), "data")) {
       running += number_at(member(model, "requests"), "running") + number_at(member(model, "requests"), "waiting");
     }
-    line.show(0, 0, models.ok() ? absl::StrFormat("draining: %s still there", requests_text(running)) : "draining: the server does not answer");
+    line.show(0, 0, models.ok() ? absl::StrFormat("draining: %s still there", count_text(running, "request")) : "draining: the server does not answer");
     if (wait_stop_signal(kLook)) break;
   }
   line.clear();
-  return absl::CancelledError(absl::StrFormat("stopped waiting; the server goes on draining, with %s still there", requests_text(running)));
+  return absl::CancelledError(absl::StrFormat("stopped waiting; the server goes on draining, with %s still there", count_text(running, "request")));
 }
 
 Status stop(const StopFlags& flags) {

@@ -5,6 +5,7 @@
 #include "CLI/CLI.hpp"
 #include "apps/conversation.h"
 #include "apps/signals.h"
+#include "apps/table.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "nlohmann/json.hpp"
@@ -50,7 +51,7 @@ int run(const TalkFlags& flags, std::string prompt) {
                           : (*conversation)->complete(prompt, show, stop);
   if (!answer.ok()) return fail(std::string(answer.status().message()));
   show_text("\n");
-  if (answer->interrupted && interrupted()) return exit_code(absl::CancelledError(absl::StrCat("stopped after ", answer->tokens, answer->tokens == 1 ? " token" : " tokens", " of the answer")));
+  if (answer->interrupted && interrupted()) return exit_code(absl::CancelledError("stopped after " + count_text(answer->tokens, "token") + " of the answer"));
   return answer->interrupted ? kExitFailed : kExitOk;
 }
 

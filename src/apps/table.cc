@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "base/check.h"
 
 namespace shoal {
 namespace {
@@ -39,6 +39,8 @@ std::string cut_text(std::string_view text, size_t width) {
   if (columns_of(text) <= width) return std::string(text);
   return width == 0 ? "" : std::string(text.substr(0, bytes_of(text, width - 1))) + kCut;
 }
+
+std::string count_text(double number, std::string_view one) { return absl::StrFormat("%.0f %s%s", number, std::string(one), number == 1 ? "" : "s"); }
 
 std::vector<std::string> wrap_text(std::string_view text, size_t width, size_t indent) {
   std::vector<std::string> lines;

@@ -14,6 +14,9 @@ size_t columns_of(std::string_view text);
 // At most `width` columns; what is cut off shows as "…".
 std::string cut_text(std::string_view text, size_t width);
 
+// "1 request", "2 requests".
+std::string count_text(double number, std::string_view one);
+
 // Lines of at most `width` columns (0: no limit), broken at spaces where there are any; those after the first begin with
 // `indent` spaces.
 std::vector<std::string> wrap_text(std::string_view text, size_t width, size_t indent = 0);

@@ -171,8 +171,8 @@ std::string top_screen(const Json& now, const Json& before, const TopScreen& scr
     served += number_at(model, "switches_served");
     hidden += number_at(model, "switches_hidden");
   }
-  std::vector<std::string> facts = {"Shoal at " + screen.server, absl::StrFormat("%.0f requests", number_at(now, "requests")),
-                                    absl::StrFormat("%.0f models loaded in the last minute", number_at(now, "switches_last_minute"))};
+  std::vector<std::string> facts = {"Shoal at " + screen.server, count_text(number_at(now, "requests"), "request"),
+                                    count_text(number_at(now, "switches_last_minute"), "load") + " in the last minute"};
   if (served > 0) facts.push_back(absl::StrFormat("%.0f %% of all loads let nobody wait", hidden / served * 100));
   if (now.is_object() && now.value("draining", Json(false)) == Json(true)) facts.push_back("DRAINING");
   out.facts(facts, kBold);

@@ -27,7 +27,7 @@ Json status(double time, int generated) {
 
 TEST(Top, ShowsRatesOfTheTimeBetweenTwoLooks) {
   const std::string text = top_screen(status(12, 150), status(10, 50), {.width = 200, .server = "here"});
-  EXPECT_THAT(text, HasSubstr("Shoal at here   3 requests   4 models loaded in the last minute"));
+  EXPECT_THAT(text, HasSubstr("Shoal at here   3 requests   4 loads in the last minute"));
   EXPECT_THAT(text, HasSubstr("50.0"));    // tokens per second
   EXPECT_THAT(text, HasSubstr("500.0"));   // of prompts
   EXPECT_THAT(text, HasSubstr("50.0 %"));  // on time

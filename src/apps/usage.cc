@@ -17,15 +17,6 @@ const CLI::App& innermost(const CLI::App& app) {
   return *at;
 }
 
-std::vector<std::string> verbs_of(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(verb->get_name());
-    for (const std::string& alias : verb->get_aliases()) names.push_back(alias);
-  }
-  return names;
-}
-
 std::vector<std::string> flags_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -45,6 +36,15 @@ std::string unexpected(const CLI::App& at, const std::string& word) {
 }
 
 }  // namespace
+
+std::vector<std::string> verbs_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(verb->get_name());
+    for (const std::string& alias : verb->get_aliases()) names.push_back(alias);
+  }
+  return names;
+}
 
 std::string verb_typed(const CLI::App& app) {
   std::string typed = app.get_name();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -9,6 +10,9 @@ class ParseError;
 }  // namespace CLI
 
 namespace shoal {
+
+// Names and aliases of the verbs of this one.
+std::vector<std::string> verbs_of(const CLI::App& app);
 
 // The verb that the words led to, as they were typed: "shoal config check".
 std::string verb_typed(const CLI::App& app);

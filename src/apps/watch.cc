@@ -12,10 +12,11 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "apps/admin_client.h"
 #include "apps/json_values.h"
+#include "apps/output_file.h"
+#include "apps/table.h"
 #include "apps/terminal.h"
 #include "apps/top.h"
 #include "apps/verbs.h"
@@ -113,7 +114,7 @@ Status top(const TopFlags& flags) {
     if (seen.size() > kWindow) seen.pop_front();
     ++looks;
   } while (canvas.wait(from_seconds(flags.interval_s)));
-  return interrupted() ? absl::CancelledError(absl::StrFormat("stopped after %d look%s", looks, looks == 1 ? "" : "s")) : OkStatus();
+  return interrupted() ? absl::CancelledError("stopped after " + count_text(looks, "look")) : OkStatus();
 }
 
 struct TraceFlags : AdminFlags {
@@ -121,14 +122,12 @@ struct TraceFlags : AdminFlags {
 };
 
 Status trace(const TraceFlags& flags) {
+  if (flags.output != "-") RETURN_IF_ERROR(check_output("--output", flags.output));
   ASSIGN_OR_RETURN(const auto client, AdminClient::open(flags));
   ASSIGN_OR_RETURN(const Json trace, client->call("GET", "/trace", "", kTraceTime));
   const std::string text = dump_json(trace) + "\n";
   if (flags.output.empty() || flags.output == "-") return show_text(text) ? OkStatus() : unavailable("nobody reads the output any more");
-  std::FILE* file = std::fopen(flags.output.c_str(), "wbe");
-  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool closed = file != nullptr && std::fclose(file) == 0;
-  if (!written || !closed) return unavailable(flags.output, ": cannot be written");
+  RETURN_IF_ERROR(write_output(flags.output, text));
   std::fprintf(stderr, "%zu events in %s; open it in https://ui.perfetto.dev or chrome://tracing\n", list_at(trace, "traceEvents").size(), flags.output.c_str());
   return OkStatus();
 }

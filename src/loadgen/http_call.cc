@@ -25,8 +25,10 @@ struct Collected final : AnswerSink {
   bool ended = false;
 };
 
-// One exchange on `connection`, opened first if it is new; what came of it goes to `end`.
-asio::awaitable<void> converse(Connection& connection, bool fresh, std::string request, Collected& sink, ExchangeEnd& end, bool& over) {
+// One exchange on `connection`, opened first if it is new; what came of it goes to `end`. Begins nothing once it is cancelled.
+asio::awaitable<void> converse(Connection& connection, bool fresh, std::string request, Collected& sink, ExchangeEnd& end, bool& over,
+                               const std::atomic<bool>& cancelled) {
+  if (cancelled.load()) co_return void(over = true);
   if (fresh) end.problem = co_await connection.open();
   if (end.problem.empty()) end = co_await connection.exchange(request, sink);
   over = true;
@@ -70,12 +72,16 @@ StatusOr<HttpAnswer> HttpCaller::call(std::string_view method, std::string_view 
     ExchangeEnd end;
     bool over = false;
     io_.restart();
-    asio::co_spawn(io_, converse(*kept_, fresh, request, sink, end, over), asio::detached);
-    if (!cancelled_.load()) io_.run_for(timeout);
-    if (!over) {
-      kept_->close();
+    asio::co_spawn(io_, converse(*kept_, fresh, request, sink, end, over, cancelled_), asio::detached);
+    io_.poll();  // begins, or close() would find nothing to end
+    io_.run_for(timeout);
+    const bool late = !over;
+    if (late) kept_->close();  // ends what is under way
+    while (!over) {  // cancel() stops a run at any time
       io_.restart();
       io_.run();
+    }
+    if (late || cancelled_.load()) {
       kept_.reset();
       if (cancelled_.load()) return absl::CancelledError(where + ": the call was ended");
       return absl::DeadlineExceededError(absl::StrCat(where, ": no answer within ", to_seconds(timeout), " s"));
