@@ -235,7 +235,6 @@ StatusOr<int> make_plan(const CLI::App& verb, Plan& plan) {
   std::vector<PlanRow> rows;
   block_stop_signals();
   for (const Hardware& hardware : plan.hardware) {
-    if (simulate.stopped()) break;
     ASSIGN_OR_RETURN(PlanRow row, plan_row(plan, inputs, simulate, hardware));
     rows.push_back(std::move(row));
   }
@@ -248,7 +247,7 @@ StatusOr<int> make_plan(const CLI::App& verb, Plan& plan) {
     if (auto mix = plan_mix(*cheapest, row, plan.goal, simulated); mix.ok()) mixes.push_back(*std::move(mix));
   }
   show_text(plan.as_json ? dump_ordered_json(plan_json(rows, mixes), 1) + "\n" : plan_table(plan, simulate, models, rows, mixes));
-  if (!plan.report.empty()) RETURN_IF_ERROR(write_output(plan.report, planned_html({asked(plan, simulate, models), plan.goal.attainment, rows, mixes, shown_settings(verb)})));
+  if (!plan.report.empty()) RETURN_IF_ERROR(write_output(plan.report, planned_html({asked(plan, simulate, models), plan.goal.attainment, rows, mixes, shown_settings(verb), simulate.stopped()})));
   if (simulate.stopped()) {
     note("stopped: the figures are of the choices that were tried so far");
     return kExitInterrupted;

@@ -89,6 +89,7 @@ std::string planned_html(const PlanPage& plan) {
   HtmlPage page("Plan, simulated", {plan.asked + ".", "shoal plan: the fewest devices of each kind that meet the goal, found by simulation. No figure here was measured on a device.",
                                    "How to read a choice: 8xH800:tp4 are two gangs of four devices that compute as one; 3P+5D are three devices for prompts and five for "
                                    "answers; 2 rooms are two models at once on each device."});
+  if (plan.stopped) page.heading("Stopped before everything had been tried", "The cheapest is of the choices below; others may be cheaper.");
   const std::vector<PlanProbe> best = winners(plan);
   if (best.empty()) {
     page.tiles({{"none", "of the kinds meets the goal", true}});

@@ -116,7 +116,7 @@ Chart device_chart(const Outcome& o, uint32_t models, double until) {
               .y = {.label = "device", .high = static_cast<double>(devices)}, .height = static_cast<uint32_t>(60 + (devices > 16 ? 14 : 24) * devices)};
   for (size_t row = devices; row-- > 0;) chart.y.names.push_back(absl::StrCat(o.nodes[row].kind, " ", row));
   for (size_t hue = 0; hue < std::min<size_t>(kColours, models); ++hue) chart.series.push_back({model_name(hue, models), Mark::kSpans, colour(hue)});
-  chart.series.push_back({"loading weights", Mark::kSpans, "soft"});
+  chart.series.push_back({"loading weights", Mark::kSpans, "fg"});
   double kept = 0;
   for (const DeviceSpan& span : merged(o.spans, o.virtual_seconds / (devices > 16 ? 600 : 1500))) {
     kept = std::max(kept, span.to);

@@ -43,6 +43,7 @@ struct PlanPage {
   std::vector<PlanRow> rows;
   std::vector<PlanProbe> mixes;
   Settings settings;
+  bool stopped = false;            // by Ctrl-C, before everything had been tried
 };
 std::string planned_html(const PlanPage& plan);
 

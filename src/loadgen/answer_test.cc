@@ -274,6 +274,8 @@ TEST(Report, ThePageIsForPeople) {
   const OrderedJson data = data_of(html_report({.date = "20261124-140300", .day = "24 Nov 2026 14:03 UTC", .model = "m"}, summarize(run, {}, {99}), run));
   EXPECT_THAT(data["lede"].dump(), HasSubstr("24 Nov 2026 14:03 UTC"));
   EXPECT_EQ(data.dump().find("20261124"), std::string::npos);
+  run.records[1].model = "other";
+  EXPECT_EQ(data_of(html_report({.model = "m"}, summarize(run, {}, {99}), run))["title"], "Load test of 2 models");
   const OrderedJson* waterfall = chart_of(data, "Requests, from sending");
   ASSERT_NE(waterfall, nullptr);
   std::vector<std::string> named;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -178,7 +179,7 @@ Chart waterfall(const RunResult& run) {
   }
   return {.title = "Requests, from sending to the last token", .note = sampled(every), .x = time_axis(run),
           .y = {.label = "requests, by time of sending", .high = static_cast<double>(std::max<size_t>(1, rows * every)), .whole = true},
-          .height = static_cast<uint32_t>(std::clamp<size_t>(70 + 6 * rows, 150, 900)), .series = {waiting, streaming, failed, cut}};
+          .height = static_cast<uint32_t>(std::clamp<size_t>(70 + 6 * rows, 150, 620)), .series = {waiting, streaming, failed, cut}};
 }
 
 void failures(const Summary& s, HtmlPage& page) {
@@ -188,13 +189,30 @@ void failures(const Summary& s, HtmlPage& page) {
   page.table(out);
 }
 
+// What was asked for, as a sentence.
+std::string offered(const ReportFacts& facts) {
+  std::string out = absl::StrCat(facts.num_prompts, facts.num_prompts == 1 ? " request, " : " requests, ",
+                                 std::isfinite(facts.request_rate) ? absl::StrCat(number(facts.request_rate), " per second") : "all at once");
+  if (facts.concurrency_max > 0) absl::StrAppend(&out, ", at most ", facts.concurrency_max, " in flight");
+  return out + ".";
+}
+
+// The model, or how many a trace asked for.
+std::string models_of(const ReportFacts& facts, const RunResult& run) {
+  std::set<std::string> models;
+  for (const RequestRecord& r : run.records) {
+    if (r.sent()) models.insert(r.model);
+  }
+  return models.size() > 1 ? absl::StrCat(models.size(), " models") : facts.model;
+}
+
 }  // namespace
 
 std::string html_report(const ReportFacts& facts, const Summary& summary, const RunResult& run) {
-  std::vector<std::string> lede = {absl::StrCat("shoal bench on ", facts.url, ", ", facts.day, ".")};
+  std::vector<std::string> lede = {absl::StrCat("shoal bench on ", facts.url, ", ", facts.day, ". Asked for: ", offered(facts))};
   if (!facts.prompt_lengths.empty()) lede.push_back(absl::StrCat("Prompt lengths: ", facts.prompt_lengths, "."));
   if (run.interrupted) lede.push_back("The run was stopped early: the figures are of the requests that had ended by then.");
-  HtmlPage page("Load test of " + facts.model, lede);
+  HtmlPage page("Load test of " + models_of(facts, run), lede);
   page.tiles(tiles_of(summary));
   failures(summary, page);
   page.table(latencies(summary));
