@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "apps/cli_docs.h"
 #include "apps/serve_flags.h"
+#include "apps/table.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "base/json.h"
@@ -83,16 +84,35 @@ Json to_json(const std::string& file, const Explained& explained, const std::vec
           {"problems", explained.problems}};
 }
 
-void print_settings(const std::string& file, const Explained& explained, bool all) {
-  std::printf("file: %s\n\n", file.empty() ? "none (no --config, and no shoal.yaml among the models or above them)" : file.c_str());
-  std::printf("%-26s %-28s %s\n", "SETTING", "VALUE", "FROM");
+// A value that is wider than the terminal goes on in the next line.
+void show_table(const Table& table) {
+  const size_t width = stdout_columns();
+  const Table::Lines lines = table.lines(width);
+  show_text(lines.heading + "\n");
+  for (const std::string& row : lines.rows) show_text(absl::StrJoin(wrap_text(row, width, 2), "\n") + "\n");
+  for (const std::string& line : left_out_lines(lines.left_out, width)) show_text(line + "\n");
+}
+
+void show_settings(const std::string& file, const Explained& explained, bool all) {
+  const std::string where = file.empty() ? "none (no --config, and no shoal.yaml among the models or above them)" : file;
+  show_text(absl::StrJoin(wrap_text("file: " + where, stdout_columns(), 2), "\n") + "\n\n");
+  Table table({{"SETTING"}, {"VALUE"}, {"FROM", 1}});
   size_t defaults = 0;
   for (const Setting& s : explained.settings) {
     const bool is_default = s.source == "default";
     defaults += is_default ? 1 : 0;
-    if (!is_default || all) std::printf("%-26s %-28s %s\n", s.name.c_str(), s.value.empty() ? "-" : s.value.c_str(), s.source.c_str());
+    if (!is_default || all) table.row({s.name, s.value.empty() ? "-" : s.value, s.source});
   }
-  if (!all && defaults > 0) std::printf("%zu others have their defaults; --all shows them\n", defaults);
+  show_table(table);
+  if (!all && defaults > 0) show_text(absl::StrCat(defaults, " others have their defaults (--all)\n"));
+}
+
+void show_model_settings(const std::vector<ModelSettings>& models) {
+  if (models.empty()) return;
+  Table table({{"MODEL"}, {"SETTINGS"}, {"FROM", 1}});
+  for (const ModelSettings& model : models) table.row({model.model, said_of(model), model.where});
+  show_text("\n");
+  show_table(table);
 }
 
 int check(CLI::App& verb, ConfigFlags& flags) {
@@ -105,14 +125,10 @@ int check(CLI::App& verb, ConfigFlags& flags) {
   if (flags.as_json) {
     show_text(dump_json(to_json(*file, explained, flags.serve.models), 2) + "\n");
   } else {
-    print_settings(*file, explained, flags.all);
-    if (!flags.serve.models.empty()) std::printf("\n%-26s %-40s %s\n", "MODEL", "SETTINGS", "FROM");
-    for (const ModelSettings& model : flags.serve.models) {
-      std::printf("%-26s %-40s %s\n", model.model.c_str(), said_of(model).c_str(), model.where.c_str());
-    }
-    std::fflush(stdout);
+    show_settings(*file, explained, flags.all);
+    show_model_settings(flags.serve.models);
     for (const std::string& problem : explained.problems) fail(problem);
-    if (explained.problems.empty()) std::printf("\nno problem found\n");
+    if (explained.problems.empty()) show_text("\nno problem found\n");
   }
   return explained.problems.empty() ? kExitOk : kExitFailed;
 }

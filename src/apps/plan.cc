@@ -1,5 +1,6 @@
 // shoal plan: how many devices of which kind keep an objective, by simulation, and what they cost.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -25,6 +26,7 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  shoal plan --models 40 --request-rate 4 --kinds A100,H800,H20\n"
     "  shoal plan --trace arrivals.csv --profiles profiles.csv --kinds H800=3.10,A100=1.90 --goal 0.95 --report plan.html\n"
+    "  shoal plan --models 40 --request-rate 4 --devices 16xH800,8xA100\n"
     "  shoal plan --models 4 --model-mix qwen2_72b --request-rate 2 --kinds A100,H800 --tbt 0.2\n"
     "Every figure is simulated. A model that no single device can serve gets gangs of 2, 4 or 8 that compute as one (:tp4); prices are list prices per hour unless NAME=PRICE says otherwise.";
 
@@ -34,12 +36,44 @@ struct Plan {
   SimulateFlags flags;
   PlanGoal goal;
   std::vector<std::string> kinds = {"A100", "H20", "H100", "H800"};
+  std::vector<std::string> devices;  // that there are, instead of kinds
   std::string report;
   bool as_json = false, no_mix = false, no_shapes = false;
-  std::vector<Hardware> hardware;  // with the prices asked for; rows refer to them
+  std::vector<Hardware> hardware;        // with the prices asked for; rows refer to them
+  std::map<std::string, uint32_t> most;  // devices there are, by kind; none for a kind without a limit of its own
 };
 
+PlanGoal goal_of(const Plan& plan, const Hardware& hardware) {
+  PlanGoal goal = plan.goal;
+  const auto most = plan.most.find(hardware.name);
+  if (most != plan.most.end()) goal.devices_max = std::min(goal.devices_max, most->second);
+  return goal;
+}
+
+// "16xH800" or "16xH800=3.10"; `hardware` is the kind, with its price.
+StatusOr<DeviceGroup> group_of(const std::string& item, Hardware& hardware) {
+  const size_t equals = item.find('=');
+  const auto groups = parse_devices(item.substr(0, equals));
+  if (!groups.ok()) return annotate(groups.status(), "--devices");
+  hardware = *groups->front().hardware;
+  const bool priced = equals == std::string::npos || absl::SimpleAtod(item.substr(equals + 1), &hardware.price_per_hour);
+  if (!priced || !(hardware.price_per_hour >= 0)) return invalid_argument("--devices ", item, ": what follows '=' must be a price per hour");
+  return groups->front();
+}
+
+Status settle_devices(Plan& plan) {
+  for (const std::string& item : plan.devices) {
+    Hardware hardware;
+    ASSIGN_OR_RETURN(const DeviceGroup group, group_of(item, hardware));
+    if (group.tensor > 1) return invalid_argument("--devices ", item, ": which gangs compute as one is what a plan finds out; write it without :tp", group.tensor, ", and --tensor-max");
+    if (!plan.most.emplace(hardware.name, group.count).second) return invalid_argument("--devices ", item, ": the kind is there twice");
+    plan.hardware.push_back(hardware);
+  }
+  return OkStatus();
+}
+
 Status settle_kinds(Plan& plan) {
+  if (!plan.devices.empty()) return settle_devices(plan);
   for (const std::string& item : plan.kinds) {
     const size_t equals = item.find('=');
     const Hardware* known = find_hardware(item.substr(0, equals));
@@ -135,16 +169,17 @@ bool no_number_helps(const Plan& plan, const SimulateInputs& inputs, const Simul
 StatusOr<PlanRow> plan_row(const Plan& plan, const SimulateInputs& inputs, Simulator& simulate, const Hardware& hardware) {
   const auto simulated = [&](const std::vector<DeviceGroup>& devices, const PlanShape& shape) { return simulate(devices, shape); };
   PlanRow row;
+  const PlanGoal goal = goal_of(plan, hardware);
   for (const uint32_t tensor : kTensorDegrees) {
-    if (tensor > std::min(plan.goal.tensor_max, plan.goal.devices_max)) break;
-    auto found = plan_kind(hardware, plan.goal, simulated, tensor);
+    if (tensor > std::min(goal.tensor_max, goal.devices_max)) break;
+    auto found = plan_kind(hardware, goal, simulated, tensor);
     if (simulate.stopped()) return simulate.unfinished(hardware);
     if (!found.ok()) return found.status();
     row = *std::move(found);
     if (row.feasible() || !no_number_helps(plan, inputs, simulate, row)) break;
   }
   if (!plan.no_shapes && plan.flags.prefill < 0 && plan.flags.rooms == 0 && row.feasible()) {
-    const Status shaped = plan_shapes(row, plan.goal, simulated);
+    const Status shaped = plan_shapes(row, goal, simulated);
     if (!shaped.ok() && !simulate.stopped()) return shaped;
   }
   return row;
@@ -244,7 +279,7 @@ StatusOr<int> make_plan(const CLI::App& verb, Plan& plan) {
   });
   for (const PlanRow& row : rows) {
     if (plan.no_mix || cheapest == rows.end() || !cheapest->feasible() || &row == &*cheapest) continue;
-    if (auto mix = plan_mix(*cheapest, row, plan.goal, simulated); mix.ok()) mixes.push_back(*std::move(mix));
+    if (auto mix = plan_mix(*cheapest, row, goal_of(plan, *row.one.hardware), simulated); mix.ok()) mixes.push_back(*std::move(mix));
   }
   show_text(plan.as_json ? dump_ordered_json(plan_json(rows, mixes), 1) + "\n" : plan_table(plan, simulate, models, rows, mixes));
   if (!plan.report.empty()) RETURN_IF_ERROR(write_output(plan.report, planned_html({asked(plan, simulate, models), plan.goal.attainment, rows, mixes, shown_settings(verb), simulate.stopped()})));
@@ -260,7 +295,9 @@ StatusOr<int> make_plan(const CLI::App& verb, Plan& plan) {
 RunVerb add_plan(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("plan", "How many devices of which kind keep an objective, by simulation");
   auto state = std::make_shared<Plan>();
-  verb->add_option("--kinds", state->kinds, "Kinds of devices to consider, each NAME or NAME=PRICE per hour")->delimiter(',')->capture_default_str();
+  auto* kinds = verb->add_option("--kinds", state->kinds, "Kinds of devices to consider, each NAME or NAME=PRICE per hour")->delimiter(',')->capture_default_str();
+  verb->add_option("--devices", state->devices, "Devices there are, as for `shoal simulate`: COUNTxKIND, or COUNTxKIND=PRICE; of each kind no more are considered")
+      ->delimiter(',')->excludes(kinds);
   verb->add_option("--goal", state->goal.attainment, "Share of tokens that must be on time")->capture_default_str()->check(CLI::Range(0.01, 1.0));
   verb->add_option("--devices-max", state->goal.devices_max, "Most devices to consider")->capture_default_str()->check(CLI::Range(1u, 4096u));
   verb->add_option("--tensor-max", state->goal.tensor_max, "Widest gang of devices that compute as one")->capture_default_str()->check(CLI::IsMember({1u, 2u, 4u, 8u}));

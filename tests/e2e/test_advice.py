@@ -1,4 +1,5 @@
 """What a person typed, and what they are told: the nearest name, the true cause, what to do."""
+import http.server
 import json
 import os
 import pathlib
@@ -8,7 +9,9 @@ import resource
 import select
 import shutil
 import signal
+import socketserver
 import subprocess
+import threading
 import time
 
 import pytest
@@ -93,6 +96,18 @@ def test_a_chat_is_left_by_any_of_the_usual_words(word):
     assert done.returncode == 0 and done.stdout == ''
 
 
+def test_a_plan_takes_the_devices_there_are():
+    small = ['--models', '2', '--model-mix', 'llama2_7b', '--request-rate', '0.2', '--duration', '20', '--no-shapes', '--no-mix', '--json']
+    done = shoal('plan', *small, '--devices', '1xH800=2.50,2xA100')
+    rows = json.loads(done.stdout)
+    assert [row['kind'] for row in rows] == ['H800', 'A100']
+    for row, most in zip(rows, (1, 2)):
+        assert all(int(probe['devices'].split('x')[0]) <= most for probe in row['probes']), row
+    assert any(probe['price_per_hour'] == 2.5 for probe in rows[0]['probes'])
+    assert 'write it without :tp4' in shoal('plan', *small, '--devices', '8xH800:tp4').stderr
+    assert shoal('plan', *small, '--devices', '8xH800', '--kinds', 'A10').returncode == 2
+
+
 def test_a_folder_without_models_is_an_error(tmp_path):
     done = shoal('list', str(tmp_path))
     assert done.returncode == 1 and done.stdout == '' and 'holds no model that can be served; expected' in done.stderr
@@ -172,6 +187,52 @@ def test_ctrl_c_ends_a_question_with_130_and_says_how_much_was_answered():
     assert process.returncode == 130 and re.search(r'stopped after \d+ tokens? of the answer', error)
 
 
+class Unfinished(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """An operator's socket whose loads never end, and whose server never does."""
+    daemon_threads = True
+
+    class RequestHandlerClass(http.server.BaseHTTPRequestHandler):
+        protocol_version = 'HTTP/1.1'
+
+        def do_GET(self):
+            self.answer({'data': [{'id': 'm', 'status': {'value': 'loading', 'progress': 0.4}, 'requests': {'running': 1, 'waiting': 0}}]})
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers['Content-Length']))
+            if self.path == '/models/load':
+                threading.Event().wait(60)
+            self.answer({'success': True})
+
+        def answer(self, body):
+            data = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header('Content-Length', str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def address_string(self):
+            return 'unix'
+
+        def log_message(self, *args):
+            pass
+
+    def __init__(self, path):
+        super().__init__(str(path), self.RequestHandlerClass)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.mark.parametrize('words, said', [
+    (['load', 'm', '--wait'], r"stopped waiting; the server goes on loading 'm', of which 40 % is there"),
+    (['stop'], r'stopped waiting; the server goes on draining, with 1 request still there'),
+])
+def test_ctrl_c_ends_waiting_for_a_server_and_says_what_goes_on(tmp_path, words, said):
+    server = Unfinished(tmp_path / 'admin.sock')
+    shown = b'loading m' if words[0] == 'load' else b'1 request still'
+    code, text = in_terminal(80, *words, '--socket', str(tmp_path / 'admin.sock'), until=shown)
+    server.shutdown()
+    assert code == 130 and said in text.replace('\n', ' '), text
+
+
 def test_ctrl_c_ends_a_verb_with_130_and_says_how_far_it_came(operated):
     code, text = in_terminal(80, 'ps', '--watch', '--socket', operated.socket, until=b'NAME')
     assert code == 130 and 'stopped after 1 look' in text
@@ -186,7 +247,8 @@ def test_ctrl_c_ends_a_verb_with_130_and_says_how_far_it_came(operated):
 
 
 @pytest.mark.parametrize('columns', [40, 120])
-@pytest.mark.parametrize('verb', [['list', 'models'], ['ps', '--all'], ['top', '--once', '--interval', '0.1'], ['show', 'models/tiny-llama']])
+@pytest.mark.parametrize('verb', [['list', 'models'], ['ps', '--all'], ['top', '--once', '--interval', '0.1'], ['show', 'models/tiny-llama'],
+                                  ['config', 'check', 'models', '--all']])
 def test_tables_fit_the_terminal_or_say_what_they_leave_out(operated, verb, columns):
     code, text = in_terminal(columns, *verb, *(['--socket', operated.socket] if verb[0] in ('ps', 'top') else []))
     assert code == 0
