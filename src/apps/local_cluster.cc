@@ -111,7 +111,7 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
       }, kTextsMax);
   // The router's endpoint exists before the nodes report to it.
   cluster->router_ = std::make_unique<RouterLoop>(
-      RouterConfig{.self = kGatewayId}, kRouterQueueMax,
+      RouterConfig{.self = kGatewayId, .life = 1}, kRouterQueueMax,
       [self](Transport::OnMessage on_message) { return self->network_.connect(kGatewayId, std::move(on_message)); });
   if (!flags.record_events.empty()) {
     ASSIGN_OR_RETURN(const auto recorder, RunRecorder::open(flags.record_events, steady_now()));

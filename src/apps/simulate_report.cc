@@ -65,20 +65,21 @@ std::string costs_table(const CostTable& costs) {
   return out;
 }
 
-std::string simulated_table(const std::vector<SimulatedRun>& runs) {
-  std::string out = absl::StrFormat("%-30s %-8s %6s %7s | %6s %6s %6s %6s | %7s %7s %7s %7s | %5s %6s %7s %6s %7s\n", "SIMULATED  workload", "policy", "models",
-                                    "reqs", "tokens", "/req", "reqs", "artif.", "TTFT50", "TTFT90", "TTFT99", "TBT99", "busy", "loads", "tok/s",
-                                    "cost $", "x real");
+std::string simulated_table(const std::vector<SimulatedRun>& runs, size_t width) {
+  Table table({{"SIMULATED  workload", 0, false, 20}, {"policy", 0, false, 7}, {"models", 10, true, 6}, {"reqs", 9, true, 7}, {"tokens", 0, true, 6, true}, {"/req", 8, true, 6},
+               {"reqs", 4, true, 6}, {"artif.", 11, true, 6}, {"TTFT50", 5, true, 7, true}, {"TTFT90", 7, true, 7}, {"TTFT99", 1, true, 7}, {"TBT99", 3, true, 7},
+               {"busy", 2, true, 5, true}, {"loads", 6, true, 6}, {"tok/s", 6, true, 7}, {"cost $", 6, true, 6}, {"x real", 12, true, 7}});
+  const auto figure = [](double value, int digits) { return absl::StrFormat("%.*f", digits, value); };
   for (const SimulatedRun& run : runs) {
     const Outcome& o = run.outcome;
     const Attainment& a = o.attainment;
-    absl::StrAppendFormat(&out, "%-30s %-8s %6d %7d | %6.3f %6.3f %6.3f %6.3f | %7.2f %7.2f %7.2f %7.2f | %4.0f%% %6d %7.0f %6.2f %7.0f\n", run.workload.substr(0, 30),
-                          run.policy, run.models, o.requests, a.of_tokens(), a.of_tokens_per_request(), a.of_requests(), a.of_artifact(),
-                          o.first_token.quantile(0.5), o.first_token.quantile(0.9), o.first_token.quantile(0.99), o.gap.quantile(0.99),
-                          100 * busy_share(o), o.loads, o.virtual_seconds > 0 ? static_cast<double>(o.tokens) / o.virtual_seconds : 0.0, o.cost(),
-                          run.wall_seconds > 0 ? o.virtual_seconds / run.wall_seconds : 0.0);
+    table.row({run.workload, run.policy, absl::StrCat(run.models), absl::StrCat(o.requests), figure(a.of_tokens(), 3), figure(a.of_tokens_per_request(), 3),
+               figure(a.of_requests(), 3), figure(a.of_artifact(), 3), figure(o.first_token.quantile(0.5), 2), figure(o.first_token.quantile(0.9), 2),
+               figure(o.first_token.quantile(0.99), 2), figure(o.gap.quantile(0.99), 2), figure(100 * busy_share(o), 0) + "%", absl::StrCat(o.loads),
+               figure(o.virtual_seconds > 0 ? static_cast<double>(o.tokens) / o.virtual_seconds : 0.0, 0), figure(o.cost(), 2),
+               figure(run.wall_seconds > 0 ? o.virtual_seconds / run.wall_seconds : 0.0, 0)});
   }
-  return out;
+  return table.text(width);
 }
 
 OrderedJson simulated_json(const std::vector<SimulatedRun>& runs) {
@@ -106,7 +107,7 @@ std::string csv_header() { return "workload,policy,request,model,arrival_s,promp
 
 std::string csv_line(const SimulatedRun& run, const RequestOutcome& r) {
   const std::string ttft = r.first_token < 0 ? "" : absl::StrFormat("%.6f", r.first_token - r.arrival);
-  return absl::StrFormat("%s,%s,%d,%d,%.6f,%d,%d,%d,%s,%.6f,%s\n", run.workload, run.policy, r.id.value, r.model.value, r.arrival, r.prompt_tokens,
+  return absl::StrFormat("%s,%s,%d,%d,%.6f,%d,%d,%d,%s,%.6f,%s\n", run.workload, run.policy, r.id.sequence, r.model.value, r.arrival, r.prompt_tokens,
                          r.tokens, r.tokens_on_time, ttft, r.end, r.how);
 }
 

@@ -53,7 +53,7 @@ Status Engine::validate(const Request& request) const {
       return invalid_argument("token id ", *bad, " is outside the vocabulary of ", config_.vocab_size);
     }
   }
-  if (sequences_.contains(request.id)) return invalid_argument("request id ", request.id.value, " is in use");
+  if (sequences_.contains(request.id)) return invalid_argument("request id ", request.id.text(), " is in use");
   return OkStatus();
 }
 

@@ -48,7 +48,7 @@ class Harness {
       out.finite = slice.request != poisoned_;
       if (slice.sample && out.finite) {
         SampledToken token;
-        token.token = static_cast<TokenId>(mix64(slice.request.value ^ (uint64_t{slice.output_index} << 20)) % 900);
+        token.token = static_cast<TokenId>(mix64(slice.request.sequence ^ (uint64_t{slice.output_index} << 20)) % 900);
         out.sampled.push_back(token);
       }
       out.scored.resize(slice.score_end - slice.score_begin);

@@ -15,7 +15,7 @@ constexpr Duration kIdleWait = std::chrono::seconds(1);
 }  // namespace
 
 RouterLoop::RouterLoop(const RouterConfig& config, size_t queue_max, const Connect& connect)
-    : timeline_(steady_now()), queue_(queue_max), snapshot_(std::make_shared<RouterSnapshot>()), router_(config) {
+    : timeline_(steady_now()), queue_(queue_max), gateway_(config.self), life_(config.life), snapshot_(std::make_shared<RouterSnapshot>()), router_(config) {
   transport_ = connect([this](NodeId from, std::string bytes) { queue_.push(Incoming{from, std::move(bytes)}); });
   thread_ = std::thread([this] { run(); });
 }

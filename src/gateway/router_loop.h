@@ -49,7 +49,7 @@ class RouterLoop {
   RouterLoop& operator=(const RouterLoop&) = delete;
 
   // All may be called from any thread.
-  RequestId next_id() { return RequestId(next_id_.fetch_add(1)); }
+  RequestId next_id() { return {gateway_, life_, next_id_.fetch_add(1)}; }
   // ResourceExhausted when the queue is full: nothing was accepted and the sink hears nothing.
   Status submit(Request request, TimePoint deadline, std::shared_ptr<TokenSink> sink);
   void cancel(RequestId id);
@@ -96,6 +96,8 @@ class RouterLoop {
 
   NodeTimeline timeline_;
   BoundedQueue<Command> queue_;
+  const NodeId gateway_;
+  const uint32_t life_;
   std::atomic<uint64_t> next_id_{1};
   std::atomic<size_t> live_{0};
   mutable std::mutex mutex_;

@@ -86,9 +86,9 @@ class TraceWriter {
 
   void request(const RequestSpan& r) {
     const std::string model = name(r.model);
-    async("b", kRequests, model, "request", r.id.value, us(r.arrival), {{"prompt_tokens", r.prompt_tokens}, {"max_tokens", r.max_tokens}});
-    if (r.first_token != kForever) async("n", kRequests, model, "request", r.id.value, us(r.first_token), Json::object());
-    async("e", kRequests, model, "request", r.id.value, us(r.end), {{"output_tokens", r.output_tokens}, {"on_time", r.tokens_on_time}, {"finish", r.finish}});
+    async("b", kRequests, model, "request", r.id.sequence, us(r.arrival), {{"prompt_tokens", r.prompt_tokens}, {"max_tokens", r.max_tokens}});
+    if (r.first_token != kForever) async("n", kRequests, model, "request", r.id.sequence, us(r.first_token), Json::object());
+    async("e", kRequests, model, "request", r.id.sequence, us(r.end), {{"output_tokens", r.output_tokens}, {"on_time", r.tokens_on_time}, {"finish", r.finish}});
   }
 
   std::string text() { return dump_json({{"traceEvents", std::move(events_)}, {"displayTimeUnit", "ms"}}); }
@@ -125,7 +125,7 @@ Json switch_line(const RunRecorder& run, const Names& names, NodeId node, Durati
 }
 
 Json request_line(const RunRecorder& run, const Names& names, const RequestSpan& r) {
-  return {{"type", "request"}, {"id", r.id.value}, {"model", name_of(r.model, names)}, {"arrival", run.seconds(r.arrival)}, {"prompt_tokens", r.prompt_tokens},
+  return {{"type", "request"}, {"id", r.id.sequence}, {"model", name_of(r.model, names)}, {"arrival", run.seconds(r.arrival)}, {"prompt_tokens", r.prompt_tokens},
           {"output_tokens", r.output_tokens}, {"max_tokens", r.max_tokens},
           {"first_token", r.first_token == kForever ? Json(nullptr) : Json(run.seconds(r.first_token))}, {"end", run.seconds(r.end)},
           {"finish", r.finish}, {"ttft", to_seconds(r.slo.ttft)}, {"tbt", to_seconds(r.slo.tbt)}, {"tokens_on_time", r.tokens_on_time}};

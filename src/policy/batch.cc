@@ -123,24 +123,24 @@ class Planner {
 BatchPlan plan_batch(const EngineView& view, const BatchLimits& limits) { return Planner(view, limits).run(); }
 
 void check_plan(const BatchPlan& plan, const EngineView& view, const BatchLimits& limits) {
-  absl::flat_hash_map<uint64_t, const SequenceView*> sequences;
+  absl::flat_hash_map<RequestId, const SequenceView*> sequences;
   int64_t blocks = view.blocks_available;
-  for (const SequenceView& s : view.running) sequences[s.request.value] = &s;
-  for (const SequenceView& s : view.waiting) sequences[s.request.value] = &s;
-  absl::flat_hash_set<uint64_t> preempted, sliced;
+  for (const SequenceView& s : view.running) sequences[s.request] = &s;
+  for (const SequenceView& s : view.waiting) sequences[s.request] = &s;
+  absl::flat_hash_set<RequestId> preempted, sliced;
   for (const RequestId id : plan.preempt) {
-    CHECK(sequences.contains(id.value));
-    CHECK(preempted.insert(id.value).second);
-    blocks += sequences[id.value]->blocks_freed;
+    CHECK(sequences.contains(id));
+    CHECK(preempted.insert(id).second);
+    blocks += sequences[id]->blocks_freed;
   }
-  if (!view.running.empty()) CHECK(!preempted.contains(view.running.front().request.value));
+  if (!view.running.empty()) CHECK(!preempted.contains(view.running.front().request));
   CHECK(plan.preempt.empty() || plan.admit.empty());
   uint32_t tokens = 0, logit_rows = 0;
   for (const Slice& slice : plan.slices) {
-    CHECK(sequences.contains(slice.request.value));
-    CHECK(sliced.insert(slice.request.value).second);
-    CHECK(!preempted.contains(slice.request.value));
-    const SequenceView& s = *sequences[slice.request.value];
+    CHECK(sequences.contains(slice.request));
+    CHECK(sliced.insert(slice.request).second);
+    CHECK(!preempted.contains(slice.request));
+    const SequenceView& s = *sequences[slice.request];
     CHECK_EQ(slice.begin, s.computed);
     CHECK_LT(slice.begin, slice.end);
     CHECK_LE(slice.end, s.known);
@@ -150,8 +150,8 @@ void check_plan(const BatchPlan& plan, const EngineView& view, const BatchLimits
     blocks -= needed > s.blocks_held ? needed - s.blocks_held : 0;
   }
   for (const RequestId id : plan.admit) {
-    CHECK(sliced.contains(id.value));
-    blocks -= sequences[id.value]->prefix_evictable;
+    CHECK(sliced.contains(id));
+    blocks -= sequences[id]->prefix_evictable;
   }
   CHECK_LE(plan.admit.size(), size_t{limits.admissions_max});
   CHECK_LE(tokens, limits.tokens_per_step);
@@ -163,9 +163,9 @@ void check_plan(const BatchPlan& plan, const EngineView& view, const BatchLimits
 
 std::string to_string(const BatchPlan& plan) {
   std::string out;
-  for (const RequestId id : plan.preempt) absl::StrAppend(&out, "preempt ", id.value, "; ");
-  for (const RequestId id : plan.admit) absl::StrAppend(&out, "admit ", id.value, "; ");
-  for (const Slice& s : plan.slices) absl::StrAppend(&out, s.request.value, "[", s.begin, ",", s.end, ") ");
+  for (const RequestId id : plan.preempt) absl::StrAppend(&out, "preempt ", id.text(), "; ");
+  for (const RequestId id : plan.admit) absl::StrAppend(&out, "admit ", id.text(), "; ");
+  for (const Slice& s : plan.slices) absl::StrAppend(&out, s.request.text(), "[", s.begin, ",", s.end, ") ");
   return out;
 }
 

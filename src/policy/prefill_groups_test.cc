@@ -111,7 +111,7 @@ TEST(PrefillQueue, EveryJobIsServedOnceAndNoModelStarves) {
         queue.add(job(added, static_cast<uint32_t>(rng.below(5))), one_second, kStart);
         position[added++] = served;
       } else {
-        const uint64_t id = queue.next()->request.value;
+        const uint64_t id = queue.next()->request.sequence;
         EXPECT_LE(served - position[id], 200u);
         EXPECT_EQ(position.erase(id), 1u);
         queue.remove(RequestId(id));

@@ -14,6 +14,10 @@ namespace {
 class Hash {
  public:
   void add(uint64_t x) { value_ = mix64(value_ ^ mix64(x)); }
+  void add(const RequestId& id) {
+    add(id.sequence);
+    if (id.gateway.value != 0 || id.life != 0) add(id.gateway.value), add(id.life);
+  }
   void add(std::string_view bytes) {
     add(bytes.size());
     for (const char c : bytes) add(static_cast<uint64_t>(static_cast<unsigned char>(c)));
@@ -43,9 +47,9 @@ std::string step_text(const StartStep& step) {
   Hash hash;
   hash.add(step.input.step);
   for (const StepSlice& s : step.input.slices) {
-    hash.add(s.request.value), hash.add(s.begin), hash.all(s.tokens), hash.all(s.blocks), hash.add(s.prompt_length);
+    hash.add(s.request), hash.add(s.begin), hash.all(s.tokens), hash.all(s.blocks), hash.add(s.prompt_length);
     hash.add(s.sample), hash.add(s.output_index), hash.add(s.ban_stop_ids), hash.all(s.output), hash.add(s.score_begin), hash.add(s.score_end);
-    hash.add(s.params->id.value), hash.add(s.params->epoch), hash.add(s.params->sampling.seed), hash.add(s.params->max_tokens);
+    hash.add(s.params->id), hash.add(s.params->epoch), hash.add(s.params->sampling.seed), hash.add(s.params->max_tokens);
   }
   return absl::StrCat("step of ", step.model.value, ": ", step.input.slices.size(), " sequences, ", step.input.rows(), " rows", hash.text());
 }
@@ -54,7 +58,7 @@ std::string copy_text(const CopyKv& copy) {
   Hash hash;
   hash.add(copy.move.id), hash.add(copy.move.block_bytes);
   for (const KvCopy& c : copy.move.copies) hash.add(c.from.value), hash.add(c.to.value);
-  return absl::StrCat("copy of ", copy.model.value, ": ", copy.move.copies.size(), " blocks of request ", copy.move.request.value,
+  return absl::StrCat("copy of ", copy.model.value, ": ", copy.move.copies.size(), " blocks of request ", copy.move.request.text(),
                       copy.move.to == Tier::kHost ? " out" : " in", copy.move.remote ? absl::StrCat(" from node ", copy.from.value) : "", hash.text());
 }
 
@@ -70,13 +74,19 @@ std::string send_text(const Send& send) {
   hash.add(encode(send.message));
   std::string what = absl::StrCat("message ", send.message.index());
   if (const auto* tokens = std::get_if<Tokens>(&send.message)) {
-    what = absl::StrCat("tokens of request ", tokens->id.value, " from ", tokens->first_index, ": ", tokens->tokens.size(), tokens->finish ? ", the last" : "");
+    what = absl::StrCat("tokens of request ", tokens->id.text(), " from ", tokens->first_index, ": ", tokens->tokens.size(), tokens->finish ? ", the last" : "");
   } else if (std::holds_alternative<NodeStatus>(send.message)) {
     what = "report";
   } else if (const auto* handover = std::get_if<Handover>(&send.message)) {
-    what = absl::StrCat("hand-over of request ", handover->id.value);
+    what = absl::StrCat("hand-over of request ", handover->id.text());
   }
   return absl::StrCat(what, " to ", send.to.value, hash.text());
+}
+
+// A number where there is one gateway, else [gateway, life, sequence].
+Json request_json(const RequestId& id) {
+  if (id.gateway.value == 0 && id.life == 0) return id.sequence;
+  return {id.gateway.value, id.life, id.sequence};
 }
 
 Json token_json(const SampledToken& token) {
@@ -98,7 +108,7 @@ Json status_json(const Status& status) { return {static_cast<int>(status.code())
 Json step_json(const StepDone& done) {
   Json slices = Json::array();
   for (const SliceResult& s : done.result.slices) {
-    slices.push_back({s.request.value, s.finite, s.complete, status_json(s.error), tokens_json(s.sampled), tokens_json(s.scored)});
+    slices.push_back({request_json(s.request), s.finite, s.complete, status_json(s.error), tokens_json(s.sampled), tokens_json(s.scored)});
   }
   return {"step", done.model.value, done.result.step, std::move(slices)};
 }

@@ -104,6 +104,14 @@ Status read_integer(const Json& json, T& out) {
   return OkStatus();
 }
 
+inline Status read_request(const Json& json, RequestId& out) {
+  if (!json.is_array()) return read_integer(json, out.sequence);
+  if (json.size() != 3) return invalid_argument("is neither a number nor [gateway, life, sequence]");
+  RETURN_IF_ERROR(read_integer(json[0], out.gateway.value));
+  RETURN_IF_ERROR(read_integer(json[1], out.life));
+  return read_integer(json[2], out.sequence);
+}
+
 // InvalidArgument names the field that is missing, of another kind or out of range.
 template <typename T>
 Status read(const Json& json, T& out) {
@@ -121,6 +129,8 @@ Status read(const Json& json, T& out) {
     out = Duration(ns);
   } else if constexpr (IsId<T>::value) {
     return read_integer(json, out.value);
+  } else if constexpr (std::is_same_v<T, RequestId>) {
+    return read_request(json, out);
   } else if constexpr (std::integral<T>) {
     return read_integer(json, out);
   } else if constexpr (std::floating_point<T>) {

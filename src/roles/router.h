@@ -22,6 +22,7 @@ struct RouterConfig {
   DutyOptions duties;
   Duration balance_interval = std::chrono::seconds(2);  // between two changes of duty, or two batches taken from a node; max(): never any
   Duration hold_max = std::chrono::seconds(30);  // an accepted request waits so long for a node when the last one is lost
+  uint32_t life = 0;               // its epoch in the cluster: in the ids of the requests that it takes
 };
 
 class Router {

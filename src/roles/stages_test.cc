@@ -66,7 +66,7 @@ class Cluster {
     for (const NodeId id : {kGateway, kFirst, kSecond}) give(id, ClusterChanged{state});
     for (const NodeId id : {kFirst, kSecond}) give(id, Tick{});
     run_until(TimePoint(milliseconds(10)));
-    for (uint64_t id = 1; id <= 4; ++id) give(kGateway, NewRequest{request_of(id), id == kWatched.value ? deadline : kForever});
+    for (uint64_t id = 1; id <= 4; ++id) give(kGateway, NewRequest{request_of(id), id == kWatched.sequence ? deadline : kForever});
   }
 
   static constexpr RequestId kWatched{1};
@@ -94,7 +94,7 @@ class Cluster {
     const auto pending = [&](const auto& holds) {
       return std::any_of(pending_.begin(), pending_.end(), [&](const auto& p) { return holds(p.second.first, p.second.second); });
     };
-    const ModelId model = request_of(kWatched.value).model;
+    const ModelId model = request_of(kWatched.sequence).model;
     if (pending([&](NodeId, const Event& e) { return steps_it(e); })) return steps_since_load_ == 1 ? Stage::kFirstStep : Stage::kSteps;
     if (copy_) return *copy_;
     if (pending([&](NodeId, const Event& e) { return about_its_kv(e); })) return Stage::kTicket;
@@ -165,7 +165,7 @@ class Cluster {
       step_of(self, *start);
     } else if (const auto* load = std::get_if<LoadWeights>(&effect)) {
       after(milliseconds(200), self, WeightsReady{load->model, OkStatus(), {}, 1});
-      if (load->model == request_of(kWatched.value).model) steps_since_load_ = 0;
+      if (load->model == request_of(kWatched.sequence).model) steps_since_load_ = 0;
     } else if (const auto* cancel = std::get_if<CancelLoad>(&effect)) {
       std::erase_if(pending_, [&](const auto& p) { return p.second.first == self && std::holds_alternative<WeightsReady>(p.second.second); });
       after(milliseconds(1), self, WeightsReady{cancel->model, absl::CancelledError("called off"), {}});

@@ -40,19 +40,19 @@ void TokenConstraints::keep_within_limits() {
     compiled_.pop_back();
   }
   while (walks_.size() > kWalksMax) {
-    by_request_.erase(walks_.back().request.value);
+    by_request_.erase(walks_.back().request);
     walks_.pop_back();
   }
 }
 
 // The request's walk, brought to the end of `output`.
 StatusOr<TokenConstraints::Walk*> TokenConstraints::walk_to(const Request& request, std::span<const TokenId> output) {
-  const auto known = by_request_.find(request.id.value);
+  const auto known = by_request_.find(request.id);
   if (known != by_request_.end()) {
     walks_.splice(walks_.begin(), walks_, known->second);
   } else {
     walks_.push_front({request.id, {}, {}, {}, {}});
-    by_request_[request.id.value] = walks_.begin();
+    by_request_[request.id] = walks_.begin();
   }
   Walk& walk = walks_.front();
   const bool same = walk.compiled && walk.grammar == request.sampling.grammar;

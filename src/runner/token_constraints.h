@@ -70,7 +70,7 @@ class TokenConstraints {
   std::list<Compiled> compiled_;           // the most recently used first
   absl::flat_hash_map<Key, std::list<Compiled>::iterator> by_grammar_;
   std::list<Walk> walks_;                  // the most recently used first
-  absl::flat_hash_map<uint64_t, std::list<Walk>::iterator> by_request_;
+  absl::flat_hash_map<RequestId, std::list<Walk>::iterator> by_request_;
   std::vector<uint64_t> words_;            // of the last next()
   Walk* last_ = nullptr;
   std::span<const TokenId> last_stop_ids_;

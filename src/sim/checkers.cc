@@ -48,7 +48,7 @@ void Checkers::began(Watched& node, NodeId id, RequestId request) {
     const auto found = std::find_if(waiting.begin(), waiting.end(), [&](const Waiting& w) { return w.request == request; });
     if (found == waiting.end()) continue;
     if (found != waiting.begin() && world_.now - waiting.front().since > world_.setup.overtaken_max) {
-      world_.violate(absl::StrCat("I6: node ", id.value, " let request ", request.value, " overtake request ", waiting.front().request.value,
+      world_.violate(absl::StrCat("I6: node ", id.value, " let request ", request.text(), " overtake request ", waiting.front().request.text(),
                                   ", which has waited for ", to_seconds(world_.now - waiting.front().since), " s"));
     }
     waiting.erase(found);
@@ -62,7 +62,7 @@ void Checkers::node_effect(NodeId id, const Effect& effect) {
     for (const StepSlice& slice : step->input.slices) {
       began(node, id, slice.request);
       if (node.withdrawn.contains(slice.request)) {
-        world_.violate(absl::StrCat("node ", id.value, " computes request ", slice.request.value, ", which was cancelled"));
+        world_.violate(absl::StrCat("node ", id.value, " computes request ", slice.request.text(), ", which was cancelled"));
       }
     }
   }
@@ -92,7 +92,7 @@ void Checkers::effects(NodeId role, const std::vector<Effect>& effects) {
     if (deliver == nullptr) continue;
     const auto known = known_.find(deliver->tokens.id);
     const bool of_owner = known != known_.end() && shown_ && shown_->first == deliver->tokens.id && shown_->second == known->second.epoch;
-    if (!of_owner) world_.violate(absl::StrCat("I3: request ", deliver->tokens.id.value, " was shown tokens of an owner of before"));
+    if (!of_owner) world_.violate(absl::StrCat("I3: request ", deliver->tokens.id.text(), " was shown tokens of an owner of before"));
   }
 }
 
@@ -117,9 +117,9 @@ void Checkers::ended(RequestId id, const Status& why) {
   if (!on()) return;
   const auto known = known_.find(id);
   if (known == known_.end()) return;  // the clients have said so
-  if (why.ok() && world_.now > known->second.deadline) world_.violate(absl::StrCat("I6: request ", id.value, " ended after its deadline"));
+  if (why.ok() && world_.now > known->second.deadline) world_.violate(absl::StrCat("I6: request ", id.text(), " ended after its deadline"));
   if (!why.ok() && !explained(known->second, why)) {
-    world_.violate(absl::StrCat("I7: request ", id.value, " failed without a cause of its own: ", std::string(why.message())));
+    world_.violate(absl::StrCat("I7: request ", id.text(), " failed without a cause of its own: ", std::string(why.message())));
   }
   known_.erase(known);
 }

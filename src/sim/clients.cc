@@ -22,7 +22,7 @@ void Clients::start(const Arrival& arrival, TimePoint now) {
     client.context = kEmptyContext;
     for (const TokenId token : r.prompt) client.context = extend_context(client.context, token);
   }
-  if (!clients_.emplace(r.id, std::move(client)).second) violate_(absl::StrCat("the workload uses id ", r.id.value, " twice"));
+  if (!clients_.emplace(r.id, std::move(client)).second) violate_(absl::StrCat("the workload uses id ", r.id.text(), " twice"));
   ++unstarted_;
   ++outcome_.requests;
 }
@@ -40,7 +40,7 @@ void Clients::check_token(RequestId id, Client& c, TokenId token) {
   TokenId expected = simulated_token(c.model, c.context, c.seed, c.received, vocab);
   const auto is_stop = [&](TokenId t) { return std::find(c.stop_ids.begin(), c.stop_ids.end(), t) != c.stop_ids.end(); };
   while (c.received < c.min_tokens && is_stop(expected)) expected = (expected + 1) % static_cast<TokenId>(vocab);
-  if (token != expected) violate_(absl::StrCat("request ", id.value, " got another token at ", c.received));
+  if (token != expected) violate_(absl::StrCat("request ", id.text(), " got another token at ", c.received));
   c.context = extend_context(c.context, token);
 }
 
@@ -66,7 +66,7 @@ void Clients::add_token(RequestId id, Client& c, TokenId token, TimePoint now) {
 
 void Clients::deliver(const Tokens& tokens, TimePoint now) {
   const auto found = clients_.find(tokens.id);
-  const std::string name = absl::StrCat("request ", tokens.id.value);
+  const std::string name = absl::StrCat("request ", tokens.id.text());
   if (found == clients_.end()) return violate_(absl::StrCat("I4: ", name, " got tokens after its end"));
   Client& c = found->second;
   if (tokens.first_index != c.received) return violate_(absl::StrCat("I1: ", name, " got index ", tokens.first_index, " for ", c.received));
@@ -85,7 +85,7 @@ void Clients::deliver(const Tokens& tokens, TimePoint now) {
 
 void Clients::refuse(const Refuse& refuse, TimePoint now) {
   const auto found = clients_.find(refuse.id);
-  if (found == clients_.end()) return violate_(absl::StrCat("I4: request ", refuse.id.value, " was refused after its end"));
+  if (found == clients_.end()) return violate_(absl::StrCat("I4: request ", refuse.id.text(), " was refused after its end"));
   ++outcome_.refused;
   end(found, "refused", refuse.status, now);
 }
@@ -116,7 +116,7 @@ void Clients::check_end() {
   std::vector<RequestId> left;
   for (const auto& [id, client] : clients_) left.push_back(id);
   std::sort(left.begin(), left.end());
-  for (const RequestId id : left) violate_(absl::StrCat("I4: request ", id.value, " never ended"));
+  for (const RequestId id : left) violate_(absl::StrCat("I4: request ", id.text(), " never ended"));
 }
 
 }  // namespace shoal

@@ -135,7 +135,7 @@ class Run {
   }
 
   void receive(const Tokens& tokens) {
-    const auto id = static_cast<uint32_t>(tokens.id.value);
+    const auto id = static_cast<uint32_t>(tokens.id.sequence);
     const Request& request = requests_[id];
     EXPECT_FALSE(withdrawn_.contains(id));
     EXPECT_NE(tokens.finish, FinishReason::kError) << tokens.error;

@@ -83,10 +83,10 @@ void World::perform_router(Effect effect) {
   if (auto* e = std::get_if<Send>(&effect)) {
     send(kRouterId, e->to, std::move(e->message));
   } else if (const auto* e = std::get_if<Deliver>(&effect)) {
-    state_.note(5, e->tokens.id.value, e->tokens.first_index);
+    state_.note(5, e->tokens.id.sequence, e->tokens.first_index);
     clients_.deliver(e->tokens, state_.now);
   } else if (const auto* e = std::get_if<Refuse>(&effect)) {
-    state_.note(6, e->id.value);
+    state_.note(6, e->id.sequence);
     clients_.refuse(*e, state_.now);
   } else if (const auto* e = std::get_if<WakeAt>(&effect)) {
     if (e->at >= router_wake_) return;

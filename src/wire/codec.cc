@@ -5,10 +5,22 @@
 namespace shoal {
 namespace {
 
+template <typename Pb>
+void put_id(const RequestId& id, Pb* to) {
+  to->set_id(id.sequence);
+  to->set_gateway(id.gateway.value);
+  to->set_life(id.life);
+}
+
+template <typename Pb>
+RequestId id_of(const Pb& from) {
+  return {NodeId(from.gateway()), from.life(), from.id()};
+}
+
 // ---- to bytes -------------------------------------------------------------------------------------------------------
 
 void to_pb(const Request& from, pb::Request* to) {
-  to->set_id(from.id.value);
+  put_id(from.id, to);
   to->set_model(from.model.value);
   to->set_epoch(from.epoch);
   to->mutable_prompt()->Add(from.prompt.begin(), from.prompt.end());
@@ -38,7 +50,7 @@ void to_pb(const SampledToken& from, pb::SampledToken* to) {
 }
 
 void to_pb(const Tokens& from, pb::Tokens* to) {
-  to->set_id(from.id.value);
+  put_id(from.id, to);
   to->set_epoch(from.epoch);
   to->set_first_index(from.first_index);
   for (const SampledToken& token : from.tokens) to_pb(token, to->add_tokens());
@@ -71,28 +83,28 @@ struct EnvelopeWriter {
   }
   void operator()(const Handover& m) {
     pb::Handover* to = envelope.mutable_handover();
-    to->set_id(m.id.value);
+    put_id(m.id, to);
     to->set_epoch(m.epoch);
     if (m.kv) to_pb(*m.kv, to->mutable_kv());
   }
   void operator()(const KvWanted& m) {
-    envelope.mutable_kv_wanted()->set_id(m.id.value);
+    put_id(m.id, envelope.mutable_kv_wanted());
     envelope.mutable_kv_wanted()->set_epoch(m.epoch);
   }
   void operator()(const KvGranted& m) {
-    envelope.mutable_kv_granted()->set_id(m.id.value);
+    put_id(m.id, envelope.mutable_kv_granted());
     envelope.mutable_kv_granted()->set_epoch(m.epoch);
     for (const BlockId block : m.blocks) envelope.mutable_kv_granted()->add_blocks(block.value);
   }
   void operator()(const KvTaken& m) {
-    envelope.mutable_kv_taken()->set_id(m.id.value);
+    put_id(m.id, envelope.mutable_kv_taken());
     envelope.mutable_kv_taken()->set_epoch(m.epoch);
     envelope.mutable_kv_taken()->set_passed_on(m.passed_on);
   }
   void operator()(const SetDuty& m) { envelope.mutable_set_duty()->set_duty(static_cast<uint32_t>(m.duty)); }
   void operator()(const Shed& m) { envelope.mutable_shed()->set_model(m.model.value); }
   void operator()(const Cancel& m) {
-    envelope.mutable_cancel()->set_id(m.id.value);
+    put_id(m.id, envelope.mutable_cancel());
     envelope.mutable_cancel()->set_epoch(m.epoch);
   }
   void operator()(const SetResident& m) {
@@ -119,7 +131,7 @@ Duration duration_of(uint64_t ns) { return Duration(static_cast<int64_t>(std::mi
 
 StatusOr<Request> from_pb(const pb::Request& from) {
   Request to;
-  to.id = RequestId(from.id());
+  to.id = id_of(from);
   to.model = ModelId(from.model());
   to.epoch = from.epoch();
   to.prompt.assign(from.prompt().begin(), from.prompt().end());
@@ -157,7 +169,7 @@ SampledToken from_pb(const pb::SampledToken& from) {
 
 StatusOr<Tokens> from_pb(const pb::Tokens& from) {
   Tokens to;
-  to.id = RequestId(from.id());
+  to.id = id_of(from);
   to.epoch = from.epoch();
   to.first_index = from.first_index();
   for (const pb::SampledToken& token : from.tokens()) to.tokens.push_back(from_pb(token));
@@ -194,7 +206,7 @@ StatusOr<Message> from_pb(const pb::Submit& from) {
 }
 
 StatusOr<Message> from_pb(const pb::Handover& from) {
-  Handover to{RequestId(from.id()), from.epoch(), {}};
+  Handover to{id_of(from), from.epoch(), {}};
   if (from.has_kv()) {
     ASSIGN_OR_RETURN(to.kv, from_pb(from.kv()));
   }
@@ -217,20 +229,20 @@ StatusOr<Message> decode(std::string_view bytes) {
   switch (envelope.kind_case()) {
     case pb::Envelope::kSubmit: return from_pb(envelope.submit());
     case pb::Envelope::kHandover: return from_pb(envelope.handover());
-    case pb::Envelope::kKvWanted: return KvWanted{RequestId(envelope.kv_wanted().id()), envelope.kv_wanted().epoch()};
+    case pb::Envelope::kKvWanted: return KvWanted{id_of(envelope.kv_wanted()), envelope.kv_wanted().epoch()};
     case pb::Envelope::kKvGranted: {
-      KvGranted granted{RequestId(envelope.kv_granted().id()), envelope.kv_granted().epoch(), {}};
+      KvGranted granted{id_of(envelope.kv_granted()), envelope.kv_granted().epoch(), {}};
       for (const uint32_t block : envelope.kv_granted().blocks()) granted.blocks.push_back(BlockId(block));
       return granted;
     }
     case pb::Envelope::kKvTaken:
-      return KvTaken{RequestId(envelope.kv_taken().id()), envelope.kv_taken().epoch(), envelope.kv_taken().passed_on()};
+      return KvTaken{id_of(envelope.kv_taken()), envelope.kv_taken().epoch(), envelope.kv_taken().passed_on()};
     case pb::Envelope::kShed: return Shed{ModelId(envelope.shed().model())};
     case pb::Envelope::kSetDuty: {
       ASSIGN_OR_RETURN(const Duty duty, duty_from(envelope.set_duty().duty()));
       return SetDuty{duty};
     }
-    case pb::Envelope::kCancel: return Cancel{RequestId(envelope.cancel().id()), envelope.cancel().epoch()};
+    case pb::Envelope::kCancel: return Cancel{id_of(envelope.cancel()), envelope.cancel().epoch()};
     case pb::Envelope::kSetResident:
       return SetResident{ModelId(envelope.set_resident().model()), envelope.set_resident().resident()};
     case pb::Envelope::kConfigure: {

@@ -10,7 +10,7 @@ namespace {
 
 Request full_request() {
   Request r;
-  r.id = RequestId(0x1122334455667788ull);
+  r.id = {NodeId(7), 3, 0x1122334455667788ull};
   r.model = ModelId(3);
   r.epoch = 2;
   r.prompt = {1, 2, 151643};
@@ -46,7 +46,7 @@ Request full_request() {
 }
 
 std::vector<Message> samples() {
-  Tokens tokens{RequestId(7), 1, 5, {{3, -0.5f, {{3, -0.5f}, {4, -1.0f}}, 1, 8.5f}}, {{8, -2.0f, {}}}, FinishReason::kStop, "", StatusCode::kOk, 32, std::chrono::milliseconds(5), {}, 77};
+  Tokens tokens{{NodeId(7), 3, 7}, 1, 5, {{3, -0.5f, {{3, -0.5f}, {4, -1.0f}}, 1, 8.5f}}, {{8, -2.0f, {}}}, FinishReason::kStop, "", StatusCode::kOk, 32, std::chrono::milliseconds(5), {}, 77};
   Tokens failed{RequestId(8), 0, 0, {}, {}, FinishReason::kError, "no", StatusCode::kInternal, 0, {}, std::chrono::seconds(3)};
   NodeStatus status{5, 1 << 30, 1 << 20, 1 << 21};
   status.models.resize(1);
@@ -78,10 +78,10 @@ std::vector<Message> samples() {
   status.alpha = 1.25;
   const KvTicket ticket{NodeId(4), 2, 33, 4096, 78};
   return {Configure{ModelId(4), std::chrono::seconds(2), std::chrono::milliseconds(50), -7, true, std::chrono::minutes(5), std::chrono::seconds(30)},
-          Configure{ModelId(0), Duration(1), Duration(1)}, Submit{full_request()}, Submit{}, Cancel{RequestId(1), 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
+          Configure{ModelId(0), Duration(1), Duration(1)}, Submit{full_request()}, Submit{}, Cancel{{NodeId(7), 3, 1}, 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
           tokens, failed, status, NodeStatus{}, Submit{full_request(), std::chrono::seconds(2), ticket},
-          Handover{RequestId(3), 1, ticket}, Handover{RequestId(3), 1, {}}, KvTaken{RequestId(3), 1}, KvTaken{RequestId(3), 1, true}, KvWanted{RequestId(3), 1},
-          KvGranted{RequestId(3), 1, {BlockId(7), BlockId(0)}}, KvGranted{RequestId(3), 1, {}}, SetDuty{Duty::kPrefill},
+          Handover{{NodeId(7), 3, 3}, 1, ticket}, Handover{RequestId(3), 1, {}}, KvTaken{RequestId(3), 1}, KvTaken{{NodeId(7), 3, 3}, 1, true}, KvWanted{{NodeId(7), 3, 3}, 1},
+          KvGranted{{NodeId(7), 3, 3}, 1, {BlockId(7), BlockId(0)}}, KvGranted{RequestId(3), 1, {}}, SetDuty{Duty::kPrefill},
           Shed{ModelId(6)}};
 }
 

@@ -229,7 +229,7 @@ std::vector<Mutant> end_mutants() {
       {"unfair", "the newest request of a model goes before those that wait",
        {[](NodeId role, Event& event) {
           Submit* submit = role == kRouterId ? nullptr : message_in<Submit>(event);
-          if (submit != nullptr) submit->request.priority = static_cast<int32_t>(submit->request.id.value);
+          if (submit != nullptr) submit->request.priority = static_cast<int32_t>(submit->request.id.sequence);
           return true;
         }, nullptr},
        [](Scenario& s) { s = Scenario(), s.models = 1, s.requests = 300, s.requests_per_second = 200, s.limits = {16, 1, 1, true}; }},
