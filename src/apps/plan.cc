@@ -7,12 +7,14 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "apps/bench_flags.h"
 #include "apps/output_file.h"
 #include "apps/progress.h"
 #include "apps/signals.h"
 #include "apps/simulate_flags.h"
 #include "apps/simulate_report.h"
+#include "apps/table.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "nlohmann/json.hpp"
@@ -30,6 +32,7 @@ constexpr char kExamples[] =
     "  shoal plan --models 4 --model-mix qwen2_72b --request-rate 2 --kinds A100,H800 --tbt 0.2\n"
     "Every figure is simulated. A model that no single device can serve gets gangs of 2, 4 or 8 that compute as one (:tp4); prices are list prices per hour unless NAME=PRICE says otherwise.";
 
+constexpr size_t kBarMost = 40, kBesideBars = 16;  // columns; of a price and the gaps
 constexpr char kStopped[] = "stopped before the fewest was found";  // of the kind that was searched when Ctrl-C came
 
 struct Plan {
@@ -185,7 +188,7 @@ StatusOr<PlanRow> plan_row(const Plan& plan, const SimulateInputs& inputs, Simul
   return row;
 }
 
-std::string probe_line(const PlanProbe& p, const std::string& mark) {
+void add_probe(const PlanProbe& p, const std::string& mark, Table& table) {
   const Outcome& o = p.outcome;
   const Attainment& a = o.attainment;
   double busy = 0;
@@ -193,9 +196,10 @@ std::string probe_line(const PlanProbe& p, const std::string& mark) {
   busy /= std::max(o.virtual_seconds, 1e-9) * static_cast<double>(o.nodes.size());
   const double price = price_per_hour(p.devices);
   const double rate = o.virtual_seconds > 0 ? static_cast<double>(o.tokens) / o.virtual_seconds : 0;
-  return absl::StrFormat("%-24s | %6.3f %6.3f %6.3f %6.3f | %7.2f %7.2f | %4.0f%% | %8.2f %10.2f  %s\n", to_string(p), a.of_tokens(), a.of_tokens_per_request(),
-                         a.of_requests(), a.of_artifact(), o.first_token.quantile(0.5), o.first_token.quantile(0.99), 100 * busy, price,
-                         rate > 0 ? price / 3600 / rate * 1e6 : 0.0, mark);
+  const auto figure = [](double value, int digits) { return absl::StrFormat("%.*f", digits, value); };
+  table.row({to_string(p), figure(a.of_tokens(), 3), figure(a.of_tokens_per_request(), 3), figure(a.of_requests(), 3), figure(a.of_artifact(), 3),
+             figure(o.first_token.quantile(0.5), 2), figure(o.first_token.quantile(0.99), 2), figure(100 * busy, 0) + "%", figure(price, 2),
+             figure(rate > 0 ? price / 3600 / rate * 1e6 : 0.0, 2), mark});
 }
 
 // The same number of devices, used otherwise.
@@ -207,7 +211,19 @@ std::vector<PlanProbe> shapes_beside(const PlanRow& row) {
   return out;
 }
 
-std::string bar(double value, double most) { return std::string(static_cast<size_t>(40 * value / std::max(most, 1e-9) + 0.5), '#'); }
+// Prices as bars, as wide as there is room for.
+std::string price_plot(const std::vector<std::pair<std::string, double>>& prices, size_t width) {
+  double dearest = 1e-9;
+  Table names({{"devices"}, {"$/h", 0, true}, {""}});
+  for (const auto& [name, price] : prices) dearest = std::max(dearest, price);
+  size_t taken = 0;
+  for (const auto& [name, price] : prices) taken = std::max(taken, columns_of(name) + kBesideBars);
+  const size_t most = width == 0 ? kBarMost : std::min(kBarMost, width > taken ? width - taken : 0);
+  for (const auto& [name, price] : prices) {
+    names.row({name, absl::StrFormat("%.2f $/h", price), std::string(static_cast<size_t>(static_cast<double>(most) * price / dearest + 0.5), '#')});
+  }
+  return absl::StrJoin(names.lines(width).rows, "\n") + "\n";
+}
 
 // The workload and the goal.
 std::string asked(const Plan& plan, const Simulator& simulate, uint32_t models) {
@@ -216,29 +232,31 @@ std::string asked(const Plan& plan, const Simulator& simulate, uint32_t models) 
 }
 
 std::string plan_table(const Plan& plan, const Simulator& simulate, uint32_t models, const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes) {
-  std::string out = absl::StrFormat("SIMULATED plan: %s\n"
-                                    "%-24s | %6s %6s %6s %6s | %7s %7s | %5s | %8s %10s\n", asked(plan, simulate, models), "devices", "tokens", "/req", "reqs", "artif.", "TTFT50", "TTFT99", "busy", "$/hour", "$/M tokens");
-  double cheapest = 1e18, dearest = 0;
+  const size_t width = stdout_columns();
+  Table table({{"devices"}, {"tokens", 0, true, 6, true}, {"/req", 6, true, 6}, {"reqs", 4, true, 6}, {"artif.", 7, true, 6}, {"TTFT50", 5, true, 7, true},
+               {"TTFT99", 2, true, 7}, {"busy", 3, true, 5, true}, {"$/hour", 0, true, 8, true}, {"$/M tokens", 4, true}, {""}});
+  double cheapest = 1e18;
   for (const PlanRow& row : rows) {
-    if (row.feasible()) cheapest = std::min(cheapest, row.price_per_hour()), dearest = std::max(dearest, row.price_per_hour());
+    if (row.feasible()) cheapest = std::min(cheapest, row.price_per_hour());
   }
-  for (const PlanProbe& mix : mixes) cheapest = std::min(cheapest, price_per_hour(mix.devices)), dearest = std::max(dearest, price_per_hour(mix.devices));
-  std::string plot;
+  for (const PlanProbe& mix : mixes) cheapest = std::min(cheapest, price_per_hour(mix.devices));
+  std::vector<std::pair<std::string, double>> prices;
   const auto add = [&](const PlanProbe& p) {
     const double price = price_per_hour(p.devices);
-    out += probe_line(p, price == cheapest ? "<- cheapest" : "");
-    absl::StrAppendFormat(&plot, "%-24s %8.2f $/h %s\n", to_string(p), price, bar(price, dearest));
+    add_probe(p, price == cheapest ? "<- cheapest" : "", table);
+    prices.emplace_back(to_string(p), price);
   };
   for (const PlanRow& row : rows) {
     if (row.feasible()) add(row.probes[row.best]);
-    for (const PlanProbe& other : shapes_beside(row)) out += probe_line(other, other.outcome.given_up ? "given up" : other.met ? "" : "not kept");
+    for (const PlanProbe& other : shapes_beside(row)) add_probe(other, other.outcome.given_up ? "given up" : other.met ? "" : "not kept", table);
     if (row.feasible()) continue;
     const bool unfinished = row.infeasible == kStopped;
-    for (size_t i = 0; unfinished && i < row.probes.size(); ++i) out += probe_line(row.probes[i], row.probes[i].met ? "" : "not kept");
-    absl::StrAppendFormat(&out, "%-24s | %s%s\n", row.one.hardware->name, unfinished ? "" : "not feasible: ", row.infeasible);
+    for (size_t i = 0; unfinished && i < row.probes.size(); ++i) add_probe(row.probes[i], row.probes[i].met ? "" : "not kept", table);
+    table.row({row.one.hardware->name, (unfinished ? "" : "not feasible: ") + row.infeasible});
   }
   for (const PlanProbe& mix : mixes) add(mix);
-  return plot.empty() ? out : out + "\n" + plot;
+  const std::string out = absl::StrJoin(wrap_text("SIMULATED plan: " + asked(plan, simulate, models), width, 2), "\n") + "\n" + table.text(width);
+  return prices.empty() ? out : out + "\n" + price_plot(prices, width);
 }
 
 OrderedJson plan_json(const std::vector<PlanRow>& rows, const std::vector<PlanProbe>& mixes) {

@@ -99,7 +99,7 @@ StatusOr<int> replay_run(const std::string& path, const std::string& costs_file)
     if (!fitted.ok()) return annotate(fitted.status(), absl::StrCat(path, ": model '", model, "'"));
     costs.add(model, "cpu", *fitted);
   }
-  show_text(costs_table(costs));
+  show_text(costs_table(costs).text(stdout_columns()));
   RETURN_IF_ERROR(write_output(costs_file, costs.to_csv()));
   return kExitOk;
 }
@@ -112,7 +112,7 @@ StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
   if (!s.fit.empty()) return invalid_argument("--fit: needs the run to fit, by --replay");
   ASSIGN_OR_RETURN(const SimulateInputs inputs, SimulateInputs::read(s.flags));
   if (s.costs) {
-    show_text(costs_table(inputs.costs()));
+    show_text(costs_table(inputs.costs()).text(stdout_columns()));
     return kExitOk;
   }
   block_stop_signals();
@@ -122,15 +122,17 @@ StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
     csv << csv_header();
   }
   std::vector<SimulatedRun> runs;
+  Table::Lines shown;
   for (const RunSpec& spec : runs_of(s.flags)) {
     ASSIGN_OR_RETURN(SimulatedRun run, simulate_one(s, inputs, spec, s.csv.empty() ? nullptr : &csv));
     if (!s.as_json) {
-      const std::string table = simulated_table({run});
-      show_text(runs.empty() ? table : table.substr(table.find('\n') + 1));
+      shown = simulated_table({run}).lines(stdout_columns());
+      show_text((runs.empty() ? shown.heading + "\n" : "") + shown.rows.front() + "\n");
     }
     runs.push_back(std::move(run));
     if (runs.back().outcome.interrupted) break;
   }
+  for (const std::string& line : left_out_lines(shown.left_out, stdout_columns())) show_text(line + "\n");
   csv.close();
   if (!s.csv.empty() && !csv) return unavailable("--csv ", s.csv, ": cannot be written to its end; is the disk full?");
   if (s.as_json) show_text(dump_ordered_json(simulated_json(runs), 1) + "\n");

@@ -51,22 +51,22 @@ OrderedJson samples_json(const Outcome& o) {
 
 }  // namespace
 
-std::string costs_table(const CostTable& costs) {
-  std::string out = absl::StrFormat("%-24s %-6s | %8s %9s %9s | %8s %9s %8s | %6s %6s %6s %6s | %6s %s\n", "fitted: model", "device", "p0 ms", "p1 us", "p2 ns", "d0 ms", "d1 us",
-                                    "d2 us", "R2 p", "R2 d", "err p", "err d", "points", "left out");
+Table costs_table(const CostTable& costs) {
+  Table table({{"fitted: model"}, {"device"}, {"p0 ms", 3, true, 8, true}, {"p1 us", 2, true}, {"p2 ns", 4, true}, {"d0 ms", 1, true, 8, true}, {"d1 us", 5, true}, {"d2 us", 6, true},
+               {"R2 p", 8, true, 6, true}, {"R2 d", 9, true}, {"err p", 7, true}, {"err d", 7, true}, {"points", 10, true, 6, true}, {"left out", 11, true}});
+  const auto figure = [](double value, int digits) { return absl::StrFormat("%.*f", digits, value); };
   for (const auto& [key, fitted] : costs.entries()) {
     const StepCost& c = fitted.cost;
     const FitQuality& q = fitted.quality;
-    absl::StrAppendFormat(&out, "%-24s %-6s | %8.2f %9.2f %9.3f | %8.2f %9.3f %8.1f | %6.3f %6.3f %5.1f%% %5.1f%% | %6d %d\n", key.first, key.second,
-                          c.prefill_seconds * 1e3, c.prefill_token_seconds * 1e6, c.prefill_square_seconds * 1e9, c.decode_seconds * 1e3,
-                          c.decode_context_seconds * 1e6, c.decode_sequence_seconds * 1e6, q.r2_prefill, q.r2_decode, 100 * q.error_prefill,
-                          100 * q.error_decode, q.points, q.points_left_out);
+    table.row({key.first, key.second, figure(c.prefill_seconds * 1e3, 2), figure(c.prefill_token_seconds * 1e6, 2), figure(c.prefill_square_seconds * 1e9, 3),
+               figure(c.decode_seconds * 1e3, 2), figure(c.decode_context_seconds * 1e6, 3), figure(c.decode_sequence_seconds * 1e6, 1), figure(q.r2_prefill, 3),
+               figure(q.r2_decode, 3), figure(100 * q.error_prefill, 1) + "%", figure(100 * q.error_decode, 1) + "%", absl::StrCat(q.points), absl::StrCat(q.points_left_out)});
   }
-  return out;
+  return table;
 }
 
-std::string simulated_table(const std::vector<SimulatedRun>& runs, size_t width) {
-  Table table({{"SIMULATED  workload", 0, false, 20}, {"policy", 0, false, 7}, {"models", 10, true, 6}, {"reqs", 9, true, 7}, {"tokens", 0, true, 6, true}, {"/req", 8, true, 6},
+Table simulated_table(const std::vector<SimulatedRun>& runs) {
+  Table table({{"SIMULATED  workload", 0, false, 30}, {"policy", 0, false, 7}, {"models", 10, true, 6}, {"reqs", 9, true, 7}, {"tokens", 0, true, 6, true}, {"/req", 8, true, 6},
                {"reqs", 4, true, 6}, {"artif.", 11, true, 6}, {"TTFT50", 5, true, 7, true}, {"TTFT90", 7, true, 7}, {"TTFT99", 1, true, 7}, {"TBT99", 3, true, 7},
                {"busy", 2, true, 5, true}, {"loads", 6, true, 6}, {"tok/s", 6, true, 7}, {"cost $", 6, true, 6}, {"x real", 12, true, 7}});
   const auto figure = [](double value, int digits) { return absl::StrFormat("%.*f", digits, value); };
@@ -79,7 +79,7 @@ std::string simulated_table(const std::vector<SimulatedRun>& runs, size_t width)
                figure(o.virtual_seconds > 0 ? static_cast<double>(o.tokens) / o.virtual_seconds : 0.0, 0), figure(o.cost(), 2),
                figure(run.wall_seconds > 0 ? o.virtual_seconds / run.wall_seconds : 0.0, 0)});
   }
-  return table.text(width);
+  return table;
 }
 
 OrderedJson simulated_json(const std::vector<SimulatedRun>& runs) {

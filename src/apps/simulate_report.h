@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/table.h"
 #include "base/json.h"
 #include "loadgen/html_page.h"
 #include "sim/clients.h"
@@ -26,10 +27,10 @@ struct SimulatedRun {
 };
 
 // What the fits of measured steps came to, one row per model and device.
-std::string costs_table(const CostTable& costs);
+Table costs_table(const CostTable& costs);
 
 // One row per run.
-std::string simulated_table(const std::vector<SimulatedRun>& runs);
+Table simulated_table(const std::vector<SimulatedRun>& runs);
 OrderedJson simulated_json(const std::vector<SimulatedRun>& runs);
 using Settings = std::vector<std::pair<std::string, std::string>>;  // flags and their values
 

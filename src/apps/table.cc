@@ -10,7 +10,7 @@
 namespace shoal {
 namespace {
 
-constexpr size_t kGap = 2;
+constexpr std::string_view kGap = "  ", kRule = " | ";
 constexpr size_t kFirstMin = 8;  // columns that are left of the first one's cells
 constexpr char kCut[] = "…";
 
@@ -61,13 +61,16 @@ Table::Lines Table::lines(size_t width) const {
   std::vector<size_t> widths;
   for (size_t i = 0; i < columns_.size(); ++i) {
     widths.push_back(std::max(columns_of(columns_[i].heading), columns_[i].width_min));
-    for (const auto& row : rows_) widths[i] = std::max(widths[i], columns_of(row.at(i)));
+    for (const auto& row : rows_) {
+      if (i == 0 || row.size() == columns_.size()) widths[i] = std::max(widths[i], columns_of(row.at(i)));
+    }
   }
   std::vector<size_t> shown(columns_.size());
   std::iota(shown.begin(), shown.end(), 0);
+  const auto gap = [&](size_t i) { return i == 0 ? std::string_view() : columns_[i].rule ? kRule : kGap; };
   const auto used = [&] {
     size_t sum = 0;
-    for (const size_t i : shown) sum += widths[i] + (i == 0 ? 0 : kGap);
+    for (const size_t i : shown) sum += gap(i).size() + widths[i];
     return sum;
   };
   Lines out;
@@ -85,13 +88,17 @@ Table::Lines Table::lines(size_t width) const {
   const auto line_of = [&](const auto& cell) {
     std::string line;
     for (const size_t i : shown) {
-      absl::StrAppend(&line, i == 0 ? "" : std::string(kGap, ' '), padded(i == 0 ? cut_text(cell(i), widths[0]) : cell(i), widths[i], columns_[i].right));
+      absl::StrAppend(&line, std::string(gap(i)), padded(i == 0 ? cut_text(cell(i), widths[0]) : cell(i), widths[i], columns_[i].right));
     }
     line.erase(line.find_last_not_of(' ') + 1);
     return line;
   };
   out.heading = line_of([&](size_t i) { return columns_[i].heading; });
-  for (const auto& row : rows_) out.rows.push_back(line_of([&](size_t i) { return row[i]; }));
+  for (const auto& row : rows_) {
+    const bool whole = row.size() == columns_.size();
+    out.rows.push_back(whole ? line_of([&](size_t i) { return row[i]; })
+                             : absl::StrJoin(wrap_text(padded(cut_text(row[0], widths[0]), widths[0], false) + std::string(gap(1)) + row[1], width, kGap.size()), "\n"));
+  }
   return out;
 }
 

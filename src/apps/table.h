@@ -26,6 +26,7 @@ struct TableColumn {
   int rank = 0;          // 0: always there. Of the others the highest is the first to be left out
   bool right = false;    // numbers
   size_t width_min = 0;  // for tables that are drawn again and again and should not jump
+  bool rule = false;     // a group begins here: " | " before it
 };
 
 // Columns are as wide as what is in them. No heading is ever cut.
@@ -33,7 +34,7 @@ class Table {
  public:
   explicit Table(std::vector<TableColumn> columns) : columns_(std::move(columns)) {}
 
-  // A cell for each column.
+  // A cell for each column; or the first alone, with a text that takes the place of the others and may go on in further lines.
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
 
   struct Lines {

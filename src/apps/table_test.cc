@@ -44,6 +44,14 @@ TEST(Table, NoLineIsWiderThanTheTerminalAndNoHeadingIsCut) {
   }
 }
 
+TEST(Table, ATextMayTakeThePlaceOfTheCellsAndGroupsHaveARule) {
+  Table table({{"NAME"}, {"A", 1, true, 3, true}, {"B", 2, true, 5}});
+  table.row({"one", "1", "2"});
+  table.row({"two", "not feasible: too small by far"});
+  EXPECT_EQ(table.text(0), "NAME |   A      B\none  |   1      2\ntwo  | not feasible: too small by far\n");
+  EXPECT_EQ(table.text(16), "NAME |   A\none  |   1\ntwo  | not\n  feasible: too\n  small by far\nnot shown: B\n  (--json, or a\n  wider\n  terminal)\n");
+}
+
 TEST(WrapText, BreaksAtSpacesAndElsewhereOnlyInAWordThatIsTooLong) {
   EXPECT_THAT(wrap_text("one two three", 8, 2), ElementsAre("one two", "  three"));
   EXPECT_THAT(wrap_text("/a/path/that/is/long x", 10), ElementsAre("/a/path/th", "at/is/long", "x"));

@@ -108,6 +108,15 @@ def test_a_plan_takes_the_devices_there_are():
     assert shoal('plan', *small, '--devices', '8xH800', '--kinds', 'A10').returncode == 2
 
 
+@pytest.mark.parametrize('verb', [['simulate', '--devices', '2xA100', '--policy', 'token,request'], ['plan', '--kinds', 'A10,H800', '--no-shapes', '--no-mix', '--tensor-max', '1']])
+def test_tables_of_simulations_fit_forty_columns(verb):
+    small = ['--models', '2', '--model-mix', 'llama2_7b', '--request-rate', '0.2', '--duration', '10']
+    _, text = in_terminal(40, *verb, *small)
+    table = [line.split('\r')[-1].replace('\x1b[K', '') for line in text.splitlines()]
+    assert all(len(line) <= 40 for line in table), text
+    assert 'tokens' in text and 'not shown: ' in text
+
+
 def test_a_folder_without_models_is_an_error(tmp_path):
     done = shoal('list', str(tmp_path))
     assert done.returncode == 1 and done.stdout == '' and 'holds no model that can be served; expected' in done.stderr
