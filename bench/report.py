@@ -26,6 +26,7 @@ from matplotlib import pyplot
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = [("llama-1.1b", "q8_0"), ("llama-1.1b", "q4_0"), ("qwen2-0.5b", "q8_0"), ("qwen2-0.5b", "q4_0"), ("llama-0.3b", "f16")]
+REAL = ("SmolLM2-135M-Instruct", "q4_1")  # that ./bootstrap serve fetches; measured where it is there
 LOADED = ["q8_0", "q4_0", "q4_k", "q6_k", "bf16", "f16"]  # types whose load is measured, in the smallest shape
 COMMANDS = []  # as printed at the end of the page
 
@@ -89,7 +90,10 @@ def limits_text(limits):
             f"f32 {limits['f32_ops_per_s'] / 1e9:.0f} GFLOP/s")
 
 
-def random_model(args, shape, kind):
+def model_file(args, shape, kind):
+    """The real model, or one of random weights, made at its first use."""
+    if (shape, kind) == REAL:
+        return args.real
     path = args.work / f"{shape}-{kind}.gguf"
     if not path.exists():
         subprocess.run([args.bench / "random_model", "--shape", shape, "--type", kind, "--out", path], check=True)
@@ -102,7 +106,7 @@ def engine(args, peers, target):
     for name, folder, peer_args in peers:
         rows, limits = [], None
         for shape, kind in args.models:
-            options = ["--model", random_model(args, shape, kind), "--threads", args.threads, "--runs", args.runs, "--json"]
+            options = ["--model", model_file(args, shape, kind), "--threads", args.threads, "--runs", args.runs, "--json"]
             if folder:
                 options += ["--peer-bench", folder / "llama-bench", *(["--peer-args", peer_args] if peer_args else [])]
                 if (folder / "llama-batched-bench").exists():
@@ -135,7 +139,7 @@ def serving(args, peers):
             continue
         rows = []
         shape, kind = args.served.split(":")
-        result = run(args, "server_peer", "--shoal", args.shoal, "--model", random_model(args, shape, kind), "--peer-server",
+        result = run(args, "server_peer", "--shoal", args.shoal, "--model", model_file(args, shape, kind), "--peer-server",
                      folder / "llama-server", "--threads", args.threads, "--runs", args.serving_runs or args.runs, "--json")
         ours, peer = result["shoal"], result["peer"]
         model = f"{shape} {kind}"
@@ -151,7 +155,7 @@ def serving(args, peers):
 def loading(args):
     rows = []
     for kind in LOADED:
-        result = run(args, "load", "--model", random_model(args, "llama-0.3b", kind), "--threads", args.threads, "--json")
+        result = run(args, "load", "--model", model_file(args, "llama-0.3b", kind), "--threads", args.threads, "--json")
         for name, r in result["types"].items():
             rows.append([f"llama-0.3b {kind}", name, f"{r['pack_bytes_per_s'] / 1e9:.1f}", f"{r['copy_bytes_per_s'] / 1e9:.1f}",
                          percent(r["pack_bytes_per_s"] / r["copy_bytes_per_s"])])
@@ -234,6 +238,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release", help="build folder")
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for models of random weights; those there are used again")
+    parser.add_argument("--real", type=pathlib.Path, default=ROOT / f"build/models/{REAL[0]}.gguf", help="a real model, measured beside random weights")
     parser.add_argument("--peer", type=peer, action="append", default=[], metavar="NAME=FOLDER[:ARGS]")
     parser.add_argument("--peer-avx2", type=peer, action="append", default=[], metavar="NAME=FOLDER[:ARGS]", help="the same, built without AVX-512")
     parser.add_argument("--kept", type=pathlib.Path, help="file to keep results in, and to go on from")
@@ -247,7 +252,7 @@ def main():
     args = parser.parse_args()
     args.bench, args.shoal = args.build / "bench", args.build / "shoal"
     args.kept = Kept(args.kept, args.build)
-    args.models = MODELS[:2] if args.quick else MODELS
+    args.models = (MODELS[:2] if args.quick else MODELS) + ([REAL] if args.real.exists() else [])
     args.served = "qwen2-0.5b:q8_0" if args.quick else args.served
     for folder in (args.work, args.out.parent):
         folder.mkdir(parents=True, exist_ok=True)
@@ -257,7 +262,7 @@ def main():
     parts = [
         "# Performance\n",
         f"Printed by `bench/report.py` on {datetime.date.today()} at {commit()}: {{machine}}. Both sides of a ratio ran in turn within one run, medians of "
-        f"{args.runs}; models are random weights of the named shapes. [KERNELS.md](KERNELS.md) says what bounds what.\n",
+        f"{args.runs}; models are random weights of the named shapes{' and ' + REAL[0] if args.real.exists() else ''}. [KERNELS.md](KERNELS.md) says what bounds what.\n",
         "## Engine\n\nOne forward pass, without a server. The limit of prefill is the multiply-add rate for the products of the layers, "
         "that of decode the read bandwidth for the weights of a token.\n" + engine(args, peers, None),
     ]
