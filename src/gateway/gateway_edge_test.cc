@@ -361,6 +361,31 @@ TEST(Tls, TheSameAnswersAndStreamsEncrypted) {
   }
 }
 
+TEST(Tls, AClientThatOffersHttp2IsSpokenToInIt) {
+  namespace asio = boost::asio;
+  const Certificate files;
+  World world(says("Hello"), {}, {.tls_certificate_file = files.certificate, .tls_key_file = files.key});
+  const std::string offers[] = {"\x08http/1.1\x02h2", "\x08http/1.1", "\x06gopher"};
+  const std::string chosen[] = {"h2", "http/1.1", ""};
+  for (size_t i = 0; i < std::size(offers); ++i) {
+    asio::io_context io;
+    asio::ssl::context context(asio::ssl::context::tls_client);
+    asio::ssl::stream<asio::ip::tcp::socket> client(io, context);
+    SSL_set_alpn_protos(client.native_handle(), reinterpret_cast<const unsigned char*>(offers[i].data()), static_cast<unsigned>(offers[i].size()));
+    client.lowest_layer().connect({asio::ip::make_address("127.0.0.1"), world.server->port()});
+    client.handshake(asio::ssl::stream_base::client);
+    const unsigned char* name = nullptr;
+    unsigned length = 0;
+    SSL_get0_alpn_selected(client.native_handle(), &name, &length);
+    EXPECT_EQ(std::string(name, name + length), chosen[i]);
+    if (chosen[i] != "h2") continue;
+    asio::write(client, asio::buffer(std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", 33)));  // with empty settings
+    char header[9];  // of the first frame: the server's settings
+    asio::read(client, asio::buffer(header));
+    EXPECT_EQ(header[3], 4);
+  }
+}
+
 TEST(Tls, AClientThatGoesAwayFreesItsWork) {
   namespace asio = boost::asio;
   const Certificate files;

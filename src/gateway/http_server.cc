@@ -106,16 +106,7 @@ class Server final : public HttpServer {
           continue;
         }
       }
-      auto session = std::make_shared<HttpSession>(HttpSession::Stream::socket_type(std::move(socket)), shared_);
-      asio::co_spawn(strand, run(std::move(session)), asio::detached);
-    }
-  }
-
-  static asio::awaitable<void> run(std::shared_ptr<HttpSession> session) {
-    try {
-      co_await session->run();
-    } catch (const std::exception& e) {  // out of memory at worst: this connection ends, the others go on
-      log_error("connection ended by ", e.what());
+      asio::co_spawn(strand, serve_session(HttpSession::Stream::socket_type(std::move(socket)), shared_), asio::detached);
     }
   }
 
@@ -128,7 +119,7 @@ class Server final : public HttpServer {
     stream_protocol::socket inner(strand);
     if (!pump->connect(inner)) co_return;
     asio::co_spawn(strand, pump->run(), asio::detached);
-    co_await run(std::make_shared<HttpSession>(HttpSession::Stream::socket_type(std::move(inner)), shared_));
+    co_await serve_session(HttpSession::Stream::socket_type(std::move(inner)), shared_);
   }
 
   // The connections go (with the io_context's queue) before what they refer to: io_ is declared after shared_.

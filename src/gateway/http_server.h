@@ -1,4 +1,4 @@
-// HTTP/1.1 in front of a Service (or of an Admin): connections, TLS, limits, time-outs, streams.
+// HTTP/1.1 and HTTP/2 in front of a Service (or of an Admin): connections, TLS, limits, time-outs, streams.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct HttpServerConfig {
   std::vector<std::string> cors_origins;  // pages that browsers may call from; "*": any
   uint32_t io_threads = 2;
   uint32_t work_threads = 2;         // parse, render, tokenise; large bodies have their own (work_lanes.h)
-  uint32_t connections_max = 10'000;
+  uint32_t connections_max = 10'000; // and streams of HTTP/2 together
   uint32_t header_bytes_max = 16 * 1024;
   uint64_t body_bytes_max = 32ull << 20;
   uint64_t body_bytes_total_max = 512ull << 20;         // of all requests being read or answered

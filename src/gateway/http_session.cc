@@ -14,6 +14,7 @@
 #include "boost/beast/http/parser.hpp"
 #include "boost/beast/http/read.hpp"
 #include "boost/beast/http/write.hpp"
+#include "gateway/http2_pump.h"
 #include "gateway/http_headers.h"
 #include "gateway/strings.h"
 
@@ -59,9 +60,8 @@ ApiError wrong_hosts(size_t count) {
   return bad_http(400, absl::StrCat("An HTTP/1.1 request has one Host header, this one has ", count, "."), "invalid_http");
 }
 
-// What speaks another protocol than HTTP/1, told by its first bytes.
+// What speaks another protocol than HTTP, told by its first bytes.
 std::optional<ApiError> other_protocol(std::string_view begin) {
-  if (begin.starts_with("PRI * HTTP/2.0")) return bad_http(505, "HTTP/2 is not spoken here; use HTTP/1.1.", "http_version_not_supported");
   if (begin.starts_with("\x16\x03")) {
     return bad_http(400, "This is plain HTTP, and the client began with TLS: use http://, or start the server with --ssl-certfile and --ssl-keyfile.", "invalid_http");
   }
@@ -112,8 +112,9 @@ HttpSession::Task<void> HttpSession::run() {
     co_await refuse(std::move(full));
     co_return;
   }
-  while (keep_alive_) {
+  for (bool first = true; keep_alive_; first = false) {
     if (!co_await wait_for_first_byte()) break;
+    if (first && may_be_http2() && co_await is_http2()) co_return co_await serve_http2();
     shared_.active_requests.fetch_add(1);
     BeastRequest request;
     const Read read = co_await read_request(request);
@@ -158,6 +159,30 @@ std::shared_ptr<HttpSession::ReadLimit> HttpSession::limit_reading(Duration time
     self->stream_.cancel();
   });
   return limit;
+}
+
+// Told by what has been read. No request of HTTP/1 begins with the whole preface, few with its first letter.
+bool HttpSession::may_be_http2() const {
+  const std::string_view begin(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+  return kHttp2Preface.starts_with(begin.substr(0, kHttp2Preface.size()));
+}
+
+// Reads on until it is known.
+HttpSession::Task<bool> HttpSession::is_http2() {
+  const auto limit = limit_reading(shared_.config.header_time_max);
+  while (may_be_http2() && buffer_.size() < kHttp2Preface.size()) {
+    auto [error, count] = co_await stream_.async_read_some(buffer_.prepare(4096), kTuple);
+    if (error) break;
+    buffer_.commit(count);
+  }
+  limit->end();
+  co_return may_be_http2() && buffer_.size() >= kHttp2Preface.size();
+}
+
+HttpSession::Task<void> HttpSession::serve_http2() {
+  std::string begin(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+  const auto pump = std::make_shared<Http2Pump>(stream_.release_socket(), shared_);
+  co_await pump->run(std::move(begin));
 }
 
 ApiError HttpSession::full_of_bodies() const {
@@ -387,6 +412,15 @@ HttpSession::Task<bool> HttpSession::send_bytes(const std::string& bytes) {
   if (error == beast::error::timeout) shared_.service.metrics().streams_dropped();
   if (error) write_failed_ = true;
   co_return !error;
+}
+
+boost::asio::awaitable<void> serve_session(HttpSession::Stream::socket_type socket, HttpShared& shared) {
+  const auto session = std::make_shared<HttpSession>(std::move(socket), shared);
+  try {
+    co_await session->run();
+  } catch (const std::exception& e) {  // out of memory at worst: this connection ends, the others go on
+    log_error("connection ended by ", e.what());
+  }
 }
 
 }  // namespace shoal

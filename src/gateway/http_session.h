@@ -71,6 +71,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Task<Read> read_body(void* parser);
   std::optional<ApiError> check_head(const BeastRequest& head, std::optional<uint64_t> length);
   Task<bool> wait_for_first_byte();
+  bool may_be_http2() const;
+  Task<bool> is_http2();
+  Task<void> serve_http2();                         // a session of its own for each stream
   Task<void> answer(const BeastRequest& request);
   Task<void> dispatch(const BeastRequest& request, const Route* route, HttpReply* refusal);
   Task<void> dispatch_admin(const BeastRequest& request);
@@ -113,5 +116,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool keep_alive_ = true;
   bool write_failed_ = false;
 };
+
+// Serves one connection, or one stream of HTTP/2, until it ends. `socket` runs on a strand.
+boost::asio::awaitable<void> serve_session(HttpSession::Stream::socket_type socket, HttpShared& shared);
 
 }  // namespace shoal

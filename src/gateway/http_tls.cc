@@ -23,9 +23,9 @@ constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kPieceBytes = 16 * 1024;  // one TLS record
 constexpr Duration kGoodbyeTime = std::chrono::seconds(2);
 
-// HTTP/1.1 is the only protocol spoken; clients that offer others choose it.
+// The session tells them apart by their first bytes; clients that offer other protocols choose one of the two.
 int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_length, const unsigned char* in, unsigned in_length, void*) {
-  static constexpr unsigned char kOffer[] = "\x08http/1.1";
+  static constexpr unsigned char kOffer[] = "\x02h2\x08http/1.1";
   const int found = SSL_select_next_proto(const_cast<unsigned char**>(out), out_length, kOffer, sizeof kOffer - 1, in, in_length);
   return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
 }

@@ -323,6 +323,11 @@ class RawClient {
     }
     return true;
   }
+  // What has come, or else comes next; nothing at the end of the connection.
+  std::string read_bytes() {
+    if (buffered_.empty()) read_some();
+    return std::exchange(buffered_, "");
+  }
   bool closed_by_server() {
     while (read_some()) {
     }
