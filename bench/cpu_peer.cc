@@ -120,7 +120,7 @@ class Ours {
  private:
   struct Sequences {
     Sequences(const ModelPlan& plan, uint32_t count, uint32_t tokens)
-        : per_sequence((tokens + kBlockTokens - 1) / kBlockTokens), kv(count * per_sequence * plan.kv_block_bytes()), blocks(count) {
+        : per_sequence((tokens + kTokensPerBlock - 1) / kTokensPerBlock), kv(count * per_sequence * plan.kv_block_bytes()), blocks(count) {
       for (uint32_t s = 0; s < count; ++s) {
         for (uint32_t b = 0; b < per_sequence; ++b) blocks[s].push_back(kv.data + (s * per_sequence + b) * plan.kv_block_bytes());
       }

@@ -134,7 +134,7 @@ StatusOr<std::map<std::string, TypeRates>> measure_types(const Flags& flags, Thr
       rates.packed = std::max(rates.packed, matrix.offset + packed_bytes(matrix.format, matrix.view.shape[0], matrix.view.shape[1]));
     }
     const uint64_t bytes = std::max(rates.packed, 2 * kCopyBytes);
-    ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, make_cpu_device(static_cast<uint32_t>(div_up(bytes, kDevicePageBytes))));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, make_cpu_device(static_cast<uint32_t>(div_up(bytes, kPageBytes))));
     ASSIGN_OR_RETURN(const auto memory, device->map(std::vector<PageRange>{{0, device->pages()}}));
     std::memset(memory.data(), 1, memory.size());
     for (int run = 0; run <= flags.runs; ++run) {  // the first is not counted: it maps the file
@@ -170,7 +170,7 @@ struct Keeper {
   KeptWeights weights;
   Keeper() {
     weights.room = [this](uint64_t bytes) -> std::span<std::byte> {
-      auto made = make_cpu_device(static_cast<uint32_t>(div_up(bytes, kDevicePageBytes)));
+      auto made = make_cpu_device(static_cast<uint32_t>(div_up(bytes, kPageBytes)));
       if (!made.ok()) return {};
       device = *std::move(made);
       return device->map(std::vector<PageRange>{{0, device->pages()}}).value_or(std::span<std::byte>());
@@ -201,7 +201,7 @@ StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, Keeper& k
   });
   RETURN_IF_ERROR(status);
   if (device == nullptr) {
-    ASSIGN_OR_RETURN(device, make_cpu_device(static_cast<uint32_t>(div_up(opened.plan->weight_bytes(), kDevicePageBytes))));
+    ASSIGN_OR_RETURN(device, make_cpu_device(static_cast<uint32_t>(div_up(opened.plan->weight_bytes(), kPageBytes))));
   }
   timed("2 pack", [&]() -> Status {
     ASSIGN_OR_RETURN(const auto memory, device->map(std::vector<PageRange>{{0, device->pages()}}));

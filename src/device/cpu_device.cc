@@ -28,7 +28,7 @@ class CpuDevice : public Device {
   CpuDevice(std::byte* reservation, size_t reservation_bytes, uint32_t pages)
       : reservation_(reservation), reservation_bytes_(reservation_bytes), pages_(pages) {
     const auto address = reinterpret_cast<uintptr_t>(reservation);
-    home_ = reservation + (round_up(address, kDevicePageBytes) - address);
+    home_ = reservation + (round_up(address, kPageBytes) - address);
   }
   ~CpuDevice() override {
     for (const auto& [begin, window] : windows_) munmap(window.reservation, window.reservation_bytes);
@@ -48,16 +48,16 @@ class CpuDevice : public Device {
       std::lock_guard lock(mutex_);
       for (const PageRange& range : pages) mapped_to_ = std::max(mapped_to_, range.first + range.count);
     }
-    const size_t bytes = count * kDevicePageBytes;
+    const size_t bytes = count * kPageBytes;
     if (pages.size() == 1) return std::span(home(pages[0].first), bytes);
 
     Window window;
-    window.reservation_bytes = bytes + kDevicePageBytes;
+    window.reservation_bytes = bytes + kPageBytes;
     void* memory = mmap(nullptr, window.reservation_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return system_error("no address space to map pages of a model");
     window.reservation = static_cast<std::byte*>(memory);
     const auto address = reinterpret_cast<uintptr_t>(memory);
-    std::byte* const begin = window.reservation + (round_up(address, kDevicePageBytes) - address);
+    std::byte* const begin = window.reservation + (round_up(address, kPageBytes) - address);
     std::byte* to = begin;
     for (const PageRange& range : pages) {
       if (const Status moved = move(home(range.first), to, range.count); !moved.ok()) {
@@ -66,7 +66,7 @@ class CpuDevice : public Device {
         return moved;
       }
       window.ranges.push_back(range);
-      to += range.count * kDevicePageBytes;
+      to += range.count * kPageBytes;
     }
     std::lock_guard lock(mutex_);
     windows_.emplace(begin, std::move(window));
@@ -87,11 +87,11 @@ class CpuDevice : public Device {
     std::lock_guard lock(mutex_);  // the page is at home, and nobody writes to it
     populated_to_ = std::max(populated_to_, mapped_to_);
     if (populated_to_ >= std::min<uint64_t>(pages_, uint64_t{mapped_to_} + ahead)) return false;
-    return madvise(home(populated_to_++), kDevicePageBytes, kPopulateWrite) == 0;
+    return madvise(home(populated_to_++), kPageBytes, kPopulateWrite) == 0;
   }
 
   void unmap(std::span<std::byte> memory) override {
-    if (memory.data() >= home_ && memory.data() < home_ + pages_ * kDevicePageBytes) return;
+    if (memory.data() >= home_ && memory.data() < home_ + pages_ * kPageBytes) return;
     Window window;
     {
       std::lock_guard lock(mutex_);
@@ -111,10 +111,10 @@ class CpuDevice : public Device {
     std::vector<PageRange> ranges;
   };
 
-  std::byte* home(uint32_t page) const { return home_ + page * kDevicePageBytes; }
+  std::byte* home(uint32_t page) const { return home_ + page * kPageBytes; }
 
   static Status move(std::byte* from, std::byte* to, uint32_t count) {
-    const size_t bytes = count * kDevicePageBytes;
+    const size_t bytes = count * kPageBytes;
     void* moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
     return moved == to ? OkStatus() : system_error("pages could not be moved (Linux 5.7 or later is needed)");
   }
@@ -123,7 +123,7 @@ class CpuDevice : public Device {
   void bring_home(std::byte* from, const std::vector<PageRange>& ranges) {
     for (const PageRange& range : ranges) {
       CHECK(move(from, home(range.first), range.count).ok());
-      from += range.count * kDevicePageBytes;
+      from += range.count * kPageBytes;
     }
   }
 
@@ -155,7 +155,7 @@ uint64_t read_number(const char* path) {
 }  // namespace
 
 StatusOr<std::unique_ptr<Device>> make_cpu_device(uint32_t pages) {
-  const size_t bytes = (size_t{pages} + 1) * kDevicePageBytes;
+  const size_t bytes = (size_t{pages} + 1) * kPageBytes;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     return annotate(system_error("the limits of this process (ulimit -d, ulimit -v) or of this machine allow no more"),

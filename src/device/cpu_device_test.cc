@@ -19,7 +19,7 @@ TEST(CpuDevice, ASingleRangeIsMappedWhereItLives) {
   const auto first = *device->map(std::vector<PageRange>{{0, 2}});
   const auto second = *device->map(std::vector<PageRange>{{2, 3}});
   EXPECT_EQ(first.data() + first.size(), second.data());
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(first.data()) % kDevicePageBytes, 0u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(first.data()) % kPageBytes, 0u);
 }
 
 TEST(CpuDevice, ScatteredPagesBecomeContiguousAndKeepTheirBytes) {
@@ -27,15 +27,15 @@ TEST(CpuDevice, ScatteredPagesBecomeContiguousAndKeepTheirBytes) {
   std::vector<std::span<std::byte>> pages;
   for (uint32_t page = 0; page < 8; ++page) {
     pages.push_back(*device->map(std::vector<PageRange>{{page, 1}}));
-    std::memset(pages.back().data(), static_cast<int>(page + 1), kDevicePageBytes);
+    std::memset(pages.back().data(), static_cast<int>(page + 1), kPageBytes);
     device->unmap(pages.back());
   }
   const auto window = *device->map(std::vector<PageRange>{{6, 2}, {1, 1}, {3, 2}});
-  ASSERT_EQ(window.size(), 5 * kDevicePageBytes);
+  ASSERT_EQ(window.size(), 5 * kPageBytes);
   const int expected[] = {7, 8, 2, 4, 5};
   for (size_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(std::to_integer<int>(window[i * kDevicePageBytes]), expected[i]);
-    EXPECT_EQ(std::to_integer<int>(window[(i + 1) * kDevicePageBytes - 1]), expected[i]);
+    EXPECT_EQ(std::to_integer<int>(window[i * kPageBytes]), expected[i]);
+    EXPECT_EQ(std::to_integer<int>(window[(i + 1) * kPageBytes - 1]), expected[i]);
   }
   window[0] = std::byte{99};
   device->unmap(window);
@@ -46,7 +46,7 @@ TEST(CpuDevice, PagesSurviveAnyNumberOfMoves) {
   const auto device = *make_cpu_device(16);
   Rng rng(3);
   for (uint32_t page = 0; page < 16; ++page) {
-    std::memset((*device->map(std::vector<PageRange>{{page, 1}})).data(), static_cast<int>(page), kDevicePageBytes);
+    std::memset((*device->map(std::vector<PageRange>{{page, 1}})).data(), static_cast<int>(page), kPageBytes);
   }
   for (int round = 0; round < 200; ++round) {
     std::vector<PageRange> ranges;
@@ -59,15 +59,15 @@ TEST(CpuDevice, PagesSurviveAnyNumberOfMoves) {
     }
     const auto window = *device->map(ranges);
     for (size_t i = 0; i < ranges.size(); ++i) {
-      ASSERT_EQ(std::to_integer<uint32_t>(window[i * kDevicePageBytes + rng.below(kDevicePageBytes)]), ranges[i].first);
+      ASSERT_EQ(std::to_integer<uint32_t>(window[i * kPageBytes + rng.below(kPageBytes)]), ranges[i].first);
     }
     device->unmap(window);
   }
 }
 
 bool has_memory(const std::byte* page) {
-  std::vector<unsigned char> there(kDevicePageBytes / static_cast<size_t>(sysconf(_SC_PAGESIZE)));
-  EXPECT_EQ(mincore(const_cast<std::byte*>(page), kDevicePageBytes, there.data()), 0);
+  std::vector<unsigned char> there(kPageBytes / static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+  EXPECT_EQ(mincore(const_cast<std::byte*>(page), kPageBytes, there.data()), 0);
   return std::all_of(there.begin(), there.end(), [](unsigned char c) { return (c & 1) != 0; });
 }
 
@@ -81,8 +81,8 @@ TEST(CpuDevice, PagesThatComeNextGetTheirMemoryBeforeTheyAreWritten) {
   EXPECT_TRUE(device->populate(2));
   EXPECT_FALSE(device->populate(2));  // two ahead are ready
   EXPECT_TRUE(has_memory(next));
-  EXPECT_TRUE(has_memory(next + kDevicePageBytes));
-  EXPECT_FALSE(has_memory(next + 2 * kDevicePageBytes));
+  EXPECT_TRUE(has_memory(next + kPageBytes));
+  EXPECT_FALSE(has_memory(next + 2 * kPageBytes));
   EXPECT_EQ(std::to_integer<int>(used[used.size() - 1]), 7);
   const auto more = *device->map(std::vector<PageRange>{{2, 1}});
   EXPECT_EQ(std::to_integer<int>(more[0]), 0);
@@ -96,13 +96,13 @@ TEST(CpuDevice, KnowsHowMuchMemoryIsLeft) { EXPECT_GT(available_memory_bytes(), 
 TEST(CpuDevice, CountsWhatIsReservedAsTakenWithinTheLimitsOfTheProcess) {
   const ProcessMemory before = process_memory();
   const auto device = *make_cpu_device(32);
-  EXPECT_GE(process_memory().taken, before.taken + 32 * kDevicePageBytes);
+  EXPECT_GE(process_memory().taken, before.taken + 32 * kPageBytes);
   rlimit old{};
   ASSERT_EQ(getrlimit(RLIMIT_DATA, &old), 0);
   rlimit small = old;
-  small.rlim_cur = process_memory().taken + 16 * kDevicePageBytes;
+  small.rlim_cur = process_memory().taken + 16 * kPageBytes;
   ASSERT_EQ(setrlimit(RLIMIT_DATA, &small), 0);
-  EXPECT_LE(process_memory().left, 16 * kDevicePageBytes);
+  EXPECT_LE(process_memory().left, 16 * kPageBytes);
   const auto refused = make_cpu_device(64);
   EXPECT_EQ(setrlimit(RLIMIT_DATA, &old), 0);
   ASSERT_FALSE(refused.ok());

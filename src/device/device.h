@@ -7,11 +7,10 @@
 #include <span>
 #include <string>
 
+#include "base/page.h"
 #include "base/status.h"
 
 namespace shoal {
-
-constexpr uint64_t kDevicePageBytes = 2ull << 20;
 
 // Pages [first, first + count) of a device.
 struct PageRange {

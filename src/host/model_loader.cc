@@ -4,11 +4,11 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/hash/hash.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "formats/checkpoint.h"
+#include "host/weights_identity.h"
 
 namespace shoal {
 namespace {
@@ -21,10 +21,10 @@ uint32_t page_count(std::span<const PageRange> pages) {
 }
 
 // Never 0.
-uint64_t identity_of(const Checkpoint& checkpoint) {
-  size_t identity = 0;
-  for (const auto& file : checkpoint.files) identity = absl::HashOf(identity, file->identity());
-  return std::max<uint64_t>(identity, 1);
+uint64_t identity_of(const Checkpoint& checkpoint, const LoadOptions& options) {
+  std::vector<FileIdentity> files;
+  for (const auto& file : checkpoint.files) files.push_back(file->identity());
+  return weights_identity(files, options);
 }
 
 // Whether reading the files would hardly wait for a disk.
@@ -152,7 +152,7 @@ LoadedModel ModelLoader::load(const Work& work) {
     ASSIGN_OR_RETURN(const OpenedModel opened, opened_.open(job.model));
     stage(result.stages.open_seconds);
     RETURN_IF_ERROR(check_shape(job, *opened.plan));
-    result.weights = identity_of(*opened.checkpoint);
+    result.weights = identity_of(*opened.checkpoint, job.model.load);
     if (job.model.load.io == ModelIo::kDirect) control.kept = cache_->use(job.model.id);
     if (early && cached(*opened.checkpoint)) {
       control.early = [&](std::unique_ptr<Model> model) {

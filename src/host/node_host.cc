@@ -73,7 +73,7 @@ std::map<ModelId, NodeModel> facts_of(const NodeConfig& node) {
 uint32_t pages_of_the_largest(const NodeConfig& node) {
   constexpr uint64_t kKvPages = 8;
   uint64_t pages = 0;
-  for (const NodeModel& model : node.models) pages = std::max(pages, round_up(model.weight_bytes, kDevicePageBytes) / kDevicePageBytes + kKvPages);
+  for (const NodeModel& model : node.models) pages = std::max(pages, round_up(model.weight_bytes, kPageBytes) / kPageBytes + kKvPages);
   return static_cast<uint32_t>(std::min<uint64_t>(pages, node.pages));
 }
 
@@ -407,7 +407,7 @@ uint64_t stack_bytes(const NodePlan& plan) {
 // Once the budgets are reserved. A limit on the memory of a process counts addresses: pages in use by a model lie at a place
 // of their own beside the one that is kept for them.
 Status check_limits(const NodePlan& plan) {
-  const uint64_t places = (uint64_t{plan.node.pages} + plan.node.host_pages) * kDevicePageBytes + plan.weight_cache_bytes;
+  const uint64_t places = (uint64_t{plan.node.pages} + plan.node.host_pages) * kPageBytes + plan.weight_cache_bytes;
   const uint64_t needed = places + beside_bytes(plan) + stack_bytes(plan);
   const ProcessMemory memory = process_memory();
   log_debug("a limit on the memory of this process (ulimit -d) must allow ", memory.taken + needed, " bytes");
@@ -431,8 +431,8 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwo
   ASSIGN_OR_RETURN(Buffer workspace, Buffer::allocate(plan.workspace_bytes));
   ASSIGN_OR_RETURN(std::unique_ptr<WeightCache> cache, reserved(WeightCache::make(plan.weight_cache_bytes), "--weight-cache"));
   RETURN_IF_ERROR(check_limits(plan));
-  log_info("memory: up to ", format_bytes(plan.node.pages * kDevicePageBytes), " for weights and KV, taken as they are needed, some ahead, and ",
-           format_bytes(plan.workspace_bytes), " of workspace; ", format_bytes(plan.node.host_pages * kDevicePageBytes),
+  log_info("memory: up to ", format_bytes(plan.node.pages * kPageBytes), " for weights and KV, taken as they are needed, some ahead, and ",
+           format_bytes(plan.workspace_bytes), " of workspace; ", format_bytes(plan.node.host_pages * kPageBytes),
            " for KV of models whose turn is not now; ", format_bytes(plan.weight_cache_bytes), " for weights read directly; beside these about ",
            format_bytes(beside_bytes(plan)), "; ", plan.cpus.threads, " threads");
   EstimateStore estimates(plan.estimates_file, plan.cpus.threads);

@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/page.h"
 
 namespace shoal {
-
-constexpr uint64_t kPageBytes = 2ull << 20;
 
 // Pages [first, first + count).
 struct PageRun {

@@ -23,8 +23,6 @@ namespace shoal {
 class ThreadPool;
 struct Checkpoint;
 
-constexpr uint32_t kBlockTokens = 16;  // tokens of one KV block
-
 enum class Quantization { kNone, kQ8_0, kQ4_0 };
 enum class KvType { kAuto, kF32, kF16, kBF16, kQ8_0 };
 
@@ -82,7 +80,7 @@ class ModelPlan {
   virtual ~ModelPlan() = default;
 
   virtual uint64_t weight_bytes() const = 0;      // of the packed weights, alignment included
-  virtual uint64_t kv_block_bytes() const = 0;    // K and V of kBlockTokens tokens in every layer
+  virtual uint64_t kv_block_bytes() const = 0;    // K and V of kTokensPerBlock tokens in every layer
   virtual uint64_t workspace_bytes(uint32_t rows_max, uint32_t logit_rows_max) const = 0;
   virtual uint32_t vocab_size() const = 0;
   virtual uint32_t context_length() const = 0;    // longest sequence the positions allow

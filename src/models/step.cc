@@ -65,7 +65,7 @@ Step::Step(const StepContext& context, const ForwardInput& input, std::span<std:
     : context_(context), input_(input), unpacked_(unpacked), rows_(static_cast<uint32_t>(input.tokens.size())) {
   for (uint32_t s = 0; s < input.slices.size(); ++s) {
     const SequenceSlice& slice = input.slices[s];
-    CHECK_GE(slice.blocks.size() * kBlockTokens, uint64_t{slice.position} + slice.rows);
+    CHECK_GE(slice.blocks.size() * kTokensPerBlock, uint64_t{slice.position} + slice.rows);
     slice_begin_.push_back(static_cast<uint32_t>(row_slice_.size()));
     row_slice_.insert(row_slice_.end(), slice.rows, s);
   }
@@ -188,9 +188,9 @@ void Step::store_kv(const float* k, const float* v, uint32_t layer) const {
   for_rows(context_.threads, rows_, width * 4, [&](uint32_t row) {
     const SequenceSlice& slice = input_.slices[row_slice_[row]];
     const uint32_t position = slice.position + row - slice_begin_[row_slice_[row]];
-    std::byte* block = slice.blocks[position / kBlockTokens];
+    std::byte* block = slice.blocks[position / kTokensPerBlock];
     context_.kernels.store_kv({k + row * width, v + row * width, block + kv.key_offset(layer), block + kv.value_offset(layer),
-                               kv.head_bytes(), position % kBlockTokens, kv.heads, kv.head_dim, kv.format});
+                               kv.head_bytes(), position % kTokensPerBlock, kv.heads, kv.head_dim, kv.format});
   });
 }
 

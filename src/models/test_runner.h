@@ -100,7 +100,7 @@ class TestSequence {
 
   // The next `rows` tokens as a slice of a larger step; the caller runs it and calls advance.
   SequenceSlice slice(uint32_t rows) {
-    while (storage_.size() * kBlockTokens < done_ + rows) {
+    while (storage_.size() * kTokensPerBlock < done_ + rows) {
       storage_.emplace_back(model_.plan().kv_block_bytes(), std::byte{0xff});  // NaN until written
       blocks_.clear();
       for (auto& block : storage_) blocks_.push_back(block.data());

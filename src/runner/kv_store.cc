@@ -4,7 +4,6 @@
 
 namespace shoal {
 
-static_assert(kPageBytes == kDevicePageBytes);
 
 std::vector<PageRange> page_ranges(std::span<const PageRun> runs) {
   std::vector<PageRange> ranges;

@@ -1,0 +1,17 @@
+// Which weights computed an answer, by a number that every process of this machine gives to the same files.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "formats/mapped_file.h"
+#include "models/model.h"
+
+namespace shoal {
+
+// Of the files as they are on the disk (device, inode, size, time of the last change) and of what was done with them: weights
+// quantised at load and the type of KV entries change the bits of an answer, F16 and BF16 too, whose bytes are equally many.
+// Two machines give different numbers to copies of a file. Never 0. The value is for ever: it crosses the wire.
+uint64_t weights_identity(std::span<const FileIdentity> files, const LoadOptions& options);
+
+}  // namespace shoal
