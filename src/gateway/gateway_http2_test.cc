@@ -20,6 +20,7 @@ constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 struct Answer : test::Reply {
   std::vector<int> interim;        // statuses before the one that counts
   std::optional<uint32_t> closed;  // how the stream ended
+  bool reset = false;              // by the server
 };
 
 // A client on one connection. Reads only while it waits for something.
@@ -43,7 +44,7 @@ class Http2Client {
   }
   ~Http2Client() { nghttp2_session_del(session_); }
 
-  // `ends`: the body is all there is. Otherwise add_body() goes on.
+  // `ends`: the body is all there is. Otherwise its end waits for end_body().
   int32_t submit(const std::string& method, const std::string& path, const std::string& body = "", const Headers& more = {}, bool ends = true) {
     Headers fields = {{":method", method}, {":scheme", "http"}, {":authority", "x"}, {":path", path}};
     if (!body.empty()) fields.emplace_back("content-type", "application/json");
@@ -57,10 +58,15 @@ class Http2Client {
     const bool has_body = !body.empty() || !ends;
     const int32_t id = nghttp2_submit_request(session_, nullptr, nv.data(), nv.size(), has_body ? &provider : nullptr, nullptr);
     answers_[id];
+    body_of_[id] = out.get();
     return id;
   }
   int32_t post(const std::string& path, const Json& body) { return submit("POST", path, body.dump()); }
   void reset(int32_t id) { nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL); }
+  void end_body(int32_t id) {
+    body_of_[id]->ends = true;
+    nghttp2_session_resume_data(session_, id);
+  }
   bool ping() { return nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, nullptr) == 0; }
 
   bool flush() {
@@ -114,6 +120,7 @@ class Http2Client {
   }
   static int on_frame(nghttp2_session*, const nghttp2_frame* frame, void* user) {
     if (frame->hd.type == NGHTTP2_GOAWAY) self(user).goaway_ = frame->goaway.error_code;
+    if (frame->hd.type == NGHTTP2_RST_STREAM) self(user).answers_[frame->hd.stream_id].reset = true;
     const bool of_answer = frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS;
     if (of_answer && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) self(user).answers_[frame->hd.stream_id].complete = true;
     return 0;
@@ -136,6 +143,7 @@ class Http2Client {
   nghttp2_session* session_ = nullptr;
   std::map<int32_t, Answer> answers_;
   std::vector<std::unique_ptr<Body>> bodies_;
+  std::map<int32_t, Body*> body_of_;
   std::optional<uint32_t> goaway_;
 };
 
@@ -272,6 +280,18 @@ TEST(Http2, AnAnswerBeforeTheEndOfItsRequestEndsTheStreamOnly) {
   EXPECT_TRUE(slow.complete);
   EXPECT_EQ(slow.closed, NGHTTP2_NO_ERROR);
   EXPECT_EQ(client.ask("GET", "/health").status, 200);
+}
+
+TEST(Http2, ARequestMayEndInAFrameOfItsOwnAfterItsAnswer) {
+  World world(says("ok"));
+  Http2Client client(world);
+  const std::string body = completion().dump();
+  const int32_t id = client.submit("POST", "/v1/completions", body, {{"content-length", std::to_string(body.size())}}, /*ends=*/false);
+  ASSERT_TRUE(client.wait_for([&] { return client.answer(id).complete; }));
+  client.end_body(id);
+  EXPECT_EQ(client.ask("GET", "/health").status, 200);
+  EXPECT_EQ(client.answer(id).closed, NGHTTP2_NO_ERROR);
+  EXPECT_FALSE(client.answer(id).reset);
 }
 
 TEST(Http2, ARequestCannotHideAnotherOne) {

@@ -112,13 +112,9 @@ struct Http2Pump::Callbacks {
     return carries_body && ends_stream(*frame) ? pump(user).end_body(frame->hd.stream_id) : 0;
   }
 
-  // An answer may be over before its request: the rest of that is not wanted (section 8.1).
-  static int sent(nghttp2_session* session, const nghttp2_frame* frame, void* user) {
-    const int32_t id = frame->hd.stream_id;
+  static int sent(nghttp2_session*, const nghttp2_frame* frame, void* user) {
     if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR) pump(user).count_reset();
-    const bool carries_answer = frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS;
-    if (!carries_answer || !ends_stream(*frame) || nghttp2_session_get_stream_remote_close(session, id) != 0) return 0;
-    return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR);
+    return 0;
   }
 
   static int stream_closed(nghttp2_session*, int32_t id, uint32_t, void* user) {
@@ -349,6 +345,17 @@ Http2Pump::Task<void> Http2Pump::read_answer(std::shared_ptr<Stream> stream) {
       co_return reset(*stream, NGHTTP2_CANCEL);
     }
   }
+  co_await end_request(stream);
+}
+
+// An answer may be over before its request, whose rest is not wanted (section 8.1). Often that is but the end in a frame of its
+// own, and a client that has yet to send it would take a reset for a failure: it is given a moment.
+Http2Pump::Task<void> Http2Pump::end_request(std::shared_ptr<Stream> stream) {
+  bool waited = false;
+  while (!stream->closed && !(waited && nghttp2_session_get_stream_local_close(session_, stream->id) == 1)) {
+    waited = !co_await stream->body_taken.wait(kGoodbyeTime);
+  }
+  if (!stream->closed) reset(*stream, NGHTTP2_NO_ERROR);
 }
 
 // False: the session said what is no answer.

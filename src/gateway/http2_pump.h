@@ -73,6 +73,7 @@ class Http2Pump : public std::enable_shared_from_this<Http2Pump> {
   void count_reset();
   Task<void> write_request(std::shared_ptr<Stream> stream);
   Task<void> read_answer(std::shared_ptr<Stream> stream);
+  Task<void> end_request(std::shared_ptr<Stream> stream);
   bool frame_answer(Stream& stream, std::string_view bytes);
   void submit_head(Stream& stream, const Http1AnswerReader::Head& head);
   ssize_t give_body(Stream& stream, uint8_t* out, size_t length, uint32_t* flags);

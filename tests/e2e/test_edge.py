@@ -89,12 +89,14 @@ def test_https_streams_to_the_openai_client(tmp_path, own_server):
         text = lambda: pathlib.Path(log.name).read_text()  # noqa: E731
         assert wait_until(lambda: ' at https://127.0.0.1:' in text() and 'Try it' in text(), 30), text()
         url = text().split(' at ')[1].split()[0]
-        client = openai.OpenAI(base_url=url + '/v1', api_key='x', max_retries=0,
-                               http_client=openai.DefaultHttpxClient(verify=ssl.create_default_context(cafile=tmp_path / 'cert.pem')))
-        whole = client.chat.completions.create(model='tiny-llama', messages=[{'role': 'user', 'content': 'hi'}], max_tokens=20, temperature=0)
-        pieces = client.chat.completions.create(model='tiny-llama', messages=[{'role': 'user', 'content': 'hi'}], max_tokens=20,
-                                                temperature=0, stream=True)
-        assert ''.join(chunk.choices[0].delta.content or '' for chunk in pieces) == whole.choices[0].message.content
+        for http2, spoken in ((False, 'HTTP/1.1'), (True, 'HTTP/2')):
+            client = openai.OpenAI(base_url=url + '/v1', api_key='x', max_retries=0, http_client=openai.DefaultHttpxClient(
+                http2=http2, verify=ssl.create_default_context(cafile=tmp_path / 'cert.pem')))
+            asked = dict(model='tiny-llama', messages=[{'role': 'user', 'content': 'hi'}], max_tokens=20, temperature=0)
+            whole = client.chat.completions.with_raw_response.create(**asked)
+            assert whole.http_response.http_version == spoken
+            pieces = client.chat.completions.create(**asked, stream=True)
+            assert ''.join(chunk.choices[0].delta.content or '' for chunk in pieces) == whole.parse().choices[0].message.content
     finally:
         process.terminate()
         assert process.wait(30) == 0
