@@ -8,6 +8,7 @@ namespace shoal {
 namespace {
 
 using test::ask;
+using test::chat_body;
 using test::http_get;
 using test::http_post;
 using test::post;
@@ -15,12 +16,6 @@ using test::RawClient;
 using test::Reply;
 using test::says;
 using test::World;
-
-Json chat_body(Json more = Json::object()) {
-  Json body = {{"model", "tiny"}, {"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}};
-  body.update(more);
-  return body;
-}
 
 void expect_error(const Reply& reply, int status, const Json& code, const Json& param = nullptr) {
   EXPECT_EQ(reply.status, status) << reply.body;
@@ -263,6 +258,23 @@ TEST(Http, HeadersAndBodiesAreBounded) {
   const Reply headers = ask(world, http_get("/health", "X-Long: " + std::string(20'000, 'x') + "\r\n"));
   expect_error(headers, 431, "headers_too_large");
   expect_error(post(world, "/v1/chat/completions", chat_body({{"user", std::string(2000, 'x')}})), 413, "request_too_large");
+}
+
+TEST(Http, FieldsThatComeOneByOneAreBoundedTogether) {
+  World world(says("x"));
+  RawClient client(*world.server);
+  client.send_text("GET /health HTTP/1.1\r\nHost: x\r\n");
+  for (int i = 0; i < 40; ++i) {
+    client.send_text("X-Long: " + std::string(1000, 'x') + "\r\n");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  client.send_text("\r\n");
+  expect_error(client.read_reply(), 431, "headers_too_large");
+  RawClient modest(*world.server);
+  std::string fields;
+  for (int i = 0; i < 15; ++i) fields += "X-Long: " + std::string(1000, 'x') + "\r\n";
+  modest.send_text(http_get("/health", fields));
+  EXPECT_EQ(modest.read_reply().status, 200);
 }
 
 TEST(Http, MalformedRequestsAreAnsweredWith400AndClosed) {

@@ -10,18 +10,13 @@ namespace shoal {
 namespace {
 
 using test::ask;
+using test::chat_body;
 using test::http_get;
 using test::http_post;
 using test::RawClient;
 using test::Reply;
 using test::says;
 using test::World;
-
-Json chat_body(Json more = Json::object()) {
-  Json body = {{"model", "tiny"}, {"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}};
-  body.update(more);
-  return body;
-}
 
 TEST(Protocol, ATargetInAbsoluteFormIsServed) {
   World world(says("ok"));

@@ -399,6 +399,13 @@ class RawClient {
   std::string buffered_;
 };
 
+// A chat of one message, with `more` on top.
+inline Json chat_body(Json more = Json::object()) {
+  Json body = {{"model", "tiny"}, {"messages", Json::array({{{"role", "user"}, {"content", "hi"}}})}};
+  body.update(more);
+  return body;
+}
+
 inline std::string http_post(std::string_view path, const std::string& body, std::string_view more_headers = "") {
   return absl::StrCat("POST ", std::string(path), " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n",
                       std::string(more_headers), "Content-Length: ", body.size(), "\r\n\r\n", body);

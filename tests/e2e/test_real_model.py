@@ -25,8 +25,9 @@ def real():
     running.stop()
 
 
-def ask(server, question, tokens=32, **more):
-    return server.client().chat.completions.create(model='real', temperature=0, max_tokens=tokens, messages=[{'role': 'user', 'content': question}], **more)
+def ask(server, question, tokens=32, temperature=0, **more):
+    return server.client().chat.completions.create(model='real', temperature=temperature, max_tokens=tokens,
+                                                   messages=[{'role': 'user', 'content': question}], **more)
 
 
 def text(server, question, **more):
@@ -42,9 +43,9 @@ def test_it_knows_the_capital_of_france(alone):
     assert 'Paris' in alone[QUESTIONS[0]]
 
 
-def crowd(server, streams):
+def crowd(server, streams, **more):
     def stream(i):
-        chunks = ask(server, QUESTIONS[i % len(QUESTIONS)], stream=True)
+        chunks = ask(server, QUESTIONS[i % len(QUESTIONS)], stream=True, **more)
         return ''.join(chunk.choices[0].delta.content or '' for chunk in chunks if chunk.choices)
     with concurrent.futures.ThreadPoolExecutor(streams) as pool:
         return list(pool.map(stream, range(streams)))
@@ -60,6 +61,11 @@ def test_answers_survive_preemption(alone):
     try:
         assert crowd(server, 32) == [alone[QUESTIONS[i % len(QUESTIONS)]] for i in range(32)]
         assert server.metric('vllm:num_preemptions_total') > 0
+        before = server.metric('vllm:num_preemptions_total')
+        remembers = {'temperature': 1, 'seed': 5, 'extra_body': {'mirostat': 2, 'mirostat_tau': 4, 'dry_multiplier': 0.8}}
+        lone = [text(server, question, **remembers) for question in QUESTIONS]
+        assert crowd(server, 32, **remembers) == [lone[i % len(QUESTIONS)] for i in range(32)]
+        assert server.metric('vllm:num_preemptions_total') > before
     finally:
         server.stop()
 
