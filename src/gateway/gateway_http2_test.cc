@@ -282,6 +282,15 @@ TEST(Http2, AnAnswerBeforeTheEndOfItsRequestEndsTheStreamOnly) {
   EXPECT_EQ(client.ask("GET", "/health").status, 200);
 }
 
+TEST(Http2, HeadersThatAreTooLongAreToldTheirLimit) {
+  World world(says("ok"));
+  Http2Client client(world);
+  Headers many;
+  for (int i = 0; i < 50; ++i) many.emplace_back("x-" + std::to_string(i), std::string(1000, 'x'));
+  EXPECT_EQ(client.ask("GET", "/health", "", many).status, 431);
+  EXPECT_EQ(client.ask("GET", "/health").status, 200);
+}
+
 TEST(Http2, ARequestMayEndInAFrameOfItsOwnAfterItsAnswer) {
   World world(says("ok"));
   Http2Client client(world);

@@ -30,6 +30,7 @@ using Parser = http::request_parser<http::string_body>;
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 // Arguments of a co_await below are named values, never braced temporaries: GCC 12 destroys those twice.
 constexpr size_t kRequestIdBytesMax = 128;
+constexpr size_t kReadBytes = 4096;  // of a head
 constexpr Duration kAdminPoll = std::chrono::milliseconds(50);
 constexpr Duration kLingerTime = std::chrono::seconds(2);
 constexpr size_t kLingerBytesMax = 64u << 20;
@@ -131,7 +132,7 @@ HttpSession::Task<void> HttpSession::run() {
 HttpSession::Task<bool> HttpSession::wait_for_first_byte() {
   if (buffer_.size() > 0) co_return true;  // the next request of a pipeline
   stream_.expires_after(shared_.config.idle_time_max);
-  auto [error, count] = co_await stream_.async_read_some(buffer_.prepare(4096), kTuple);
+  auto [error, count] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
   if (error) co_return false;
   buffer_.commit(count);
   co_return true;
@@ -171,7 +172,7 @@ bool HttpSession::may_be_http2() const {
 HttpSession::Task<bool> HttpSession::is_http2() {
   const auto limit = limit_reading(shared_.config.header_time_max);
   while (may_be_http2() && buffer_.size() < kHttp2Preface.size()) {
-    auto [error, count] = co_await stream_.async_read_some(buffer_.prepare(4096), kTuple);
+    auto [error, count] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
     if (error) break;
     buffer_.commit(count);
   }
@@ -205,11 +206,10 @@ HttpSession::Task<HttpSession::Read> HttpSession::read_request(BeastRequest& req
   auto refusal = other_protocol({static_cast<const char*>(buffer_.data().data()), buffer_.size()});
   if (!refusal) {
     const auto limit = limit_reading(shared_.config.header_time_max);
-    auto [error, count] = co_await http::async_read_header(stream_, buffer_, parser, kTuple);
-    (void)count;
+    const error_code error = co_await read_head(&parser);
     if (limit->end()) {
       refusal = too_slow("headers", shared_.config.header_time_max);
-    } else if (error == http::error::end_of_stream || error == asio::error::connection_reset) {
+    } else if (error == asio::error::connection_reset) {
       co_return Read::kClosed;
     } else if (error) {
       refusal = error_for(error, shared_.config);
@@ -233,6 +233,22 @@ HttpSession::Task<HttpSession::Read> HttpSession::read_request(BeastRequest& req
   const Read read = co_await read_body(&parser);
   if (read == Read::kRequest) request = parser.release();
   co_return read;
+}
+
+// Beast holds its limit against what it has not taken yet, which fields that come a few at a time would pass.
+HttpSession::Task<error_code> HttpSession::read_head(void* opaque) {
+  Parser& parser = *static_cast<Parser*>(opaque);
+  for (size_t taken = 0;;) {
+    error_code error;
+    const size_t count = parser.put(buffer_.data(), error);
+    buffer_.consume(count);
+    taken += count;
+    if (taken > shared_.config.header_bytes_max) co_return http::error::header_limit;
+    if (parser.is_header_done() || error != http::error::need_more) co_return error;
+    auto [failed, more] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+    buffer_.commit(more);
+    if (failed) co_return failed == asio::error::eof ? error_code(http::error::partial_message) : failed;
+  }
 }
 
 // Every read must bring something within body_idle_max, and all of it within body_time_max.

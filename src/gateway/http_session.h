@@ -68,6 +68,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   std::shared_ptr<ReadLimit> limit_reading(Duration time);
   Task<Read> read_request(BeastRequest& request);
+  Task<boost::system::error_code> read_head(void* parser);
   Task<Read> read_body(void* parser);
   std::optional<ApiError> check_head(const BeastRequest& head, std::optional<uint64_t> length);
   Task<bool> wait_for_first_byte();
