@@ -2,8 +2,8 @@
 """tidy.py [--build DIR] [--update]: the rules of the house that a compiler does not check. Run as a test.
 
 Include direction, who may ask for the time or the environment, dead headers, sources in no target, banned words with
-what to write instead, lengths of files and functions (tools/tidy_allow.json holds the exceptions, which may only
-shrink; --update rewrites it), absolute paths of a machine, links in documents.
+what to write instead, lengths of files and functions, fields and methods of classes (tools/tidy_allow.json holds the
+exceptions, which may only shrink; --update rewrites it), absolute paths of a machine, links in documents.
 """
 import argparse
 import json
@@ -18,6 +18,8 @@ ALLOW = ROOT / 'tools' / 'tidy_allow.json'
 FILE_LINES_MAX = 450
 TEST_LINES_MAX = 900
 FUNCTION_LINES_MAX = 45
+CLASS_FIELDS_MAX = 25   # beyond either a class is two rooms: what counts is how much state a line may touch
+CLASS_METHODS_MAX = 40
 
 CLOCK_LAYERS = {'base', 'device', 'host', 'gateway', 'loadgen', 'apps', 'bench', 'tests'}
 ENVIRONMENT_LAYERS = {'apps'}
@@ -147,9 +149,88 @@ def functions_of(lines):
                 start = None
 
 
-def check_lengths(files, complain, update):
-    allow = json.loads(ALLOW.read_text()) if ALLOW.exists() else {'files': {}, 'functions': {}}
-    found = {'files': {}, 'functions': {}}
+def bare(text):
+    """C++ without comments, the contents of quotes and preprocessor lines, but with its newlines."""
+    text = re.sub(r'^\s*#(.*\\\n)*.*$', '', text, flags=re.M)
+    text = re.sub(r'/\*.*?\*/', lambda m: '\n' * m[0].count('\n'), text, flags=re.S)
+    return '\n'.join(code_only(line) for line in text.splitlines())
+
+
+def members_of(body):
+    """The declarations and definitions directly within a class, each as one line without what is in its braces."""
+    depth, statement = 0, ''
+    for i, c in enumerate(body):
+        if c == '{':
+            depth += 1
+        if depth == 0:
+            statement += c
+        if c == '}':
+            depth -= 1
+            if depth == 0 and not re.match(r'\s*[;,=]', body[i + 1:]) and '(' in statement:  # the body of a method
+                yield ' '.join(statement.split())
+                statement = ''
+        elif c == ';' and depth == 0:
+            yield ' '.join(statement.split())
+            statement = ''
+
+
+def without_template_arguments(text):
+    while True:
+        shorter = re.sub(r'<[^<>]*>', '', text)
+        if shorter == text:
+            return text
+        text = shorter
+
+
+def classes_of(text):
+    """(name, line, fields, methods) of each class and struct, nested ones apart; statics and friends do not count."""
+    text = bare(text)
+    for match in re.finditer(r'^[ ]*(?:class|struct)\s+([A-Za-z_]\w*)[^;{}()=]*\{', text, flags=re.M):
+        depth, end = 1, match.end()
+        while depth and end < len(text):
+            depth += {'{': 1, '}': -1}.get(text[end], 0)
+            end += 1
+        fields = methods = 0
+        for member in members_of(text[match.end():end - 1]):
+            member = re.sub(r'^((public|private|protected)\s*:\s*)+', '', member)
+            if not member.strip(' ;') or re.match(r'(using|friend|static|typedef|enum|class|struct|template\s*<[^>]*>\s*(class|struct|using))\b', member):
+                continue
+            if re.search(r'=\s*(delete|default)\s*;?$', member):
+                continue
+            if '(' in without_template_arguments(member).split('=')[0]:
+                methods += 1
+            else:
+                fields += 1 + without_template_arguments(member).count(',')
+        yield match[1], text.count('\n', 0, match.start()) + 1, fields, methods
+
+
+def check_classes(files, complain, allow, found):
+    for name in files:
+        if not re.match(r'src/.*\.(h|cc)$', name) or name.endswith('_test.cc') or '/test_' in name:
+            continue
+        for one, line, fields, methods in classes_of(read(name)):
+            if methods == 0:  # a table of values
+                continue
+            for what, count, limit in (('fields', fields, CLASS_FIELDS_MAX), ('methods', methods, CLASS_METHODS_MAX)):
+                key = f'{name}:{one}'
+                if count <= limit:
+                    continue
+                found[what][key] = count
+                allowed = allow.get(what, {}).get(key, limit)
+                if count > allowed:
+                    complain(name, line, f'{one} has {count} {what}; the limit is {allowed}: it is two rooms with a door')
+
+
+def check_sizes(files, complain, update):
+    allow = json.loads(ALLOW.read_text()) if ALLOW.exists() else {}
+    found = {'files': {}, 'functions': {}, 'fields': {}, 'methods': {}}
+    check_lengths(files, complain, allow, found)
+    check_classes(files, complain, allow, found)
+    if update:
+        ALLOW.write_text(json.dumps(found, indent=1, sort_keys=True) + '\n')
+
+
+def check_lengths(files, complain, allow, found):
     for name in files:
         if not re.search(r'^(src|bench|tests|tools)/.*\.(cc|h|cu|py)$', name):
             continue
@@ -158,18 +239,16 @@ def check_lengths(files, complain, update):
         limit = TEST_LINES_MAX if test else FILE_LINES_MAX
         if len(lines) > limit:
             found['files'][name] = len(lines)
-            if len(lines) > allow['files'].get(name, limit):
-                complain(name, 1, f'{len(lines)} lines; the limit is {allow["files"].get(name, limit)}: split it along a real seam')
+            if len(lines) > allow.get('files', {}).get(name, limit):
+                complain(name, 1, f'{len(lines)} lines; the limit is {allow.get("files", {}).get(name, limit)}: split it along a real seam')
         if test or not re.search(CODE, name):
             continue
         for function, line, length in functions_of(lines):
             key = f'{name}:{function}'
             if length > FUNCTION_LINES_MAX:
                 found['functions'][key] = max(length, found['functions'].get(key, 0))
-                if length > allow['functions'].get(key, FUNCTION_LINES_MAX):
-                    complain(name, line, f'{function} has {length} lines; the limit is {allow["functions"].get(key, FUNCTION_LINES_MAX)}')
-    if update:
-        ALLOW.write_text(json.dumps(found, indent=1, sort_keys=True) + '\n')
+                if length > allow.get('functions', {}).get(key, FUNCTION_LINES_MAX):
+                    complain(name, line, f'{function} has {length} lines; the limit is {allow.get("functions", {}).get(key, FUNCTION_LINES_MAX)}')
 
 
 def check_targets(files, build, complain):
@@ -213,7 +292,7 @@ def main():
     files = tracked_files()
     check_includes(files, complain)
     check_words(files, complain)
-    check_lengths(files, complain, arguments.update)
+    check_sizes(files, complain, arguments.update)
     check_links(files, complain)
     if arguments.build:
         check_targets(files, arguments.build, complain)
