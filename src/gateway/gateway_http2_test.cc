@@ -374,6 +374,18 @@ TEST(Http2, AConnectionWithoutStreamsEndsWithAGoodbye) {
   EXPECT_TRUE(client.socket().closed_by_server());
 }
 
+TEST(Http2, AServerMayEndUnderItsStreams) {
+  World world(endless);
+  world.node.set_pause(std::chrono::milliseconds(10));
+  Http2Client client(world);
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 10; ++i) ids.push_back(client.post("/v1/completions", completion({{"stream", i % 2 == 0}, {"max_tokens", 150}})));
+  ASSERT_TRUE(client.wait_for([&] { return client.answer(ids[8]).status != 0; }));
+  world.server.reset();
+  EXPECT_FALSE(client.wait_for([] { return false; })) << "the connection is closed";
+  EXPECT_TRUE(world.node.wait_cancelled(10));
+}
+
 TEST(Http2, DrainingLetsWhatRunsFinishAndSaysGoodbye) {
   World world(endless);
   world.node.set_pause(std::chrono::milliseconds(10));
