@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tidy.py [--build DIR] [--update]: the rules of the house that a compiler does not check. Run as a test.
 
-Include direction, who may ask for the time or the environment, dead headers, sources in no target, banned words with
+Include direction and circles, who may ask for the time or the environment, dead headers, sources in no target, banned words with
 what to write instead, lengths of files and functions, fields and methods of classes (tools/tidy_allow.json holds the
 exceptions, which may only shrink; --update rewrites it), absolute paths of a machine, links in documents.
 """
@@ -107,6 +107,25 @@ def check_includes(files, complain):
     for name in files:
         if name.startswith('src/') and name.endswith('.h') and name not in included:
             complain(name, 1, 'a header that nothing includes; use it or remove it')
+
+
+def check_circles(files, complain):
+    """Headers that include each other are one header."""
+    graph = {name: ['src/' + h for h in re.findall(r'^\s*#\s*include\s+"([^"]+)"', read(name), flags=re.M)]
+             for name in files if name.startswith('src/') and name.endswith('.h')}
+    done = set()
+
+    def visit(name, path):
+        if name in path:
+            return complain(name, 1, 'includes itself by way of ' + ', '.join(path[path.index(name) + 1:]))
+        if name in done or name not in graph:
+            return
+        for header in graph[name]:
+            visit(header, path + [name])
+        done.add(name)
+
+    for name in graph:
+        visit(name, [])
 
 
 def check_words(files, complain):
@@ -291,6 +310,7 @@ def main():
 
     files = tracked_files()
     check_includes(files, complain)
+    check_circles(files, complain)
     check_words(files, complain)
     check_sizes(files, complain, arguments.update)
     check_links(files, complain)

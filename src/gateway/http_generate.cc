@@ -1,6 +1,8 @@
 // The generating half of HttpSession: waits for tokens and for the client to go away at the same time.
 #include <poll.h>
 
+#include <sstream>
+
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -9,6 +11,10 @@
 #include "boost/asio/detached.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/use_awaitable.hpp"
+#include "boost/beast/core/buffers_to_string.hpp"
+#include "boost/beast/http/chunk_encode.hpp"
+#include "boost/beast/http/empty_body.hpp"
+#include "boost/beast/http/write.hpp"
 #include "gateway/http_headers.h"
 #include "gateway/http_session.h"
 #include "gateway/strings.h"
@@ -17,6 +23,7 @@ namespace shoal {
 namespace {
 
 namespace asio = boost::asio;
+namespace http = boost::beast::http;
 using boost::system::error_code;
 
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
@@ -229,7 +236,7 @@ HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Gener
     events.push(progress, generation, text);
     if (!text.empty()) out += stream_frame(text);
     text.clear();
-    if (progress.done && !http_1_0_) out += "0\r\n\r\n";
+    if (progress.done) out += stream_end();
     const bool sent = co_await send_bytes(out);
     out.clear();
     if (!sent || wake->client_gone) {
@@ -248,20 +255,26 @@ HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Gener
 }
 
 std::string HttpSession::stream_head() const {
-  std::string more;
-  for (const auto& [name, value] : answer_headers()) absl::StrAppend(&more, name, ": ", value, "\r\n");
-  return absl::StrCat(http_1_0_ ? "HTTP/1.0" : "HTTP/1.1",
-                      " 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
-                      "X-Accel-Buffering: no\r\nDate: ", http_date(std::chrono::system_clock::now()), "\r\nX-Request-Id: ",
-                      request_id_, "\r\n", more,
-                      http_1_0_ ? "" : "Transfer-Encoding: chunked\r\n",
-                      keep_alive_ ? "" : "Connection: close\r\n", "\r\n");
+  http::response<http::empty_body> head(http::status::ok, http_1_0_ ? 10 : 11);
+  head.set(http::field::content_type, "text/event-stream; charset=utf-8");
+  head.set(http::field::cache_control, "no-cache");
+  head.set("X-Accel-Buffering", "no");
+  head.set(http::field::date, http_date(std::chrono::system_clock::now()));
+  head.set("X-Request-Id", request_id_);
+  for (const auto& [name, value] : answer_headers()) head.set(name, value);
+  if (!http_1_0_) head.chunked(true);
+  head.keep_alive(keep_alive_);
+  std::ostringstream text;
+  text << head.base();
+  return text.str();
 }
 
 std::string HttpSession::stream_frame(std::string_view data) const {
   if (http_1_0_) return std::string(data);
-  return absl::StrFormat("%x\r\n", data.size()) + std::string(data) + "\r\n";
+  return boost::beast::buffers_to_string(http::make_chunk(asio::buffer(data.data(), data.size())));
 }
+
+std::string HttpSession::stream_end() const { return http_1_0_ ? "" : boost::beast::buffers_to_string(http::make_chunk_last()); }
 
 // " key=NAME trace_id=HEX", of what there is.
 std::string HttpSession::log_context() const {

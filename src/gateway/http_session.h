@@ -99,6 +99,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   ApiError full_of_bodies() const;
   std::string stream_head() const;
   std::string stream_frame(std::string_view data) const;
+  std::string stream_end() const;
   void complete(const Generation& generation, RequestRecord& record) const;
   void log_answer(const PreparedAnswer& answer, const Generation& generation, const RequestRecord& record) const;
 
