@@ -103,6 +103,7 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const R
   } else {
     fields.refuse("prompt", "'prompt' or 'messages' is missing.");
   }
+  check_misspelt_fields(fields);
   if (!fields.ok()) return *fields.error();
   return request;
 }
@@ -115,6 +116,7 @@ ApiResult<DetokenizeRequest> parse_detokenize_request(std::string_view body) {
   fields.text("model", 1024, request.model);
   if (fields.find("tokens") == nullptr) fields.refuse("tokens", "'tokens' is missing.");
   fields.ids("tokens", kIdsMax, INT32_MAX, request.tokens);
+  check_misspelt_fields(fields);
   if (!fields.ok()) return *fields.error();
   return request;
 }

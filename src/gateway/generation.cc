@@ -65,6 +65,7 @@ void Generation::cancel() {
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
+    wake_ = nullptr;  // what it holds of the connection may be gone before the router has let go of this
   }
   for (Choice& choice : choices_) {
     if (!choice.ended) loop_.cancel(choice.id);

@@ -96,12 +96,12 @@ class Generation : public TokenSink, public std::enable_shared_from_this<Generat
   const PreparedRequest request_;
   RouterLoop& loop_;
   const GenerationOptions options_;
-  const std::function<void()> wake_;
   const TimePoint started_;
   const SloTarget slo_;
 
   std::mutex mutex_;
-  std::deque<Arrival> arrived_;   // guarded by mutex_, as are the next three
+  std::function<void()> wake_;    // guarded by mutex_, as are the next four; empty once cancelled
+  std::deque<Arrival> arrived_;
   size_t unread_bytes_ = 0;
   bool overflow_ = false;
   bool closed_ = false;

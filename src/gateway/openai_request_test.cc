@@ -158,6 +158,15 @@ TEST(ChatRequest, AMisspeltFieldIsRefusedWithTheNameThatWasMeant) {
   }
 }
 
+TEST(ChatRequest, MisspeltFieldsWithinObjectsAndOfTokenizeAreNamedToo) {
+  EXPECT_EQ(chat({{"stream", true}, {"stream_options", {{"include_usages", true}}}}).error().param, "stream_options.include_usages");
+  EXPECT_TRUE(chat({{"stream", true}, {"stream_options", {{"continuous_usage_stats", true}}}}).ok());
+  EXPECT_EQ(chat({{"slo", {{"ttft_mss", 5}}}}).error().param, "slo.ttft_mss");
+  EXPECT_EQ(parse_tokenize_request(R"({"prompt":"x","add_special_token":false})", {}).error().param, "add_special_token");
+  EXPECT_TRUE(parse_tokenize_request(R"({"prompt":"x","temperature":0,"store":true})", {}).ok()) << "nothing is generated";
+  EXPECT_EQ(parse_detokenize_request(R"({"tokens":[1],"modell":"x"})").error().param, "modell");
+}
+
 TEST(ChatRequest, WhatClientsSendByHabitIsIgnored) {
   for (const std::string_view name : ignored_fields()) EXPECT_TRUE(chat({{std::string(name), {{"any", "thing"}}}}).ok()) << name;
   for (const char* other : {"x", "k", "tags", "my_extension", "trace", "n_gpu"}) EXPECT_TRUE(chat({{other, 1}}).ok()) << other;

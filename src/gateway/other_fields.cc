@@ -152,6 +152,10 @@ bool misspells(std::string_view given, std::string_view known) {
   return given.size() >= kLongEnough && known.size() >= kLongEnough && edit_distance(given, known) <= (known.size() < 9 ? 1 : 2);
 }
 
+bool serves(const Fields& fields, const std::string& key) {
+  return std::find(fields.known().begin(), fields.known().end(), key) != fields.known().end();
+}
+
 }  // namespace
 
 std::span<const UnservedField> unserved_fields() { return kUnserved; }
@@ -159,16 +163,21 @@ std::span<const std::string_view> ignored_fields() { return kIgnored; }
 
 void check_other_fields(Fields& fields) {
   for (const auto& [key, value] : fields.object().items()) {
-    const bool served = std::find(fields.known().begin(), fields.known().end(), key) != fields.known().end();
-    if (served || std::find(kIgnored.begin(), kIgnored.end(), key) != kIgnored.end()) continue;
     const auto unserved = std::find_if(std::begin(kUnserved), std::end(kUnserved), [&](const UnservedField& f) { return f.name == key; });
-    if (unserved != std::end(kUnserved)) {
-      if (asks_nothing(value, unserved->harmless)) continue;
-      return fields.refuse(unsupported_value(fields.name(key), absl::StrCat("'", fields.name(key), "' is not served; ", str(unserved->advice), ".")));
-    }
-    const auto meant = std::find_if(fields.known().begin(), fields.known().end(), [&](const std::string& name) { return misspells(key, name); });
+    if (unserved == std::end(kUnserved) || serves(fields, key) || asks_nothing(value, unserved->harmless)) continue;
+    return fields.refuse(unsupported_value(fields.name(key), absl::StrCat("'", fields.name(key), "' is not served; ", str(unserved->advice), ".")));
+  }
+  check_misspelt_fields(fields);
+}
+
+void check_misspelt_fields(Fields& fields) {
+  for (const auto& [key, value] : fields.object().items()) {
+    const auto is_it = [&key = key](const UnservedField& f) { return f.name == key; };
+    const bool peers_know = std::find(kIgnored.begin(), kIgnored.end(), key) != kIgnored.end() || std::any_of(std::begin(kUnserved), std::end(kUnserved), is_it);
+    if (peers_know || serves(fields, key)) continue;
+    const auto meant = std::find_if(fields.known().begin(), fields.known().end(), [&key = key](const std::string& name) { return misspells(key, name); });
     if (meant == fields.known().end()) continue;
-    ApiError error = invalid_value(fields.name(key), absl::StrCat("Unknown field '", fields.name(key), "'; did you mean '", *meant, "'?"));
+    ApiError error = invalid_value(fields.name(key), absl::StrCat("Unknown field '", fields.name(key), "'; did you mean '", fields.name(*meant), "'?"));
     error.code = "unknown_field";
     return fields.refuse(std::move(error));
   }

@@ -20,7 +20,9 @@ struct UnservedField {
 std::span<const UnservedField> unserved_fields();
 std::span<const std::string_view> ignored_fields();
 
-// REQUIRES: everything that is served has been read from `fields`.
+// Both: REQUIRES that everything that is served has been read from `fields`.
 void check_other_fields(Fields& fields);
+// The last of the three alone, for objects within a request and for requests that generate nothing.
+void check_misspelt_fields(Fields& fields);
 
 }  // namespace shoal

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
+#include "gateway/other_fields.h"
 #include "gateway/sampling_fields.h"
 #include "nlohmann/json.hpp"
 
@@ -41,6 +42,7 @@ void read_stream(Fields& fields, GenerationFields& out) {
   if (!options->is_object()) return fields.refuse("stream_options", "'stream_options' must be an object.");
   Fields inner(*options, "stream_options.");
   inner.boolean("include_usage", out.include_usage);
+  check_misspelt_fields(inner);
   if (!inner.ok()) fields.refuse(*inner.error());
 }
 
@@ -99,6 +101,7 @@ void read_slo(Fields& fields, GenerationFields& out) {
   std::optional<double> ttft_ms, tbt_ms;
   inner.number("ttft_ms", kDeadlineMsMin, kDeadlineMsMax, ttft_ms);
   inner.number("tbt_ms", kDeadlineMsMin, kDeadlineMsMax, tbt_ms);
+  check_misspelt_fields(inner);
   if (!inner.ok()) return fields.refuse(*inner.error());
   if (ttft_ms) out.ttft_max = from_seconds(*ttft_ms / 1e3);
   if (tbt_ms) out.tbt_max = from_seconds(*tbt_ms / 1e3);
