@@ -42,10 +42,7 @@ struct AddModel {
   ServedModel served;
   NodeModel facts;
 };
-struct RetireModel {
-  ModelId model;
-};
-using HostEvent = std::variant<Event, LoadedModel, AddModel, RetireModel>;
+using HostEvent = std::variant<Event, LoadedModel, AddModel>;
 
 // What a step thread is given.
 struct StepJob {
@@ -126,7 +123,7 @@ class NodeHostImpl : public NodeHost {
     events_.push(AddModel{std::move(model), facts});
     return facts;
   }
-  void retire_model(ModelId model) override { events_.push(RetireModel{model}); }
+  void retire_model(ModelId model) override { events_.push(Event(ModelRetired{model})); }
 
   double stalled_seconds() const override {
     const int64_t since = busy_since_ns_.load();
@@ -210,14 +207,7 @@ class NodeHostImpl : public NodeHost {
       models_.emplace(id, std::move(add->served));
       facts_.emplace(id, add->facts);
       if (auto costs = estimates_.find(add->facts)) add->facts.costs = *std::move(costs);
-      node_.add_model(add->facts);
-      if (record_) record_(logged_model(config_.self, add->facts));
-      return handle(Tick{}, now);
-    }
-    if (const auto* retire = std::get_if<RetireModel>(&event)) {
-      node_.retire_model(retire->model);
-      if (record_) record_(logged_retirement(config_.self, retire->model));
-      return handle(Tick{}, now);
+      return handle(ModelAdded{std::move(add->facts)}, now);
     }
     if (std::holds_alternative<StepDone>(std::get<Event>(event))) busy_since_ns_ = 0;
     handle(std::get<Event>(event), now);

@@ -127,11 +127,11 @@ Json event_json(const Event& event) {
   if (const auto* e = std::get_if<KvCopied>(&event)) return {"copied", e->model.value, e->move, e->ok};
   if (const auto* e = std::get_if<LoadProgress>(&event)) return {"progress", e->model.value, e->progress};
   if (const auto* e = std::get_if<ClusterChanged>(&event)) return cluster_json(e->state);
+  if (const auto* e = std::get_if<ModelAdded>(&event)) return {"add", written(e->model)};
+  if (const auto* e = std::get_if<ModelRetired>(&event)) return {"retire", e->model.value};
   if (std::holds_alternative<DrainRequested>(event)) return Json::array({"drain"});
   return Json::array({"tick"});  // or an event that concerns no node, which is as good as one
 }
-
-std::string line_of(NodeId node, const char* key, Json value) { return dump_json({{"node", node.value}, {key, std::move(value)}}); }
 
 }  // namespace
 
@@ -152,9 +152,7 @@ std::string described(const Effect& effect) {
   return "an effect of no node";
 }
 
-std::string logged_config(const NodeConfig& config) { return line_of(config.self, "config", written(config)); }
-std::string logged_model(NodeId node, const NodeModel& added) { return line_of(node, "add", written(added)); }
-std::string logged_retirement(NodeId node, ModelId model) { return line_of(node, "retire", model.value); }
+std::string logged_config(const NodeConfig& config) { return dump_json({{"node", config.self.value}, {"config", written(config)}}); }
 
 std::string logged_turn(NodeId node, const Event& event, TimePoint now, std::span<const Effect> effects) {
   Json texts = Json::array();

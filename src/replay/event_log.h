@@ -3,8 +3,9 @@
 //
 //   {"node":1,"config":{...}}                                            the life of a node begins
 //   {"node":1,"now":NS,"event":["step",MODEL,STEP,[...]],"effects":["step of 0: 3 rows #8c1f", ...]}
-//   {"node":1,"add":{...}}  {"node":1,"retire":MODEL}                    a model comes or goes while it runs
 //
+// Runs recorded before models came and went as events have them on lines of their own, each before the tick at which the
+// node heard of it: {"node":1,"add":{...}}, {"node":1,"retire":MODEL}.
 // Prompts and answers are in it, as ids of tokens: who may not read them may not read the file.
 #pragma once
 
@@ -19,8 +20,6 @@ namespace shoal {
 
 // Lines without their end. Keys are those of the head of this file.
 std::string logged_config(const NodeConfig& config);
-std::string logged_model(NodeId node, const NodeModel& added);
-std::string logged_retirement(NodeId node, ModelId model);
 std::string logged_turn(NodeId node, const Event& event, TimePoint now, std::span<const Effect> effects);
 
 // What a node decided, for people, and a hash of every bit of it behind '#': equal if and (but for one case in 2^64) only

@@ -145,6 +145,20 @@ StatusOr<Event> read_progress(const Json& json) {
   return progress;
 }
 
+StatusOr<Event> read_added(const Json& json) {
+  RETURN_IF_ERROR(items(json, 2));
+  ModelAdded added;
+  RETURN_IF_ERROR(read(json[1], added.model));
+  return added;
+}
+
+StatusOr<Event> read_retired(const Json& json) {
+  RETURN_IF_ERROR(items(json, 2));
+  ModelRetired retired;
+  RETURN_IF_ERROR(read(json[1], retired.model));
+  return retired;
+}
+
 }  // namespace
 
 StatusOr<Event> read_event(const Json& json) {
@@ -156,6 +170,8 @@ StatusOr<Event> read_event(const Json& json) {
   if (kind == "packed") return read_packed(json);
   if (kind == "copied") return read_copied(json);
   if (kind == "progress") return read_progress(json);
+  if (kind == "add") return read_added(json);
+  if (kind == "retire") return read_retired(json);
   if (kind == "cluster") return read_cluster(json);
   if (kind == "drain") return Event(DrainRequested{});
   if (kind == "tick") return Event(Tick{});

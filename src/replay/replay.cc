@@ -1,6 +1,7 @@
 #include "replay/replay.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -56,6 +57,10 @@ struct Replay::Life {
   }
 
   Status can_follow(const Event& event) const {
+    if (const auto* added = std::get_if<ModelAdded>(&event)) {
+      RETURN_IF_ERROR(check_model(added->model, config.pages));
+      if (models.contains(added->model.model)) return invalid_argument("model ", added->model.model.value, " is there already");
+    }
     if (const auto* done = std::get_if<StepDone>(&event)) return can_follow(*done);
     if (const auto* ready = std::get_if<WeightsReady>(&event)) return load == ready->model ? OkStatus() : invalid_argument("a load ends that was not begun");
     if (const auto* packed = std::get_if<WeightsPacked>(&event)) return packing == packed->model ? OkStatus() : invalid_argument("weights are packed that were not begun");
@@ -67,6 +72,7 @@ struct Replay::Life {
   }
 
   void heard(const Event& event) {
+    if (const auto* added = std::get_if<ModelAdded>(&event)) models.emplace(added->model.model, Known{added->model.name, added->model.vocab_size});
     if (std::holds_alternative<StepDone>(event)) step.reset();
     if (const auto* ready = std::get_if<WeightsReady>(&event)) {
       load.reset();
@@ -93,6 +99,7 @@ struct Replay::Life {
   const NodeConfig config;
   Node node;
   TimePoint now{};
+  std::optional<Event> at_next_tick;  // from a line of its own
   std::optional<StartStep> step;
   TimePoint step_began{};
   std::optional<ModelId> load, packing;
@@ -118,18 +125,10 @@ Status Replay::line(std::string_view text) {
   }
   const auto life = lives_.find(id);
   if (life == lives_.end()) return invalid_argument("node ", id.value, " has no config before this line");
-  if (const auto found = json.find("add"); found != json.end()) {
-    NodeModel model;
-    RETURN_IF_ERROR(read(*found, model));
-    RETURN_IF_ERROR(check_model(model, life->second->config.pages));
-    if (!life->second->models.emplace(model.model, Life::Known{model.name, model.vocab_size}).second) return invalid_argument("model ", model.model.value, " is there already");
-    life->second->node.add_model(model);
-    return OkStatus();
-  }
-  if (const auto found = json.find("retire"); found != json.end()) {
-    ModelId model;
-    RETURN_IF_ERROR(read(*found, model));
-    life->second->node.retire_model(model);
+  for (const char* kind : {"add", "retire"}) {
+    const auto found = json.find(kind);
+    if (found == json.end()) continue;
+    ASSIGN_OR_RETURN(life->second->at_next_tick, read_event(Json::array({kind, *found})));
     return OkStatus();
   }
   int64_t now = 0;
@@ -137,7 +136,11 @@ Status Replay::line(std::string_view text) {
   if (!json.contains("now") || !json.contains("event") || !json.contains("effects")) return invalid_argument("is no line of an event log");
   RETURN_IF_ERROR(read(json["now"], now));
   RETURN_IF_ERROR(read(json["effects"], expected));
-  ASSIGN_OR_RETURN(const Event event, read_event(json["event"]));
+  ASSIGN_OR_RETURN(Event event, read_event(json["event"]));
+  if (std::optional<Event> before = std::exchange(life->second->at_next_tick, std::nullopt)) {
+    if (!std::holds_alternative<Tick>(event)) return invalid_argument("a tick must follow a model that comes or goes");
+    event = *std::move(before);
+  }
   return turn(*life->second, event, TimePoint(Duration(now)), expected);
 }
 

@@ -81,7 +81,10 @@ std::vector<std::string> some_run() {
   node.give(MessageFrom{NodeId(9), Cancel{RequestId(4), 0}});
   node.give(ClusterChanged{{3, {{NodeId(1), {NodeId(1), Role::kNode, 2, {ModelId(0)}, false}}}}});
   node.give(LoadProgress{ModelId(0), 0.3f});
+  node.give(ModelAdded{model(5)});
+  node.submit(10, 5);
   node.run();
+  node.give(ModelRetired{ModelId(1)});
   node.give(DrainRequested{});
   return node.lines;
 }
@@ -100,6 +103,26 @@ TEST(Replay, TheSameEventsGiveTheSameEffects) {
   EXPECT_EQ(counts.events, lines.size() - 1);
   EXPECT_GE(counts.loads, 3u);
   EXPECT_GT(counts.steps, 30u);
+}
+
+// As runs were recorded before these were events: the change on a line of its own, then a tick.
+TEST(Replay, ModelsThatComeAndGoOnLinesOfTheirOwnAreHeardAtTheNextTick) {
+  std::vector<std::string> before;
+  size_t changes = 0;
+  for (const std::string& line : some_run()) {
+    Json json = *parse_json(line);
+    const std::string kind = json.contains("event") ? json["event"][0].get<std::string>() : "";
+    if (kind == "add" || kind == "retire") {
+      ++changes;
+      before.push_back(dump_json({{"node", 1}, {kind, json["event"][1]}}));
+      json["event"] = Json::array({"tick"});
+    }
+    before.push_back(dump_json(json));
+  }
+  EXPECT_EQ(changes, 2u);
+  EXPECT_EQ(replayed(before), OkStatus());
+  before.insert(before.end() - 1, R"({"node":1,"retire":2})");
+  EXPECT_THAT(std::string(replayed(before).message()), HasSubstr("a tick must follow"));
 }
 
 TEST(Replay, EveryOtherSettingOrEstimateIsNoticed) {
@@ -156,6 +179,8 @@ TEST(Replay, LinesThatCannotBeAreRefusedWithTheReason) {
       {turn + R"(["copied",0,1,true]})", "not begun"},
       {turn + R"(["message",9,"AAAA"]})", "message"},
       {turn + R"(["message",9,"!"]})", "Base64"},
+      {turn + R"(["add",{}]})", "missing"},
+      {turn + R"(["retire","x"]})", "is not a number"},
       {turn + R"(["what"]})", "no such kind"},
       {turn + R"([]})", "begins with its kind"},
       {turn + R"(["cluster",1,[[1,9,1,false,[]]]]})", "role"},

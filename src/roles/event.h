@@ -7,6 +7,7 @@
 #include "base/switch_record.h"
 #include "engine/step.h"
 #include "membership/cluster_state.h"
+#include "roles/node_config.h"
 #include "wire/message.h"
 
 namespace shoal {
@@ -83,10 +84,22 @@ struct LoadProgress {
   float progress = 0.0f;
 };
 
+// Node: one more model. With static scheduling it is served if it fits beside those that are, and as soon as it does.
+// REQUIRES: its id was never used on this node, and it fits the device alone.
+struct ModelAdded {
+  NodeModel model;
+};
+
+// Node: takes no new requests for this model; when those it has are ended, nothing is left of it. Whoever is not known is
+// none of its business.
+struct ModelRetired {
+  ModelId model;
+};
+
 // Any role: a wake-up asked for by WakeAt.
 struct Tick {};
 
 using Event = std::variant<MessageFrom, NewRequest, ClientGone, ResidencyWanted, SettingsWanted, ClusterChanged, DrainRequested,
-                           StepDone, WeightsReady, WeightsPacked, KvCopied, LoadProgress, Tick>;
+                           StepDone, WeightsReady, WeightsPacked, KvCopied, LoadProgress, ModelAdded, ModelRetired, Tick>;
 
 }  // namespace shoal

@@ -165,7 +165,7 @@ TEST(Handover, APromptBegunWithOtherWeightsIsComputedAnew) {
 TEST(Handover, RequestsOfAModelThatGoesEndWhereTheyAre) {
   Body first(kFirst, Duty::kPrefill);
   auto effects = first.say(kGateway, Submit{request()});
-  first.node.retire_model(ModelId(0));
+  for (Effect& effect : first.give(ModelRetired{ModelId(0)})) effects.push_back(std::move(effect));
   while (!first.copies.empty()) {
     for (Effect& effect : first.copy()) effects.push_back(std::move(effect));
   }

@@ -52,6 +52,10 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   } else if (const auto* e = std::get_if<LoadProgress>(&event)) {
     if (const auto found = models_.find(e->model); found != models_.end()) found->second.progress = e->progress;
     changed_ = true;
+  } else if (const auto* e = std::get_if<ModelAdded>(&event)) {
+    on_model_added(*e);
+  } else if (const auto* e = std::get_if<ModelRetired>(&event)) {
+    on_model_retired(*e);
   } else if (std::holds_alternative<DrainRequested>(event)) {
     draining_ = true;
   } else if (const auto* e = std::get_if<ClusterChanged>(&event)) {

@@ -29,56 +29,10 @@
 #include "roles/device_log.h"
 #include "roles/effect.h"
 #include "roles/event.h"
+#include "roles/node_config.h"
 #include "roles/switch_log.h"
 
 namespace shoal {
-
-// What a node knows of a model before a byte of it is loaded.
-struct NodeModel {
-  ModelId model;
-  std::string name;               // for errors
-  uint64_t weight_bytes = 0;
-  uint64_t kv_block_bytes = 0;
-  uint32_t max_model_len = 0;
-  uint32_t vocab_size = 0;
-  uint32_t kv_salt_above = UINT32_MAX;  // EngineConfig
-  SloTarget slo;
-  int32_t priority = 0;                 // among models that wait for the device: higher first in a round
-  bool pinned = false;                  // loaded at once, and stays
-  Duration idle_ttl = Duration::max();  // without a request for so long, it leaves the device
-  // A request is refused if its first step is predicted to begin later, and ends if it did not begin by then.
-  Duration max_wait = Duration::max();
-  ModelEstimator costs;                 // what an earlier run measured, or nothing
-};
-
-struct NodeConfig {
-  NodeId self;
-  Duty duty = Duty::kBoth;              // at first; SetDuty changes it
-  uint32_t pages = 0;                   // of the device's pool, for weights and KV
-  uint64_t workspace_bytes = 0;         // beside them; only reported
-  uint32_t host_pages = 0;              // of the tier below it, for KV of requests whose turn is not now
-  std::vector<NodeModel> models;
-  std::vector<NodeId> gateways;         // get NodeStatus
-  BatchLimits limits;
-  // A step that decodes takes so many tokens of prompts as it has time for, this many at least: its time is the gap that
-  // readers see. As long as gap_stretch decodes alone, or the shortest tbt of the batch, whichever is longer.
-  uint32_t prompt_tokens_min = 16;
-  double gap_stretch = 2;
-  uint32_t waiting_max = 1024;          // per model
-  bool prefix_cache = true;
-  Scheduling scheduling = Scheduling::kToken;
-  TurnOptions turns;
-  PrefillOptions prompts;
-  SwitchLimits switching;
-  double load_bytes_per_second = 1e9;   // believed until a load was measured
-  Duration status_interval = std::chrono::milliseconds(100);
-  Duration offer_time = std::chrono::seconds(30);  // KV that was handed over stays so long for whoever comes with its ticket
-};
-
-// Pages of KV that one sequence of the longest length needs.
-uint32_t kv_pages_min(const NodeModel& model);
-// The longest sequence for which weights and KV fit `pages` pages, at most wanted; 0 if the weights alone do not fit.
-uint32_t fitting_model_len(const NodeModel& model, uint32_t pages, uint32_t wanted);
 
 class Node {
  public:
@@ -87,14 +41,9 @@ class Node {
   ~Node();
 
   // Handles MessageFrom{Submit, Cancel, SetResident, Configure, KvWanted, KvGranted, KvTaken, SetDuty, Shed}, StepDone,
-  // WeightsReady, KvCopied, LoadProgress, ClusterChanged, DrainRequested and Tick.
+  // WeightsReady, WeightsPacked, KvCopied, LoadProgress, ModelAdded, ModelRetired, ClusterChanged, DrainRequested and Tick.
   std::vector<Effect> handle(const Event& event, TimePoint now);
 
-  // One more model. With static scheduling it is served if it fits beside those that are, and as soon as it does.
-  // REQUIRES: its id was never used here, and it fits the device alone.
-  void add_model(const NodeModel& facts);
-  // Takes no new requests for it; when those it has are ended, nothing is left of it. Takes effect with the next handle().
-  void retire_model(ModelId model);
   // Measured so far, by model.
   std::map<ModelId, ModelEstimator> costs() const;
 
@@ -202,6 +151,8 @@ class Node {
   void forget(AwaitingList& list, AwaitingList::iterator entry, std::vector<Effect>& effects);
   bool accept(NodeId from, const Submit& message, const std::optional<HostKv>& kv, TimePoint now, std::vector<Effect>& effects);
   void on_cancel(const Cancel& message, std::vector<Effect>& effects);
+  void on_model_added(const ModelAdded& event);
+  void on_model_retired(const ModelRetired& event);
   void on_set_resident(const SetResident& message, TimePoint now);
   void on_configure(const Configure& message);
   void on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects);

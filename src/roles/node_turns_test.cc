@@ -189,15 +189,14 @@ TEST(NodeTurns, StaticServesAModelThatComesLaterIfItFitsOrAsSoonAsItDoes) {
   NodeConfig c = config(17, {model(0)});  // 8 pages each
   c.scheduling = Scheduling::kStatic;
   Body body(c);
-  body.node().add_model(model(1));
-  body.node().add_model(model(2));
+  body.give(ModelAdded{model(1)});
+  body.give(ModelAdded{model(2)});
   const RequestId fits = body.submit(1, 20), refused = body.submit(2, 20);
   body.run();
   EXPECT_EQ(body.answer(fits).tokens, 20u);
   EXPECT_NE(body.answer(refused).error.find("'m2' is not served"), std::string::npos);
   EXPECT_EQ(body.loads, (std::vector<uint32_t>{0, 1}));
-  body.node().retire_model(ModelId(0));
-  body.give(Tick{});
+  body.give(ModelRetired{ModelId(0)});
   body.run();
   const RequestId now_fits = body.submit(2, 20);
   body.run();

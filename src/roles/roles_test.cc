@@ -390,12 +390,11 @@ TEST(Node, NewSettingsHoldFromNowOn) {
 
 TEST(Node, AModelComesAndLeavesWhenItsRequestsHaveEnded) {
   Node node(node_config(8));
-  node.add_model(model(7, 2));
+  node.handle(ModelAdded{model(7, 2)}, TimePoint{});
   EXPECT_EQ(run(node, node.handle(submit(1, 7), TimePoint{}), TimePoint{}).size(), 2u);
   const auto running = node.handle(submit(2, 7), TimePoint{});
   ASSERT_EQ(of_kind<StartStep>(running).size(), 1u);
-  node.retire_model(ModelId(7));
-  node.handle(Tick{}, TimePoint{});
+  node.handle(ModelRetired{ModelId(7)}, TimePoint{});
   EXPECT_TRUE(sent<Tokens>(node.handle(submit(3, 7), TimePoint{})).empty()) << "was on its way";
   EXPECT_EQ(run(node, running, TimePoint{}).size(), 4u) << "those that were accepted are served to their end";
   const auto late = sent<Tokens>(node.handle(submit(4, 7), TimePoint{}));
@@ -404,7 +403,7 @@ TEST(Node, AModelComesAndLeavesWhenItsRequestsHaveEnded) {
   EXPECT_EQ(node.status().models.size(), 2u);
   EXPECT_EQ(node.status().device_bytes_free, node.status().device_bytes);
   EXPECT_FALSE(node.costs().contains(ModelId(7)));
-  node.retire_model(ModelId(7));  // nobody knows it any more
+  node.handle(ModelRetired{ModelId(7)}, TimePoint{});  // nobody knows it any more
   node.check();
 }
 

@@ -37,8 +37,8 @@ void World::begin_change(const AdminChange& change) {
 // First the nodes, then the membership: whoever finds the model finds its nodes.
 void World::add_model(ModelId model) {
   state_.served[model.value] = true;
-  for (const auto& node : nodes_) {
-    if (node->alive()) node->add_model(model);
+  for (uint32_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i]->alive()) nodes_[i]->handle(ModelAdded{setup_.nodes[i].config.models.at(model.value)});
   }
   announce();
 }
@@ -47,7 +47,7 @@ void World::retire_model(ModelId model) {
   state_.served[model.value] = false;
   announce();
   for (const auto& node : nodes_) {
-    if (node->alive()) node->retire_model(model);
+    if (node->alive()) node->handle(ModelRetired{model});
   }
 }
 

@@ -52,25 +52,6 @@ void SimNode::settle() {
   checkers_.life_ended(NodeId(index_), *node_);
 }
 
-void SimNode::when_running(EventHeap::Act act) {
-  if (world_.now >= paused_until_) return act();
-  held_.push_back(std::move(act));
-}
-
-void SimNode::add_model(ModelId model) {
-  when_running([this, model] {
-    node_->add_model(spec_.config.models.at(model.value));
-    handle(Tick{});
-  });
-}
-
-void SimNode::retire_model(ModelId model) {
-  when_running([this, model] {
-    node_->retire_model(model);
-    handle(Tick{});
-  });
-}
-
 bool SimNode::held_since(ModelId model, TimePoint then) const {
   const auto found = weights_.find(model);
   return found != weights_.end() && (found->second.now || found->second.left >= then);

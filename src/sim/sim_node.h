@@ -33,9 +33,7 @@ class SimNode {
   uint32_t life() const { return life_; }
   const SimDevice* device() const { return device_.get(); }
 
-  void handle(const Event& event);  // at once, or when it runs again; as the next two
-  void add_model(ModelId model);
-  void retire_model(ModelId model);
+  void handle(const Event& event);  // at once, or when it runs again
   void pause(TimePoint until);
   // Loads and copies that begin from now on take so many times longer, or fail.
   void slow_disk(double factor) { disk_factor_ = factor; }
@@ -56,7 +54,6 @@ class SimNode {
   void end_load(ModelId model, double from, const Status& status);
   void copy(const CopyKv& effect);
   void end_copy(const CopyKv& effect, const Connection& source);
-  void when_running(EventHeap::Act act);
   void wake_at(TimePoint when);
   // Runs `act` after `delay`, unless this life ended meanwhile.
   void in_this_life(Duration delay, EventHeap::Act act, bool work = true);
