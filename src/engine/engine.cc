@@ -10,13 +10,42 @@ namespace {
 // The policy looks at so many waiting sequences per step: enough to fill any step, independent of the queue's length.
 constexpr size_t kWaitingViewMax = 64;
 
-uint32_t blocks_for(uint32_t tokens) { return (tokens + kTokensPerBlock - 1) / kTokensPerBlock; }
+Status fits(const Request& request, const EngineConfig& config) {
+  if (request.prompt.empty()) return invalid_argument("the prompt is empty; send at least one token");
+  if (request.prompt.size() + 1 > config.max_model_len) {
+    return invalid_argument("This model's maximum context length is ", config.max_model_len,
+                            " tokens. However, your prompt has ", request.prompt.size(), " tokens and one must be left to generate.");
+  }
+  if (request.max_tokens == 0 || request.output.size() >= request.max_tokens) {
+    return invalid_argument("max_tokens is ", request.max_tokens, " and ", request.output.size(), " tokens are there already");
+  }
+  if (request.prompt.size() + request.output.size() + 1 > config.max_model_len) {
+    return invalid_argument("prompt and output fill the context of ", config.max_model_len, " tokens");
+  }
+  const auto outside = [&](TokenId t) { return t < 0 || static_cast<uint32_t>(t) >= config.vocab_size; };
+  for (const auto* tokens : {&request.prompt, &request.output}) {
+    const auto bad = std::find_if(tokens->begin(), tokens->end(), outside);
+    if (bad != tokens->end()) {
+      return invalid_argument("token id ", *bad, " is outside the vocabulary of ", config.vocab_size);
+    }
+  }
+  return OkStatus();
+}
+
+std::optional<FinishReason> finished(const Sequence& s, uint32_t max_model_len) {
+  const Request& r = *s.request;
+  const bool may_stop = s.output_length() > r.min_tokens;  // the first min_tokens were drawn with stop ids banned
+  if (may_stop && std::find(r.stop_ids.begin(), r.stop_ids.end(), s.tokens.back()) != r.stop_ids.end()) {
+    return FinishReason::kStop;
+  }
+  if (s.output_length() >= r.max_tokens || s.known() >= max_model_len) return FinishReason::kLength;
+  return std::nullopt;
+}
 
 }  // namespace
 
 Engine::Engine(BlockPool& blocks, const EngineConfig& config, BlockPool* host_blocks)
-    : blocks_(blocks), host_blocks_(host_blocks), config_(config), index_(blocks) {
-  CHECK(host_blocks == nullptr || host_blocks->block_bytes() == blocks.block_bytes());
+    : config_(config), device_(blocks, config.prefix_cache, config.kv_salt_above), parking_(device_, host_blocks) {
   CHECK_GT(config_.max_model_len, 0u);
   CHECK_GT(config_.limits.tokens_per_step, 0u);
   CHECK_GT(config_.limits.sequences_max, 0u);
@@ -24,41 +53,12 @@ Engine::Engine(BlockPool& blocks, const EngineConfig& config, BlockPool* host_bl
 }
 
 Engine::~Engine() {
-  for (auto& [id, move] : moves_) {
-    for (const BlockId block : move.device) index_.release(block);
-  }
-  for (auto& [id, sequence] : sequences_) {
-    release_blocks(*sequence);
-    release_parked(*sequence);
-  }
-  index_.evict_all();
-}
-
-Status Engine::validate(const Request& request) const {
-  if (request.prompt.empty()) return invalid_argument("the prompt is empty; send at least one token");
-  if (request.prompt.size() + 1 > config_.max_model_len) {
-    return invalid_argument("This model's maximum context length is ", config_.max_model_len,
-                            " tokens. However, your prompt has ", request.prompt.size(), " tokens and one must be left to generate.");
-  }
-  if (request.max_tokens == 0 || request.output.size() >= request.max_tokens) {
-    return invalid_argument("max_tokens is ", request.max_tokens, " and ", request.output.size(), " tokens are there already");
-  }
-  if (request.prompt.size() + request.output.size() + 1 > config_.max_model_len) {
-    return invalid_argument("prompt and output fill the context of ", config_.max_model_len, " tokens");
-  }
-  const auto outside = [&](TokenId t) { return t < 0 || static_cast<uint32_t>(t) >= config_.vocab_size; };
-  for (const auto* tokens : {&request.prompt, &request.output}) {
-    const auto bad = std::find_if(tokens->begin(), tokens->end(), outside);
-    if (bad != tokens->end()) {
-      return invalid_argument("token id ", *bad, " is outside the vocabulary of ", config_.vocab_size);
-    }
-  }
-  if (sequences_.contains(request.id)) return invalid_argument("request id ", request.id.text(), " is in use");
-  return OkStatus();
+  for (Sequence* s : running_) device_.release(*s);
 }
 
 Status Engine::submit(Request request, const std::optional<HostKv>& kv) {
-  RETURN_IF_ERROR(validate(request));
+  RETURN_IF_ERROR(fits(request, config_));
+  if (has(request.id)) return invalid_argument("request id ", request.id.text(), " is in use");
   if (waiting_.size() >= config_.waiting_max) {
     return resource_exhausted("the queue of this model is full (", config_.waiting_max, " requests)");
   }
@@ -72,13 +72,8 @@ Status Engine::submit(Request request, const std::optional<HostKv>& kv) {
   sequence->scores_sent = !sequence->request->prompt_logprobs || sequence->delivered > 0;
   if (sequence->scores_sent && sequence->request->prompt_logprobs) sequence->scored.resize(sequence->prompt_length());
   if (kv) {
-    CHECK(kv->tokens > 0 && kv->tokens < sequence->known());
-    CHECK_EQ(kv->blocks.size(), size_t{blocks_for(kv->tokens)});
-    sequence->computed = kv->tokens;
-    sequence->parked = kv->blocks;
-    sequence->remote = kv->remote;
     sequence->admitted_before = true;
-    parked_[sequence->order] = sequence.get();
+    parking_.take(*sequence, *kv);
   } else {
     waiting_[wait_key(*sequence)] = sequence.get();
   }
@@ -89,14 +84,39 @@ Status Engine::submit(Request request, const std::optional<HostKv>& kv) {
 
 bool Engine::cancel(RequestId id) {
   const auto found = sequences_.find(id);
-  if (found == sequences_.end() || found->second->cancelled) return false;
+  if (found == sequences_.end() || found->second->next == Sequence::Next::kEnd) return false;
   Sequence& s = *found->second;
-  if (s.in_flight || s.moving) {
-    s.cancelled = true;  // the step still writes into its blocks, or a copy
+  if (s.stage == Stage::kStepping || s.moving()) {
+    s.next = Sequence::Next::kEnd;  // the step still writes into its blocks, or a copy
   } else {
     erase(s);
   }
   return true;
+}
+
+void Engine::restart(RequestId id) {
+  Sequence& s = *sequences_.at(id);
+  CHECK(s.stage != Stage::kStepping);
+  if (s.moving()) {  // as soon as the copy is done
+    if (s.next == Sequence::Next::kGoOn) s.next = Sequence::Next::kRestart;
+    return;
+  }
+  parking_.forget(s);
+  if (!s.scores_sent) s.scored.clear();
+  wait_again(s);
+}
+
+HostKv Engine::hand_over(RequestId id) {
+  Sequence& s = *sequences_.at(id);
+  CHECK(s.stage == Stage::kWaiting || s.stage == Stage::kParked);
+  HostKv kv{s.computed, std::exchange(s.host_blocks, {}), std::exchange(s.remote, false)};
+  erase(s);
+  return kv;
+}
+
+bool Engine::kv_is_remote(RequestId id) const {
+  const auto found = sequences_.find(id);
+  return found != sequences_.end() && found->second->remote;
 }
 
 Request Engine::request(RequestId id) const {
@@ -112,7 +132,8 @@ std::optional<StepInput> Engine::begin_step(TimePoint now, uint32_t tokens_max) 
   BatchPlan plan;
   do {  // a step that only preempts is no step: what came free is planned with at once
     plan = make_plan(tokens_max);
-    for (const RequestId id : plan.preempt) preempt(*sequences_.at(id));
+    for (const RequestId id : plan.preempt) wait_again(*sequences_.at(id));
+    counters_.preemptions += plan.preempt.size();
   } while (plan.slices.empty() && !plan.preempt.empty());
   for (const RequestId id : plan.admit) admit(*sequences_.at(id), now);
   if (plan.slices.empty()) return std::nullopt;
@@ -125,16 +146,15 @@ std::optional<StepInput> Engine::begin_step(TimePoint now, uint32_t tokens_max) 
     in_flight_.push_back({slice.request, slice.begin + static_cast<uint32_t>(slice.tokens.size()), slice.sample,
                           slice.score_end - slice.score_begin});
   }
-  count(input);
+  counters_.count_step(input.rows());
   return input;
 }
 
-void Engine::count(const StepInput& input) {
-  const uint32_t tokens = input.rows();
-  ++counters_.steps;
-  counters_.step_tokens += tokens;
+void EngineCounters::count_step(uint32_t tokens) {
+  ++steps;
+  step_tokens += tokens;
   const auto bucket = std::lower_bound(kStepTokenBuckets.begin(), kStepTokenBuckets.end(), tokens);
-  ++counters_.steps_by_tokens[static_cast<size_t>(bucket - kStepTokenBuckets.begin())];
+  ++steps_by_tokens[static_cast<size_t>(bucket - kStepTokenBuckets.begin())];
 }
 
 std::vector<TokenDelta> Engine::finish_step(const StepResult& result) {
@@ -146,8 +166,8 @@ std::vector<TokenDelta> Engine::finish_step(const StepResult& result) {
   for (size_t i = 0; i < in_flight_.size(); ++i) {
     CHECK_EQ(result.slices[i].request, in_flight_[i].request);
     Sequence& s = *sequences_.at(in_flight_[i].request);
-    s.in_flight = false;
-    if (s.cancelled) {
+    s.stage = Stage::kRunning;
+    if (s.next == Sequence::Next::kEnd) {
       erase(s);
     } else {
       commit(s, in_flight_[i], result.slices[i], deltas);
@@ -162,12 +182,23 @@ BatchPlan Engine::make_plan(uint32_t tokens_max) const {
   std::vector<SequenceView> running, waiting;
   running.reserve(running_.size());
   // What a preemption would free is worth counting only if this step could run out of blocks at all.
-  const uint32_t available = index_.evictable() + blocks_.obtainable();
+  const uint32_t available = device_.available();
   const uint64_t growth_max = running_.size() + blocks_for(limits.tokens_per_step) + running_.size();
-  for (const Sequence* s : running_) running.push_back(view_of_running(*s, available < growth_max));
+  for (const Sequence* s : running_) {
+    SequenceView view{s->request->id, s->known(), s->computed, static_cast<uint32_t>(s->blocks.size())};
+    if (available < growth_max) view.blocks_freed = device_.freed_by(*s);
+    view.scores_prompt = s->scores_prompt();
+    running.push_back(view);
+  }
   for (const auto& [key, s] : waiting_) {
-    if (waiting.size() >= kWaitingViewMax || !config_.limits.admit || !parked_.empty()) break;
-    waiting.push_back(view_of_waiting(*s));
+    if (waiting.size() >= kWaitingViewMax || !config_.limits.admit || parking_.any_parked()) break;
+    SequenceView view{s->request->id, s->known()};
+    const PrefixIndex::Probe prefix = device_.find_prefix(*s);
+    view.blocks_held = prefix.blocks;
+    view.computed = prefix.blocks * kTokensPerBlock;
+    view.prefix_evictable = prefix.evictable;
+    view.scores_prompt = s->scores_prompt();
+    waiting.push_back(view);
   }
   const EngineView view{running, waiting, available, kTokensPerBlock};
   BatchPlan plan = plan_batch(view, limits);
@@ -175,90 +206,83 @@ BatchPlan Engine::make_plan(uint32_t tokens_max) const {
   return plan;
 }
 
-SequenceView Engine::view_of_running(const Sequence& s, bool count_freed) const {
-  SequenceView view{s.request->id, s.known(), s.computed, static_cast<uint32_t>(s.blocks.size())};
-  for (size_t i = 0; count_freed && i < s.blocks.size(); ++i) {
-    view.blocks_freed += blocks_.count(s.blocks[i]) <= (i < s.published ? 2u : 1u);
-  }
-  view.scores_prompt = s.scores_prompt();
-  return view;
-}
-
-PrefixEntry Engine::root_for(const Sequence& s) const {
-  const uint64_t length = s.prompt_length() > config_.kv_salt_above ? s.prompt_length() : 0;
-  return PrefixIndex::root(weights_ << 32 | length);
-}
-
-void Engine::forget_prefixes() {
-  ++weights_;
-  drop_cached();
-}
-
-// At least one token is left to compute, or there would be no logits; scoring needs the logits of every token.
-uint32_t Engine::matchable_blocks(const Sequence& s) const {
-  return config_.prefix_cache && !s.scores_prompt() ? (s.known() - 1) / kTokensPerBlock : 0;
-}
-
-SequenceView Engine::view_of_waiting(const Sequence& s) const {
-  SequenceView view{s.request->id, s.known()};
-  const PrefixIndex::Probe probe = index_.probe(root_for(s), s.tokens, matchable_blocks(s));
-  view.blocks_held = probe.blocks;
-  view.computed = probe.blocks * kTokensPerBlock;
-  view.prefix_evictable = probe.evictable;
-  view.scores_prompt = s.scores_prompt();
-  return view;
+void Engine::set_admitting(bool admit, uint32_t admissions_max) {
+  config_.limits.admit = admit;
+  config_.limits.admissions_max = admissions_max;
 }
 
 void Engine::admit(Sequence& s, TimePoint now) {
   waiting_.erase(wait_key(s));
   running_.push_back(&s);
-  CHECK(s.blocks.empty());
-  const uint32_t matchable = matchable_blocks(s);
-  PrefixIndex::Match match = index_.acquire(root_for(s), s.tokens, matchable);
-  s.blocks = std::move(match.blocks);
-  s.published = static_cast<uint32_t>(s.blocks.size());
-  s.entry = match.entry;
-  s.computed = s.published * kTokensPerBlock;
+  s.stage = Stage::kRunning;
+  const bool looked_up = device_.take_prefix(s);
   if (s.admitted_before) return;
   s.admitted_before = true;
   s.queued = std::max(Duration(0), now - s.request->arrival);
   s.cached_prompt_tokens = std::min(s.computed, s.prompt_length());
   counters_.prompt_tokens += s.prompt_length();
-  if (matchable > 0) counters_.prefix_queries += s.known();
+  if (looked_up) counters_.prefix_queries += s.known();
   counters_.prefix_hits += s.computed;
 }
 
-void Engine::preempt(Sequence& s) {
-  CHECK(!s.in_flight);
-  release_blocks(s);
-  running_.erase(std::find(running_.begin(), running_.end(), &s));
+void Engine::wait_again(Sequence& s) {
+  CHECK(s.stage != Stage::kStepping && !s.moving());
+  device_.release(s);
+  std::erase(running_, &s);
+  s.computed = 0;
+  s.stage = Stage::kWaiting;
+  s.next = Sequence::Next::kGoOn;
   waiting_[wait_key(s)] = &s;
-  ++counters_.preemptions;
 }
+
+// ---- memory ------------------------------------------------------------------------------------------------------------------
 
 bool Engine::preempt_youngest() {
   CHECK(!step_in_flight());
   if (running_.empty()) return false;
-  preempt(*running_.back());
+  wait_again(*running_.back());
+  ++counters_.preemptions;
   return true;
 }
 
-void Engine::grow(Sequence& s, uint32_t tokens) {
-  while (s.blocks.size() < blocks_for(tokens)) {
-    std::optional<BlockId> block = blocks_.allocate();
-    if (!block) {
-      CHECK(index_.evict_one());  // the plan counted evictable blocks
-      block = blocks_.allocate();
-      CHECK(block.has_value());
-    }
-    s.blocks.push_back(*block);
-  }
+std::optional<KvMove> Engine::park_youngest() { return running_.empty() ? std::nullopt : park(running_.back()->request->id); }
+
+std::optional<KvMove> Engine::park(RequestId id) {
+  CHECK(!step_in_flight());
+  Sequence& s = *sequences_.at(id);
+  std::optional<KvMove> move = parking_.park(s);
+  if (!move) return std::nullopt;
+  std::erase(running_, &s);
+  ++counters_.parkings;
+  return move;
 }
+
+std::optional<KvMove> Engine::unpark_oldest() {
+  if (running_.size() + parking_.moves() >= config_.limits.sequences_max) return std::nullopt;
+  return parking_.unpark_oldest();
+}
+
+RequestId Engine::finish_move(uint64_t move, bool ok) {
+  Sequence& s = parking_.finish(move, ok);
+  const RequestId id = s.request->id;
+  if (s.stage == Stage::kRunning) {
+    const auto younger = std::find_if(running_.begin(), running_.end(), [&](const Sequence* r) { return r->order > s.order; });
+    running_.insert(younger, &s);
+  }
+  if (s.next == Sequence::Next::kEnd) {
+    erase(s);
+  } else if (s.next == Sequence::Next::kRestart || !ok) {
+    restart(id);
+  }
+  return id;
+}
+
+// ---- a step, slice by slice ----------------------------------------------------------------------------------------------------
 
 StepSlice Engine::make_slice(Sequence& s, const Slice& slice) {
   CHECK_EQ(slice.begin, s.computed);
-  grow(s, slice.end);
-  s.in_flight = true;
+  device_.grow(s, slice.end);
+  s.stage = Stage::kStepping;
   StepSlice out;
   out.request = s.request->id;
   out.begin = slice.begin;
@@ -299,7 +323,7 @@ void Engine::commit(Sequence& s, const InFlight& slice, const SliceResult& resul
   CHECK_EQ(result.scored.size(), size_t{slice.scores});
   s.scored.insert(s.scored.end(), result.scored.begin(), result.scored.end());
   s.computed = slice.end;
-  publish_full_blocks(s);
+  device_.publish(s);
   if (!slice.sample) return;
   CHECK(result.sampled.size() == 1 || (result.sampled.empty() && result.complete));
   for (const SampledToken& sampled : result.sampled) {
@@ -311,50 +335,22 @@ void Engine::commit(Sequence& s, const InFlight& slice, const SliceResult& resul
   delta.tokens = result.sampled;
   if (!s.scores_sent) delta.prompt = s.scored;
   s.scores_sent = true;
-  delta.finish = result.complete ? FinishReason::kStop : finished(s);
+  delta.finish = result.complete ? FinishReason::kStop : finished(s, config_.max_model_len);
   const bool ends = delta.finish.has_value();
   deltas.push_back(std::move(delta));
   if (ends) erase(s);
 }
 
-std::optional<FinishReason> Engine::finished(const Sequence& s) const {
-  const Request& r = *s.request;
-  const bool may_stop = s.output_length() > r.min_tokens;  // the first min_tokens were drawn with stop ids banned
-  if (may_stop && std::find(r.stop_ids.begin(), r.stop_ids.end(), s.tokens.back()) != r.stop_ids.end()) {
-    return FinishReason::kStop;
-  }
-  if (s.output_length() >= r.max_tokens || s.known() >= config_.max_model_len) return FinishReason::kLength;
-  return std::nullopt;
-}
-
-void Engine::publish_full_blocks(Sequence& s) {
-  if (!config_.prefix_cache) return;
-  if (s.published == 0) s.entry = root_for(s);
-  for (; (s.published + 1) * kTokensPerBlock <= s.computed; ++s.published) {
-    const std::span<const TokenId> tokens(s.tokens.data() + s.published * kTokensPerBlock, kTokensPerBlock);
-    s.entry = index_.publish(s.entry, tokens, s.blocks[s.published]);
-  }
-}
-
-void Engine::release_blocks(Sequence& s) {
-  while (!s.blocks.empty()) {  // the tail first: the beginning of a prefix is worth most
-    index_.release(s.blocks.back());
-    s.blocks.pop_back();
-  }
-  s.computed = 0;
-  s.published = 0;
-  s.entry = 0;
-}
-
 void Engine::erase(Sequence& s) {
-  CHECK(!s.in_flight && !s.moving);
-  release_blocks(s);
-  release_parked(s);
+  CHECK(s.stage != Stage::kStepping && !s.moving());
+  device_.release(s);
+  parking_.forget(s);
   waiting_.erase(wait_key(s));
-  parked_.erase(s.order);
-  if (const auto it = std::find(running_.begin(), running_.end(), &s); it != running_.end()) running_.erase(it);
+  std::erase(running_, &s);
   sequences_.erase(s.request->id);
 }
+
+// ---- what the node decides by ----------------------------------------------------------------------------------------------------
 
 Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
   Demand demand;
@@ -374,8 +370,7 @@ Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
     demand.blocks += s->blocks.size();
   }
   size_t looked_at = 0;
-  for (const auto& [order, s] : parked_) consider(*s);
-  for (const auto& [id, move] : moves_) consider(*move.sequence);
+  parking_.for_each(consider);
   for (const auto& [key, s] : waiting_) {
     if (++looked_at > kWaitingViewMax) break;
     consider(*s);
@@ -389,30 +384,36 @@ uint32_t Engine::blocks_wanted() const {
 }
 
 uint32_t Engine::blocks_active() const {
-  if (running_.empty() && moves_.empty()) return 0;
+  if (running_.empty() && parking_.moves() == 0) return 0;
   std::vector<BlockId> held;
-  for (const Sequence* s : running_) held.insert(held.end(), s->blocks.begin(), s->blocks.end());
-  for (const auto& [id, move] : moves_) held.insert(held.end(), move.device.begin(), move.device.end());
+  const auto add = [&held](const Sequence& s) { held.insert(held.end(), s.blocks.begin(), s.blocks.end()); };
+  for (const Sequence* s : running_) add(*s);
+  parking_.for_each(add);
   std::sort(held.begin(), held.end());
   return static_cast<uint32_t>(std::unique(held.begin(), held.end()) - held.begin());
 }
 
+std::optional<RequestId> Engine::oldest_running() const {
+  return running_.empty() ? std::nullopt : std::optional(running_.front()->request->id);
+}
+
 void Engine::check() const {
-  CHECK_EQ(waiting_.size() + running_.size() + parked_.size() + moves_.size(), sequences_.size());
-  check_parked();
+  CHECK_EQ(waiting_.size() + running_.size() + parking_.parked() + parking_.moves(), sequences_.size());
+  parking_.check();
   for (const auto& [key, s] : waiting_) {
-    CHECK(s->blocks.empty() && s->parked.empty() && !s->in_flight && !s->moving);
+    CHECK(s->stage == Stage::kWaiting && s->blocks.empty() && s->host_blocks.empty());
     CHECK(key == wait_key(*s));
   }
   for (const Sequence* s : running_) {
+    CHECK(s->stage == Stage::kRunning || (s->stage == Stage::kStepping && step_in_flight()));
+    CHECK(s->host_blocks.empty());
     CHECK_LE(s->computed, s->known());
     CHECK_LE(blocks_for(s->computed), s->blocks.size());
     CHECK_LE(s->published * kTokensPerBlock, s->computed);
     CHECK_LE(s->known(), config_.max_model_len);
-    CHECK(!s->in_flight || step_in_flight());
-    for (const BlockId block : s->blocks) CHECK_GE(blocks_.count(block), 1u);
+    device_.check(*s);
   }
-  index_.check();
+  device_.check();
 }
 
 }  // namespace shoal

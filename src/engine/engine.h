@@ -5,10 +5,11 @@
 //                 ^-------------- preempted: blocks released, recomputed later ----'|
 //                                    parked: blocks are copied to the host tier, and back <-'
 //
-// engine.cc: requests and steps. parking.cc: sequences between the tiers, and between engines.
-//
 // The caller runs the StepInput between begin_step() and finish_step(), however long that takes; cancels and new
 // requests may come meanwhile.
+//
+// Three rooms: sequence.h, one request and the stage that it is in; device_kv.h, the blocks and the shared prefixes of
+// those on the device; parking.h, those that are off the device for a while.
 #pragma once
 
 #include <array>
@@ -20,11 +21,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/device_kv.h"
+#include "engine/parking.h"
 #include "engine/sequence.h"
 #include "engine/step.h"
 #include "memory/block_pool.h"
 #include "memory/host_tier.h"
-#include "memory/prefix_index.h"
 #include "policy/batch.h"
 #include "policy/slo.h"
 
@@ -52,13 +54,6 @@ struct TokenDelta {
   Duration queued{0};                // from Request::arrival until its first step began
 };
 
-// K and V of the first tokens of a sequence, on a host tier.
-struct HostKv {
-  uint32_t tokens = 0;          // covered by the blocks
-  std::vector<BlockId> blocks;  // whoever has this value owns one count of each
-  bool remote = false;          // of another node's tier
-};
-
 struct EngineCounters {
   uint64_t steps = 0;
   std::array<uint64_t, kStepTokenBuckets.size() + 1> steps_by_tokens{};
@@ -69,29 +64,56 @@ struct EngineCounters {
   uint64_t prefix_hits = 0;       // tokens found
   uint64_t preemptions = 0;
   uint64_t parkings = 0;
+
+  void count_step(uint32_t tokens);
 };
 
 class Engine {
  public:
+  using Stage = Sequence::Stage;
+
   // `blocks` outlives the engine and may be shared with engines of the same shape class; `host_blocks` likewise, null if
   // there is no host tier.
   Engine(BlockPool& blocks, const EngineConfig& config, BlockPool* host_blocks = nullptr);
   ~Engine();  // releases every block
 
+  // ---- requests ---------------------------------------------------------------------------------------------------------
+
   // InvalidArgument if the request can never run (empty, too long, ids outside the vocabulary, duplicate id);
   // ResourceExhausted if the queue is full.
   // `kv`: what is computed of it already; with an error it is still the caller's.
   Status submit(Request request, const std::optional<HostKv>& kv = std::nullopt);
-
-  // False for unknown and ended requests. Blocks are free at once, or when the step in flight ends.
+  // False for unknown and ended requests. Blocks are free at once, or when the step or the copy under way ends.
   bool cancel(RequestId id);
+  // What is computed of it is lost, or of no use: it is computed anew, in its place in the queue. REQUIRES: has(id); it is
+  // in no step.
+  void restart(RequestId id);
+  // It goes on elsewhere: forgotten here, and its KV is the caller's. REQUIRES: stage(id) is kWaiting or kParked.
+  HostKv hand_over(RequestId id);
+
+  bool has(RequestId id) const { return sequences_.contains(id); }  // cancelled ones too, until they end
+  Stage stage(RequestId id) const { return sequences_.at(id)->stage; }  // REQUIRES: has(id)
+  // The request with the output delivered so far. REQUIRES: has(id).
+  Request request(RequestId id) const;
+  // Its KV is, or is being copied from, another node's tier. False for unknown ids.
+  bool kv_is_remote(RequestId id) const;
+
+  // ---- steps ------------------------------------------------------------------------------------------------------------
 
   // Plans and applies one step of at most tokens_max tokens (and never more than the configured limit); nullopt when
   // nothing can be computed now. REQUIRES: no step in flight; tokens_max > 0.
   std::optional<StepInput> begin_step(TimePoint now, uint32_t tokens_max = UINT32_MAX);
-
   // Commits the step in flight: at most one new token per sequence, in the order of its slices.
   std::vector<TokenDelta> finish_step(const StepResult& result);
+
+  // false: what runs goes on, nothing new is admitted. Else at most so many a step.
+  void set_admitting(bool admit, uint32_t admissions_max = UINT32_MAX);
+  // Whether begin_step() has anything to look at: something runs, or waits and may be admitted.
+  bool runnable() const { return !running_.empty() || parking_.any_parked() || (config_.limits.admit && !waiting_.empty()); }
+  bool has_work() const { return !sequences_.empty(); }
+  bool step_in_flight() const { return in_flight_step_ != 0; }
+
+  // ---- memory -----------------------------------------------------------------------------------------------------------
 
   // Preempts the youngest running sequence, so that another engine can use its blocks. REQUIRES: no step in flight.
   bool preempt_youngest();
@@ -106,45 +128,13 @@ class Engine {
   // The copies of a move are done; a remote one may have failed, and its sequence is computed anew. REQUIRES: it was
   // handed out and not finished. Returns whose it was.
   RequestId finish_move(uint64_t move, bool ok = true);
-
-  enum class Stage : uint8_t { kWaiting, kRunning, kMoving, kParked };
-  Stage stage(RequestId id) const;  // REQUIRES: has(id)
-  // Its KV is, or is being copied from, another node's tier. False for unknown ids.
-  bool kv_is_remote(RequestId id) const;
-  // What is computed of it is lost, or of no use: it is computed anew, in its place in the queue. REQUIRES: has(id); it is
-  // in no step.
-  void restart(RequestId id);
-  // It goes on elsewhere: forgotten here, and its KV is the caller's. REQUIRES: stage(id) is kWaiting or kParked.
-  HostKv hand_over(RequestId id);
   // Gives up indexed blocks that no sequence uses.
-  void drop_cached() { index_.evict_all(); }
+  void drop_cached() { device_.drop_cached(); }
   // What is computed so far is of other weights than what will be: sequences that are admitted from now on find none of it.
-  void forget_prefixes();
-  // false: what runs goes on, nothing new is admitted. Else at most so many a step.
-  void set_admitting(bool admit, uint32_t admissions_max = UINT32_MAX) {
-    config_.limits.admit = admit;
-    config_.limits.admissions_max = admissions_max;
-  }
+  void forget_prefixes() { device_.forget_prefixes(); }
 
-  bool has(RequestId id) const { return sequences_.contains(id); }  // cancelled ones too, until the step ends
-  // The request with the output delivered so far. REQUIRES: has(id).
-  Request request(RequestId id) const;
-  bool has_work() const { return !sequences_.empty(); }
-  // Whether begin_step() has anything to look at: something runs, or waits and may be admitted.
-  bool runnable() const {
-    return !running_.empty() || !parked_.empty() || (config_.limits.admit && !waiting_.empty());
-  }
-  bool step_in_flight() const { return in_flight_step_ != 0; }
-  // The running sequence that is never preempted for others of this engine; nullopt when none runs.
-  std::optional<RequestId> oldest_running() const {
-    return running_.empty() ? std::nullopt : std::optional(running_.front()->request->id);
-  }
-  size_t waiting() const { return waiting_.size() + parked_.size(); }
-  size_t running() const { return running_.size(); }
-  size_t moves() const { return moves_.size(); }  // under way
-  uint32_t blocks_leaving() const;                // will come free when moves under way are done
-  uint32_t blocks_wanted() const;                 // for one more token of everything that runs, beyond what it holds
-  uint32_t host_blocks_held() const;
+  // ---- what the node decides by -----------------------------------------------------------------------------------------
+
   // What the requests under way and waiting want next.
   struct Demand {
     Duration slack = Duration::max();  // the least of them, until its next token is due
@@ -157,11 +147,15 @@ class Engine {
     uint64_t blocks = 0;               // held by those, shared ones as often as they are held
   };
   Demand demand(const SloTarget& target, TimePoint now) const;
+  // The running sequence that is never preempted for others of this engine; nullopt when none runs.
+  std::optional<RequestId> oldest_running() const;
+  size_t waiting() const { return waiting_.size() + parking_.parked(); }
+  size_t running() const { return running_.size(); }
+  uint32_t blocks_wanted() const;  // for one more token of everything that runs, beyond what it holds
   uint32_t blocks_active() const;  // held by sequences or moves, shared ones once
-  uint32_t blocks_held() const { return blocks_active() + blocks_cached(); }
-  uint32_t blocks_cached() const { return index_.evictable(); }
+  uint32_t blocks_cached() const { return device_.cached(); }
+  const Parking& parking() const { return parking_; }
   const EngineCounters& counters() const { return counters_; }
-  const EngineConfig& config() const { return config_; }
 
   // Ranges ordered, blocks cover what is computed, queues and table agree, counts match the pool's.
   void check() const;
@@ -174,46 +168,22 @@ class Engine {
     bool sample;
     uint32_t scores;  // prompt tokens it scores
   };
-  // Both sides are held until it is done; then one of them is released.
-  struct Move {
-    Sequence* sequence;
-    bool to_host;
-    std::vector<BlockId> device;
-  };
   using WaitKey = std::pair<int64_t, uint64_t>;  // (-priority, order)
 
-  Status validate(const Request& request) const;
-  WaitKey wait_key(const Sequence& s) const { return {-int64_t{s.request->priority}, s.order}; }
-  PrefixEntry root_for(const Sequence& s) const;
-  uint32_t matchable_blocks(const Sequence& s) const;
-  SequenceView view_of_running(const Sequence& s, bool count_freed) const;
-  SequenceView view_of_waiting(const Sequence& s) const;
+  static WaitKey wait_key(const Sequence& s) { return {-int64_t{s.request->priority}, s.order}; }
   BatchPlan make_plan(uint32_t tokens_max) const;
   void admit(Sequence& s, TimePoint now);
-  void count(const StepInput& input);
-  void preempt(Sequence& s);
-  void grow(Sequence& s, uint32_t tokens);
+  void wait_again(Sequence& s);  // released, to be computed anew
   StepSlice make_slice(Sequence& s, const Slice& slice);
-  void publish_full_blocks(Sequence& s);
-  void release_blocks(Sequence& s);
   void commit(Sequence& s, const InFlight& slice, const SliceResult& result, std::vector<TokenDelta>& deltas);
-  std::optional<FinishReason> finished(const Sequence& s) const;
   void erase(Sequence& s);
-  std::optional<KvMove> park(Sequence& s);
-  void release_parked(Sequence& s);
-  void check_parked() const;
 
-  BlockPool& blocks_;
-  BlockPool* const host_blocks_;
   EngineConfig config_;
-  PrefixIndex index_;
+  DeviceKv device_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   std::map<WaitKey, Sequence*> waiting_;
   std::vector<Sequence*> running_;  // in order of admission
-  std::map<uint64_t, Sequence*> parked_;  // by order; not those on their way
-  std::map<uint64_t, Move> moves_;        // the move list, by id
-  uint64_t weights_ = 0;  // how often prefixes were forgotten
-  uint64_t next_move_ = 1;
+  Parking parking_;
   uint64_t next_order_ = 1;
   uint64_t next_step_ = 1;
   uint64_t in_flight_step_ = 0;

@@ -60,12 +60,12 @@ TEST(Parking, AParkedSequenceIsNotOvertakenByNewOnes) {
 TEST(Parking, WhatIsOfNoUseIsComputedAnewWhereverItIs) {
   using Stage = Engine::Stage;
   for (const bool back : {false, true}) {
-    for (const Stage stage : {Stage::kWaiting, Stage::kRunning, Stage::kMoving, Stage::kParked}) {
+    for (const Stage stage : {Stage::kWaiting, Stage::kRunning, Stage::kParking, Stage::kParked}) {
       Harness h(8, {.prefix_cache = false}, 8);
       ASSERT_TRUE(h.submit(1, 40, 20).ok());
       std::optional<KvMove> move;
       if (stage != Stage::kWaiting || back) h.step();
-      if (stage == Stage::kMoving || stage == Stage::kParked) move = h.engine().park_youngest();
+      if (stage == Stage::kParking || stage == Stage::kParked) move = h.engine().park_youngest();
       if (back && move) {
         h.engine().finish_move(move->id);
         move = h.engine().unpark_oldest();
@@ -73,7 +73,7 @@ TEST(Parking, WhatIsOfNoUseIsComputedAnewWhereverItIs) {
       if (stage == Stage::kParked && !back) h.engine().finish_move(move->id);
       if (stage == Stage::kWaiting && back) h.engine().preempt_youngest();
       h.engine().restart(RequestId(1));
-      if (h.engine().moves() > 0) h.engine().finish_move(move->id);
+      if (h.engine().parking().moves() > 0) h.engine().finish_move(move->id);
       h.engine().check();
       EXPECT_EQ(h.pages().free(), 8u);
       EXPECT_EQ(h.host().pages_free(), 8u);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/request.h"
@@ -10,19 +11,49 @@
 
 namespace shoal {
 
+// K and V of the first tokens of a sequence, on a host tier.
+struct HostKv {
+  uint32_t tokens = 0;          // covered by the blocks
+  std::vector<BlockId> blocks;  // whoever has this value owns one count of each
+  bool remote = false;          // of another node's tier
+};
+
 // Half-open ranges of its tokens:
 //
-//   [0, computed)          K and V are in `blocks`
+//   [0, computed)          K and V are in `blocks`, or on the host tier
 //   [computed, known)      to compute: the rest of the prompt, or the token sampled last
 //   known                  the token that the step which computes known - 1 samples
 struct Sequence {
+  // Where it is. It ends from any stage but those in which a step or a copy writes for it: then when that is over.
+  //
+  //                .-- preempted ---.     .-- finish_step --.
+  //   submit       v                |     v                 |
+  //   -----> waiting --admitted--> running --begin_step--> stepping
+  //                                 |    ^
+  //                              parking  '------ unparking <--.
+  //                                 '--finish_move--> parked ---'
+  enum class Stage : uint8_t {
+    kWaiting,    // in the queue; holds nothing
+    kRunning,    // on the device, in no step
+    kStepping,   // on the device, in the step in flight
+    kParking,    // its blocks are copied to the host tier
+    kParked,     // its blocks are on the host tier
+    kUnparking,  // its blocks are copied back to the device
+  };
+  // What becomes of it when the step or the copy that writes for it is over.
+  enum class Next : uint8_t { kGoOn, kRestart, kEnd };
+
   std::shared_ptr<const Request> request;
+  Stage stage = Stage::kWaiting;
+  Next next = Next::kGoOn;
   uint64_t order = 0;                // of submission: keeps its place in the queue when it is preempted
   std::vector<TokenId> tokens;       // prompt, then output
   uint32_t computed = 0;
-  std::vector<BlockId> blocks;       // cover [0, computed) and what the step in flight adds
+  std::vector<BlockId> blocks;       // of the device: cover [0, computed) and what the step in flight adds
   uint32_t published = 0;            // blocks [0, published) are in the prefix index
   PrefixEntry entry = 0;             // chain entry of block published - 1, or the root
+  std::vector<BlockId> host_blocks;  // of the host tier: cover [0, computed) while it is parked or on its way
+  bool remote = false;               // ... of another node's, and not this engine's
   uint32_t cached_prompt_tokens = 0; // found in the prefix index at the first admission
   bool admitted_before = false;
   Duration queued{0};                // from arrival to the first admission
@@ -30,17 +61,14 @@ struct Sequence {
   uint32_t delivered = 0;            // output tokens handed out, those of the request included
   std::vector<SampledToken> scored;  // prompt tokens 1.. scored so far
   bool scores_sent = false;
-  std::vector<BlockId> parked;       // on the host tier: they cover [0, computed) instead of `blocks`
-  bool remote = false;               // ... on that of another node, and not this engine's
-  bool moving = false;               // blocks are copied between the tiers
-  bool outdated = false;             // what is copied is of no use
-  bool in_flight = false;
-  bool cancelled = false;            // while in flight or moving; reaped when that ends
 
   uint32_t known() const { return static_cast<uint32_t>(tokens.size()); }
   uint32_t prompt_length() const { return static_cast<uint32_t>(request->prompt.size()); }
   uint32_t output_length() const { return known() - prompt_length(); }
   bool scores_prompt() const { return request->prompt_logprobs && scored.size() + 1 < request->prompt.size(); }
+  bool moving() const { return stage == Stage::kParking || stage == Stage::kUnparking; }
 };
+
+constexpr uint32_t blocks_for(uint32_t tokens) { return (tokens + kTokensPerBlock - 1) / kTokensPerBlock; }
 
 }  // namespace shoal

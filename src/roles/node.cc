@@ -317,12 +317,12 @@ void Node::check() const {
   for (const auto& [id, hosted] : models_) {
     hosted.engine->check();
     CHECK_EQ(hosted.engine->step_in_flight(), stepping_ == id);
-    held[hosted.facts.kv_block_bytes] += hosted.engine->blocks_held();
-    parked[hosted.facts.kv_block_bytes] += hosted.engine->host_blocks_held();
-    moves += hosted.engine->moves();
+    held[hosted.facts.kv_block_bytes] += hosted.engine->blocks_active() + hosted.engine->blocks_cached();
+    parked[hosted.facts.kv_block_bytes] += hosted.engine->parking().host_blocks_held();
+    moves += hosted.engine->parking().moves();
   }
   CHECK_EQ(moves, moves_);
-  for (const auto& [id, hosted] : models_) CHECK(awake_.contains(id) || (!hosted.engine->has_work() && hosted.engine->blocks_held() == 0));
+  for (const auto& [id, hosted] : models_) CHECK(awake_.contains(id) || (!hosted.engine->has_work() && hosted.engine->blocks_active() + hosted.engine->blocks_cached() == 0));
   for (const auto& [key, offer] : offers_) {
     parked[offer.block_bytes] += offer.blocks.size();
     CHECK(offers_due_ <= offer.due);

@@ -24,7 +24,9 @@ void Node::hand_over_leaving(TimePoint now, std::vector<Effect>& effects) {
       continue;
     }
     switch (engine.stage(id)) {
-      case Engine::Stage::kMoving: break;
+      case Engine::Stage::kStepping:
+      case Engine::Stage::kParking:
+      case Engine::Stage::kUnparking: break;
       case Engine::Stage::kRunning:
         if (engine.step_in_flight()) break;
         if (std::optional<KvMove> move = engine.park(id)) {

@@ -75,7 +75,7 @@ void Node::move_kv(const Hosted& hosted, KvMove move, TimePoint now, std::vector
 uint32_t Node::pages_coming() const {
   uint64_t pages = 0;
   for (const auto& [id, hosted] : awake_) {
-    pages += div_up(hosted.engine->blocks_leaving(), hosted.blocks->blocks_per_slab()) * slab_pages_for(hosted.facts.kv_block_bytes);
+    pages += div_up(hosted.engine->parking().blocks_leaving(), hosted.blocks->blocks_per_slab()) * slab_pages_for(hosted.facts.kv_block_bytes);
   }
   return static_cast<uint32_t>(pages);
 }
@@ -192,7 +192,7 @@ bool Node::drop_least_recent(bool with_waiting, TimePoint now, std::vector<Effec
   for (auto& [id, hosted] : awake_) {
     if (!resident(hosted)) continue;
     ++residents;
-    if (hosted.engine->running() + hosted.engine->moves() > 0) continue;
+    if (hosted.engine->running() + hosted.engine->parking().moves() > 0) continue;
     if (!with_waiting && (hosted.engine->waiting() > 0 || hosted.pinned)) continue;
     const auto rank = [this](const Hosted& h) { return std::tuple(h.pinned, h.fresh, residency_.last_used(h.facts.model)); };
     if (victim == nullptr || rank(hosted) < rank(*victim)) victim = &hosted;

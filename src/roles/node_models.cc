@@ -67,10 +67,10 @@ void Node::let_sleep(TimePoint now, std::vector<Effect>& effects) {
     Hosted& hosted = entry.second;
     if (hosted.retired && !hosted.engine->has_work()) hosted.engine->drop_cached();
     const Engine& engine = *hosted.engine;
-    const bool holds = residency_.state(entry.first) != WeightsState::kOnDisk || engine.blocks_cached() > 0 || engine.host_blocks_held() > 0;
+    const bool holds = residency_.state(entry.first) != WeightsState::kOnDisk || engine.blocks_cached() > 0 || engine.parking().host_blocks_held() > 0;
     const bool wants = hosted.pinned || hosted.asked || hosted.wanted_since != kForever || hosted.stalled_since != kForever;
     const bool offers = hosted.retired && std::any_of(offers_.begin(), offers_.end(), [&](const auto& o) { return o.second.model == entry.first; });
-    const bool sleeps = !holds && !wants && !offers && !engine.has_work() && engine.moves() == 0 && (!pressure_ || pressure_->model != entry.first);
+    const bool sleeps = !holds && !wants && !offers && !engine.has_work() && engine.parking().moves() == 0 && (!pressure_ || pressure_->model != entry.first);
     if (sleeps && hosted.retired) gone.push_back(entry.first);
     return sleeps;
   });

@@ -63,7 +63,7 @@ void Node::tell(const Hosted& hosted, const TurnsAhead& turns, ModelStatus& m) c
   m.switch_seconds = resident(hosted) || engine.has_work() ? 0 : switch_seconds(hosted);
   m.prompt_token_seconds = hosted.costs.prefill_seconds(0, kTypicalPrompt, config_.limits.tokens_per_step) / kTypicalPrompt;
   m.parkings = counters.parkings;
-  m.kv_bytes_host = engine.host_blocks_held() * hosted.facts.kv_block_bytes;
+  m.kv_bytes_host = engine.parking().host_blocks_held() * hosted.facts.kv_block_bytes;
 }
 
 NodeStatus Node::status() const {

@@ -64,7 +64,7 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
   const Engine::Demand demand = engine.demand(hosted.facts.slo, now);
   turn.due = round_.is_due(view.model);
   turn.over = hosted.spent_seconds >= hosted.quota_seconds || hosted.stalled_since != kForever ||
-              (!engine.runnable() && engine.moves() == 0);
+              (!engine.runnable() && engine.parking().moves() == 0);
   turn.slack = demand.slack;
   turn.step_seconds = token_seconds(hosted, demand);
   const uint64_t slabs = std::min<uint64_t>(demand.blocks, hosted.blocks->slabs_bound());
