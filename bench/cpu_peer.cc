@@ -34,9 +34,11 @@
 #include "bench/limits.h"
 #include "bench/peer.h"
 #include "bench/target.h"
+#include "device/cpu_device.h"
 #include "device/thread_pool.h"
 #include "formats/checkpoint.h"
 #include "kernels/kernels.h"
+#include "models/backend.h"
 #include "models/model.h"
 #include "nlohmann/json.hpp"
 
@@ -68,6 +70,7 @@ struct Memory {
   }
   ~Memory() { munmap(data, size); }
   Memory(const Memory&) = delete;
+  DeviceSpan span() const { return {host_address(data), size}; }
   uint64_t size;
   std::byte* data;
 };
@@ -85,8 +88,9 @@ class Ours {
     ours->memory_ = std::make_unique<Memory>(ours->plan_->weight_bytes());
     LoadControl control;
     const double begin = seconds_now(Seconds::kWall);
-    ASSIGN_OR_RETURN(ours->model_, ours->plan_->load({ours->memory_->data, ours->memory_->size}, ours->threads_, ours->threads_,
-                                                     control));
+    ASSIGN_OR_RETURN(ours->device_, CpuDevice::make(1));
+    ours->backend_ = make_cpu_backend(*ours->device_, ours->threads_);
+    ASSIGN_OR_RETURN(ours->model_, ours->plan_->load(ours->memory_->span(), *ours->backend_, ours->threads_, control));
     ours->load_seconds_ = seconds_now(Seconds::kWall) - begin;
     ours->workspace_ = std::make_unique<Memory>(ours->plan_->workspace_bytes(kPrefillTokens, 64));
     return ours;
@@ -122,12 +126,12 @@ class Ours {
     Sequences(const ModelPlan& plan, uint32_t count, uint32_t tokens)
         : per_sequence((tokens + kTokensPerBlock - 1) / kTokensPerBlock), kv(count * per_sequence * plan.kv_block_bytes()), blocks(count) {
       for (uint32_t s = 0; s < count; ++s) {
-        for (uint32_t b = 0; b < per_sequence; ++b) blocks[s].push_back(kv.data + (s * per_sequence + b) * plan.kv_block_bytes());
+        for (uint32_t b = 0; b < per_sequence; ++b) blocks[s].push_back(kv.span().begin + (s * per_sequence + b) * plan.kv_block_bytes());
       }
     }
     uint64_t per_sequence;
     Memory kv;
-    std::vector<std::vector<std::byte*>> blocks;
+    std::vector<std::vector<DeviceAddress>> blocks;
     uint32_t done = 0;
   };
 
@@ -139,14 +143,14 @@ class Ours {
   void step(Sequences& s, uint32_t tokens_each) {
     std::vector<TokenId> tokens;
     std::vector<SequenceSlice> slices;
-    std::vector<uint32_t> last;
+    std::vector<LogitsQuery> last;
     for (const auto& blocks : s.blocks) {
       for (uint32_t i = 0; i < tokens_each; ++i) tokens.push_back(static_cast<TokenId>(rng_.below(plan_->vocab_size())));
       slices.push_back({tokens_each, s.done, s.done + tokens_each, blocks});
-      last.push_back(static_cast<uint32_t>(tokens.size() - 1));
+      last.push_back({static_cast<uint32_t>(tokens.size() - 1)});
     }
-    logits_.resize(last.size() * plan_->vocab_size());
-    CHECK(model_->forward({tokens, slices, last}, {workspace_->data, workspace_->size}, logits_).ok());
+    const ForwardInput input{tokens, slices, last};
+    CHECK(!(*(*model_->begin(input, workspace_->span()))->advance()).has_value());
     s.done += tokens_each;
   }
 
@@ -154,8 +158,9 @@ class Ours {
   Seconds seconds_;
   std::unique_ptr<ModelPlan> plan_;
   std::unique_ptr<Memory> memory_, workspace_;
+  std::unique_ptr<CpuDevice> device_;
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
-  std::vector<float> logits_;
   Rng rng_{1};
   double load_seconds_ = 0;
   double table_parameters_ = 0;  // of the embedding

@@ -28,13 +28,14 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "bench/peer.h"
-#include "device/device.h"
+#include "device/cpu_device.h"
+#include "device/host_pages.h"
 #include "device/thread_pool.h"
 #include "formats/checkpoint.h"
-#include "host/kv_copier.h"
 #include "host/opened_models.h"
 #include "kernels/pack.h"
 #include "kernels/quant_codes.h"
+#include "models/backend.h"
 #include "models/model.h"
 #include "tensor/tensor.h"
 #include "nlohmann/json.hpp"
@@ -134,8 +135,8 @@ StatusOr<std::map<std::string, TypeRates>> measure_types(const Flags& flags, Thr
       rates.packed = std::max(rates.packed, matrix.offset + packed_bytes(matrix.format, matrix.view.shape[0], matrix.view.shape[1]));
     }
     const uint64_t bytes = std::max(rates.packed, 2 * kCopyBytes);
-    ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, make_cpu_device(static_cast<uint32_t>(div_up(bytes, kPageBytes))));
-    ASSIGN_OR_RETURN(const auto memory, device->map(std::vector<PageRange>{{0, device->pages()}}));
+    ASSIGN_OR_RETURN(const std::unique_ptr<HostPages> pages, HostPages::make(static_cast<uint32_t>(div_up(bytes, kPageBytes))));
+    ASSIGN_OR_RETURN(const auto memory, pages->map(std::vector<PageRange>{{0, pages->pages()}}));
     std::memset(memory.data(), 1, memory.size());
     for (int run = 0; run <= flags.runs; ++run) {  // the first is not counted: it maps the file
       const double copy = copy_rate(flags, threads, memory.data());
@@ -166,14 +167,14 @@ void drop_cached(const std::string& path) {
 
 // Where the bytes of the model stay with --keep.
 struct Keeper {
-  std::unique_ptr<Device> device;
+  std::unique_ptr<HostPages> pages;
   KeptWeights weights;
   Keeper() {
     weights.room = [this](uint64_t bytes) -> std::span<std::byte> {
-      auto made = make_cpu_device(static_cast<uint32_t>(div_up(bytes, kPageBytes)));
+      auto made = HostPages::make(static_cast<uint32_t>(div_up(bytes, kPageBytes)));
       if (!made.ok()) return {};
-      device = *std::move(made);
-      return device->map(std::vector<PageRange>{{0, device->pages()}}).value_or(std::span<std::byte>());
+      pages = *std::move(made);
+      return pages->map(std::vector<PageRange>{{0, pages->pages()}}).value_or(std::span<std::byte>());
     };
   }
 };
@@ -189,7 +190,7 @@ ServedModel served(const Flags& flags) {
 }
 
 // One whole load into memory of that device.
-StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, Keeper& keeper, OpenedModels& models, std::unique_ptr<Device>& device, Rates& rates) {
+StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, Keeper& keeper, OpenedModels& models, std::unique_ptr<CpuDevice>& device, Rates& rates) {
   Stages stages;
   OpenedModel opened;
   LoadControl control;
@@ -201,12 +202,13 @@ StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, Keeper& k
   });
   RETURN_IF_ERROR(status);
   if (device == nullptr) {
-    ASSIGN_OR_RETURN(device, make_cpu_device(static_cast<uint32_t>(div_up(opened.plan->weight_bytes(), kPageBytes))));
+    ASSIGN_OR_RETURN(device, CpuDevice::make(static_cast<uint32_t>(div_up(opened.plan->weight_bytes(), kPageBytes))));
   }
   timed("2 pack", [&]() -> Status {
     ASSIGN_OR_RETURN(const auto memory, device->map(std::vector<PageRange>{{0, device->pages()}}));
     control.kept = flags.keep ? &keeper.weights : nullptr;
-    return opened.plan->load(memory.first(opened.plan->weight_bytes()), threads, threads, control).status();
+    const std::unique_ptr<Backend> backend = make_cpu_backend(*device, threads);
+    return opened.plan->load(memory.part(0, opened.plan->weight_bytes()), *backend, threads, control).status();
   });
   RETURN_IF_ERROR(status);
   rates.load.push_back(static_cast<double>(control.bytes_read + control.bytes_done) / stages["2 pack"]);
@@ -214,24 +216,25 @@ StatusOr<Stages> measure_load(const Flags& flags, ThreadPool& threads, Keeper& k
 }
 
 // Seconds of the copy of KV and of the load that it runs beside, with and without giving way, in turns.
-Status measure_swap_in(const Flags& flags, ThreadPool& threads, const ModelPlan& plan, std::span<std::byte> memory) {
+Status measure_swap_in(const Flags& flags, ThreadPool& threads, const ModelPlan& plan, CpuDevice& device) {
   constexpr uint64_t kBlock = 256 * kKiB;
   ASSIGN_OR_RETURN(Buffer kv, Buffer::allocate(2 * static_cast<uint64_t>(flags.swap_in) * kMiB));
   std::memset(kv.data(), 1, kv.size());
-  const KvPeers peers;
+  ASSIGN_OR_RETURN(const DeviceSpan memory, device.map(std::vector<PageRange>{{0, device.pages()}}));
+  const std::unique_ptr<Backend> backend = make_cpu_backend(device, threads);
   std::vector<double> copies[2], loads[2];
   for (int i = 0; i < 2 * flags.runs; ++i) {
     std::atomic<int64_t> copied_ns{0};
     const TimePoint begin = steady_now();
-    KvCopier copier(peers, [&](const KvCopier::Job&, bool) { copied_ns = (steady_now() - begin).count(); });
-    KvCopier::Job job{.model = ModelId(0), .move = 1, .block_bytes = kBlock, .urgent = true};
-    for (uint64_t at = 0; at < kv.size() / 2; at += kBlock) job.copies.push_back({kv.data() + kv.size() / 2 + at, kv.data() + at});
-    copier.start(std::move(job));
+    CopyJob job{CopyLane::kKvIn, kBlock, {}, [&] { copied_ns = (steady_now() - begin).count(); }};
+    for (uint64_t at = 0; at < kv.size() / 2; at += kBlock) {
+      job.pieces.push_back({host_address(kv.data() + kv.size() / 2 + at), host_address(kv.data() + at)});
+    }
+    device.copy(std::move(job));
     LoadControl control;
-    if (i % 2 == 1) control.give_way = [&] { copier.give_way(); };
-    RETURN_IF_ERROR(plan.load(memory, threads, threads, control).status());
+    if (i % 2 == 1) control.give_way = [&] { device.give_way(); };
+    RETURN_IF_ERROR(plan.load(memory.part(0, plan.weight_bytes()), *backend, threads, control).status());
     loads[i % 2].push_back(to_seconds(steady_now() - begin));
-    copier.give_way();
     while (copied_ns == 0) std::this_thread::yield();
     copies[i % 2].push_back(static_cast<double>(copied_ns) * 1e-9);
   }
@@ -276,7 +279,7 @@ void print_table(const Flags& flags, const Types& types, const Stages& first, co
 
 Status run(const Flags& flags) {
   ThreadPool threads(flags.threads);
-  std::unique_ptr<Device> device;
+  std::unique_ptr<CpuDevice> device;
   Keeper keeper;
   OpenedModels models;
   Rates rates;
@@ -298,8 +301,7 @@ Status run(const Flags& flags) {
   if (flags.swap_in > 0) {
     ASSIGN_OR_RETURN(std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(flags.model));
     ASSIGN_OR_RETURN(const std::unique_ptr<ModelPlan> plan, plan_model(std::move(checkpoint), {.io = flags.io}));
-    ASSIGN_OR_RETURN(const auto memory, device->map(std::vector<PageRange>{{0, device->pages()}}));
-    RETURN_IF_ERROR(measure_swap_in(flags, threads, *plan, memory.first(plan->weight_bytes())));
+    RETURN_IF_ERROR(measure_swap_in(flags, threads, *plan, *device));
   }
   device.reset();
   ASSIGN_OR_RETURN(const auto types, measure_types(flags, threads));

@@ -1,12 +1,13 @@
-# shoal_layer(NAME engine DEPS base memory policy [LIBS absl::status] [PURE])
+# shoal_layer(NAME engine DEPS base memory policy [LIBS absl::status] [PURE] [GUARDED])
 #
 # One folder of src/ = one static library, one unit-test binary (every *_test.cc in it) and one link test.
 # The link test puts the whole library into a program together with its declared DEPS alone, so reaching for a
 # folder that is not declared is a link error. PURE adds: the library may not even refer to a clock, a thread,
-# a socket or a file (checked on its undefined symbols by tools/purity.py).
+# a socket or a file (checked on its undefined symbols by tools/purity.py). GUARDED: its tests run once more on a device whose
+# memory only the backend can touch (device/cpu_device.h).
 # Folders below this one that hold their own CMakeLists.txt are optional sibling libraries and not part of it.
 function(shoal_layer)
-  cmake_parse_arguments(ARG "PURE" "NAME" "DEPS;LIBS;TEST_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "PURE;GUARDED" "NAME" "DEPS;LIBS;TEST_DEPS" ${ARGN})
   set(dir ${CMAKE_SOURCE_DIR}/src/${ARG_NAME})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${dir}/*.cc)
   file(GLOB siblings CONFIGURE_DEPENDS ${dir}/*/CMakeLists.txt)
@@ -48,6 +49,10 @@ function(shoal_layer)
         shoal_test_options(${ARG_NAME}_test)
       endif()
       gtest_discover_tests(${ARG_NAME}_test DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 900)
+      if(ARG_GUARDED)
+        add_test(NAME ${ARG_NAME}_guarded COMMAND ${ARG_NAME}_test)
+        set_tests_properties(${ARG_NAME}_guarded PROPERTIES ENVIRONMENT SHOAL_TEST_DEVICE=guarded TIMEOUT 900)
+      endif()
     endif()
   endif()
   if(ARG_NAME IN_LIST SHOAL_SANITIZE_LAYERS)

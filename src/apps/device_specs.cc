@@ -35,10 +35,11 @@ StatusOr<std::vector<int>> cores_of(const std::string& word, absl::string_view l
 
 StatusOr<DeviceSpec> device_spec(const std::string& word, const std::vector<int>& allowed, std::set<int>& taken) {
   absl::string_view rest = word;
-  if (!absl::ConsumePrefix(&rest, "cpu")) return bad_device(word, "an unknown kind of device");
-  if (rest.empty()) return DeviceSpec{};
-  if (!absl::ConsumePrefix(&rest, ":")) return bad_device(word, "an unknown kind of device");
   DeviceSpec spec;
+  spec.guarded = absl::ConsumePrefix(&rest, "guarded");  // for tests: DeviceGuard
+  if (!spec.guarded && !absl::ConsumePrefix(&rest, "cpu")) return bad_device(word, "an unknown kind of device");
+  if (rest.empty()) return spec;
+  if (!absl::ConsumePrefix(&rest, ":")) return bad_device(word, "an unknown kind of device");
   ASSIGN_OR_RETURN(spec.cpus, cores_of(word, rest, allowed));
   for (const int core : spec.cpus) {
     if (!taken.insert(core).second) return bad_device(word, absl::StrCat("core ", core, " is named twice"));

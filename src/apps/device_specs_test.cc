@@ -41,6 +41,14 @@ TEST(DeviceSpecs, TwoDevicesAreOneForPromptsAndOneForDecodes) {
   EXPECT_EQ((*both)[0].duty, Duty::kBoth);
 }
 
+TEST(DeviceSpecs, AGuardedDeviceIsACpuThatTestsAskFor) {
+  const auto found = specs({"guarded:" + std::to_string(allowed_cpus().at(0))});
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_TRUE(found->front().guarded);
+  EXPECT_EQ(found->front().cpus, (std::vector<int>{allowed_cpus()[0]}));
+  EXPECT_FALSE(specs({"cpu"})->front().guarded);
+}
+
 TEST(DeviceSpecs, WhatCannotBeIsRefusedWithTheReason) {
   EXPECT_NE(refusal({"gpu:0"}).find("unknown kind of device"), std::string::npos);
   EXPECT_NE(refusal({"cpu:x"}).find("'x' is no core"), std::string::npos);

@@ -9,7 +9,7 @@
 #include "apps/model_text.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "device/device.h"
+#include "device/memory_limits.h"
 #include "gateway/run_recorder.h"
 
 namespace shoal {
@@ -82,6 +82,7 @@ StatusOr<std::vector<NodeHostConfig>> node_configs(const EngineFlags& flags) {
     config.self = NodeId(static_cast<uint32_t>(kFirstNode + configs.size()));
     config.duty = device.duty;
     config.cpus = device.cpus;
+    config.guarded = device.guarded;
     config.estimates_file = flags.estimates_file;
     if (!configs.empty() && !flags.estimates_file.empty()) absl::StrAppend(&config.estimates_file, ".", configs.size());
     configs.push_back(config);

@@ -95,6 +95,7 @@ StatusOr<Scheduling> scheduling_of(const EngineFlags& flags);
 
 struct DeviceSpec {
   std::vector<int> cpus;  // empty: all
+  bool guarded = false;   // see DeviceGuard
   Duty duty = Duty::kBoth;
 };
 // --devices and --partition. InvalidArgument for cores that this process may not use or that two devices share, and for a

@@ -17,13 +17,14 @@
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "base/bytes.h"
+#include "device/cpu_device.h"
 #include "device/thread_pool.h"
 #include "formats/checkpoint.h"
 #include "kernels/quant_codes.h"
 #include "memory/prefix_index.h"
+#include "models/backend.h"
 #include "models/model.h"
 #include "nlohmann/json.hpp"
-#include "tensor/tensor.h"
 
 namespace shoal {
 namespace {
@@ -75,10 +76,12 @@ Status check_model(const Shown& shown) {
   if (!shown.tokenizer_problem.empty()) return invalid_argument(shown.tokenizer_problem);
   const std::map<std::string, TensorView> ordered(shown.checkpoint->weights.all().begin(), shown.checkpoint->weights.all().end());
   for (const auto& [name, view] : ordered) RETURN_IF_ERROR(check_numbers(name, view));
-  ASSIGN_OR_RETURN(Buffer memory, Buffer::allocate(shown.plan->weight_bytes()));
   ThreadPool threads(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  ASSIGN_OR_RETURN(const std::unique_ptr<CpuDevice> device, CpuDevice::make(1));
+  ASSIGN_OR_RETURN(const DeviceSpan memory, device->allocate(shown.plan->weight_bytes()));
+  const std::unique_ptr<Backend> backend = make_cpu_backend(*device, threads);
   LoadControl control;
-  return shown.plan->load(memory.span(), threads, threads, control).status();
+  return shown.plan->load(memory, *backend, threads, control).status();
 }
 
 std::map<std::string, uint64_t> bytes_by_type(const Checkpoint& checkpoint) {

@@ -1,187 +1,48 @@
-#include <sys/mman.h>
-#include <sys/resource.h>
+#include "device/cpu_device.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <map>
-#include <mutex>
-#include <vector>
-
-#include "base/bytes.h"
-#include "base/check.h"
-#include "device/device.h"
+#include <utility>
 
 namespace shoal {
 namespace {
 
-constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, of Linux 5.14; older headers lack it
-
-Status system_error(const char* what) { return resource_exhausted(what, ": ", std::strerror(errno)); }
-
-// Every page has a home address. A mapping of one range is that address; one of several ranges is a window of fresh
-// addresses that the pages' tables are moved to. The home stays reserved meanwhile (MREMAP_DONTUNMAP leaves it empty),
-// so that nothing else of the process can settle there.
-class CpuDevice : public Device {
+class HostTierPages : public PagedMemory {
  public:
-  CpuDevice(std::byte* reservation, size_t reservation_bytes, uint32_t pages)
-      : reservation_(reservation), reservation_bytes_(reservation_bytes), pages_(pages) {
-    const auto address = reinterpret_cast<uintptr_t>(reservation);
-    home_ = reservation + (round_up(address, kPageBytes) - address);
-  }
-  ~CpuDevice() override {
-    for (const auto& [begin, window] : windows_) munmap(window.reservation, window.reservation_bytes);
-    munmap(reservation_, reservation_bytes_);
-  }
+  explicit HostTierPages(std::unique_ptr<HostPages> pages) : pages_(std::move(pages)) {}
 
-  uint32_t pages() const override { return pages_; }
-
-  StatusOr<std::span<std::byte>> map(std::span<const PageRange> pages) override {
-    uint64_t count = 0;
-    for (const PageRange& range : pages) {
-      CHECK_LE(uint64_t{range.first} + range.count, uint64_t{pages_});
-      count += range.count;
-    }
-    CHECK_GT(count, 0u);
-    {
-      std::lock_guard lock(mutex_);
-      for (const PageRange& range : pages) mapped_to_ = std::max(mapped_to_, range.first + range.count);
-    }
-    const size_t bytes = count * kPageBytes;
-    if (pages.size() == 1) return std::span(home(pages[0].first), bytes);
-
-    Window window;
-    window.reservation_bytes = bytes + kPageBytes;
-    void* memory = mmap(nullptr, window.reservation_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) return system_error("no address space to map pages of a model");
-    window.reservation = static_cast<std::byte*>(memory);
-    const auto address = reinterpret_cast<uintptr_t>(memory);
-    std::byte* const begin = window.reservation + (round_up(address, kPageBytes) - address);
-    std::byte* to = begin;
-    for (const PageRange& range : pages) {
-      if (const Status moved = move(home(range.first), to, range.count); !moved.ok()) {
-        bring_home(begin, window.ranges);
-        munmap(window.reservation, window.reservation_bytes);
-        return moved;
-      }
-      window.ranges.push_back(range);
-      to += range.count * kPageBytes;
-    }
-    std::lock_guard lock(mutex_);
-    windows_.emplace(begin, std::move(window));
-    return std::span(begin, bytes);
+  uint32_t pages() const override { return pages_->pages(); }
+  StatusOr<DeviceSpan> map(std::span<const PageRange> pages) override {
+    ASSIGN_OR_RETURN(const std::span<std::byte> memory, pages_->map(pages));
+    return DeviceSpan{host_address(memory.data()), memory.size()};
   }
-
-  uint32_t fresh(std::span<const PageRange> pages) override {
-    std::lock_guard lock(mutex_);
-    uint32_t count = 0;
-    for (const PageRange& range : pages) {
-      const uint32_t first = std::max({range.first, mapped_to_, populated_to_});
-      count += range.first + range.count - std::min(first, range.first + range.count);
-    }
-    return count;
-  }
-
-  bool populate(uint32_t ahead) override {
-    std::lock_guard lock(mutex_);  // the page is at home, and nobody writes to it
-    populated_to_ = std::max(populated_to_, mapped_to_);
-    if (populated_to_ >= std::min<uint64_t>(pages_, uint64_t{mapped_to_} + ahead)) return false;
-    return madvise(home(populated_to_++), kPageBytes, kPopulateWrite) == 0;
-  }
-
-  void unmap(std::span<std::byte> memory) override {
-    if (memory.data() >= home_ && memory.data() < home_ + pages_ * kPageBytes) return;
-    Window window;
-    {
-      std::lock_guard lock(mutex_);
-      const auto found = windows_.find(memory.data());
-      CHECK(found != windows_.end());
-      window = std::move(found->second);
-      windows_.erase(found);
-    }
-    bring_home(memory.data(), window.ranges);
-    munmap(window.reservation, window.reservation_bytes);
-  }
+  void unmap(DeviceSpan memory) override { pages_->unmap({CpuDevice::at(memory.begin), memory.bytes}); }
 
  private:
-  struct Window {
-    std::byte* reservation = nullptr;
-    size_t reservation_bytes = 0;
-    std::vector<PageRange> ranges;
-  };
-
-  std::byte* home(uint32_t page) const { return home_ + page * kPageBytes; }
-
-  static Status move(std::byte* from, std::byte* to, uint32_t count) {
-    const size_t bytes = count * kPageBytes;
-    void* moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
-    return moved == to ? OkStatus() : system_error("pages could not be moved (Linux 5.7 or later is needed)");
-  }
-
-  // Moves the first ranges of a window back. Failing here would lose the pages: the process has run out of mappings.
-  void bring_home(std::byte* from, const std::vector<PageRange>& ranges) {
-    for (const PageRange& range : ranges) {
-      CHECK(move(from, home(range.first), range.count).ok());
-      from += range.count * kPageBytes;
-    }
-  }
-
-  std::byte* const reservation_;
-  const size_t reservation_bytes_;
-  const uint32_t pages_;
-  std::byte* home_;
-  std::mutex mutex_;
-  std::map<std::byte*, Window> windows_;
-  uint32_t mapped_to_ = 0;     // no page from here on was ever mapped
-  uint32_t populated_to_ = 0;  // the pages before it have their memory, or are their users' matter
+  const std::unique_ptr<HostPages> pages_;
 };
-
-// The figure in kB of a line of a file of /proc; 0 if there is no such line.
-uint64_t read_kb(const char* path, std::string_view name) {
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with(name)) return std::strtoull(line.c_str() + name.size(), nullptr, 10) * kKiB;
-  }
-  return 0;
-}
-
-uint64_t read_number(const char* path) {
-  std::ifstream in(path);
-  uint64_t value = 0;
-  return in >> value ? value : 0;
-}
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Device>> make_cpu_device(uint32_t pages) {
-  const size_t bytes = (size_t{pages} + 1) * kPageBytes;
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
-    return annotate(system_error("the limits of this process (ulimit -d, ulimit -v) or of this machine allow no more"),
-                    absl::StrCat(format_bytes(bytes), " of memory could not be reserved"));
-  }
-  madvise(memory, bytes, MADV_HUGEPAGE);  // without it the same works, slower
-  return std::make_unique<CpuDevice>(static_cast<std::byte*>(memory), bytes, pages);
+StatusOr<std::unique_ptr<CpuDevice>> CpuDevice::make(uint32_t pages, DeviceGuard guard) {
+  ASSIGN_OR_RETURN(std::unique_ptr<HostPages> memory, HostPages::make(pages));
+  return std::unique_ptr<CpuDevice>(new CpuDevice(std::move(memory), guard));
 }
 
-uint64_t available_memory_bytes() {
-  uint64_t available = read_kb("/proc/meminfo", "MemAvailable:");
-  const uint64_t group_max = read_number("/sys/fs/cgroup/memory.max");  // "max" reads as 0: no limit
-  const uint64_t group_used = read_number("/sys/fs/cgroup/memory.current");
-  if (group_max > group_used && group_max < (1ull << 60)) available = std::min(available, group_max - group_used);
-  return available;
+StatusOr<DeviceSpan> CpuDevice::map(std::span<const PageRange> pages) {
+  ASSIGN_OR_RETURN(const std::span<std::byte> memory, pages_->map(pages));
+  return span(memory);
 }
 
-ProcessMemory process_memory() {
-  ProcessMemory memory{.taken = read_kb("/proc/self/status", "VmData:")};
-  for (const auto& [resource, line] : {std::pair(RLIMIT_DATA, "VmData:"), std::pair(RLIMIT_AS, "VmSize:")}) {
-    rlimit limit{};
-    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
-    const uint64_t taken = read_kb("/proc/self/status", line);
-    memory.left = std::min<uint64_t>(memory.left, limit.rlim_cur > taken ? limit.rlim_cur - taken : 0);
-  }
-  return memory;
+void CpuDevice::unmap(DeviceSpan memory) { pages_->unmap({at(memory.begin), memory.bytes}); }
+
+StatusOr<DeviceSpan> CpuDevice::allocate(uint64_t bytes) {
+  ASSIGN_OR_RETURN(Buffer buffer, Buffer::allocate(bytes));
+  std::lock_guard lock(mutex_);
+  return span(buffers_.emplace_back(std::move(buffer)).span());
+}
+
+StatusOr<std::unique_ptr<PagedMemory>> CpuDevice::make_host_tier(uint32_t pages) {
+  ASSIGN_OR_RETURN(std::unique_ptr<HostPages> memory, HostPages::make(pages));
+  return std::make_unique<HostTierPages>(std::move(memory));
 }
 
 }  // namespace shoal

@@ -1,112 +1,66 @@
-#include <sys/resource.h>
+#include "device/cpu_device.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
+#include <future>
 #include <vector>
-
-#include "base/rng.h"
-#include "device/device.h"
 
 namespace shoal {
 namespace {
 
-TEST(CpuDevice, ASingleRangeIsMappedWhereItLives) {
-  const auto device = *make_cpu_device(8);
-  const auto first = *device->map(std::vector<PageRange>{{0, 2}});
-  const auto second = *device->map(std::vector<PageRange>{{2, 3}});
-  EXPECT_EQ(first.data() + first.size(), second.data());
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(first.data()) % kPageBytes, 0u);
+constexpr uint64_t kBytes = 3 * kPageBytes;
+
+void copy_and_wait(Device& device, DeviceAddress to, DeviceAddress from, uint64_t bytes) {
+  std::promise<void> done;
+  device.copy({CopyLane::kKvIn, bytes, {{to, from}}, [&] { done.set_value(); }});
+  done.get_future().wait();
 }
 
-TEST(CpuDevice, ScatteredPagesBecomeContiguousAndKeepTheirBytes) {
-  const auto device = *make_cpu_device(8);
-  std::vector<std::span<std::byte>> pages;
-  for (uint32_t page = 0; page < 8; ++page) {
-    pages.push_back(*device->map(std::vector<PageRange>{{page, 1}}));
-    std::memset(pages.back().data(), static_cast<int>(page + 1), kPageBytes);
-    device->unmap(pages.back());
-  }
-  const auto window = *device->map(std::vector<PageRange>{{6, 2}, {1, 1}, {3, 2}});
-  ASSERT_EQ(window.size(), 5 * kPageBytes);
-  const int expected[] = {7, 8, 2, 4, 5};
-  for (size_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(std::to_integer<int>(window[i * kPageBytes]), expected[i]);
-    EXPECT_EQ(std::to_integer<int>(window[(i + 1) * kPageBytes - 1]), expected[i]);
-  }
-  window[0] = std::byte{99};
-  device->unmap(window);
-  EXPECT_EQ(std::to_integer<int>((*device->map(std::vector<PageRange>{{6, 1}}))[0]), 99);
+class CpuDeviceTest : public testing::TestWithParam<DeviceGuard> {
+ protected:
+  const std::unique_ptr<CpuDevice> device_ = *CpuDevice::make(8, GetParam());
+};
+
+TEST_P(CpuDeviceTest, WhatIsCopiedToScatteredPagesAndToAHostTierComesBack) {
+  const DeviceSpan pages = *device_->map(std::vector<PageRange>{{6, 1}, {1, 2}});
+  ASSERT_EQ(pages.bytes, kBytes);
+  const auto tier = *device_->make_host_tier(4);
+  const DeviceSpan parked = *tier->map(std::vector<PageRange>{{0, 3}});
+  std::vector<std::byte> bytes(kBytes), back(kBytes);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 >> 7);
+  copy_and_wait(*device_, pages.begin, host_address(bytes.data()), kBytes);
+  copy_and_wait(*device_, parked.begin, pages.begin, kBytes);
+  copy_and_wait(*device_, pages.begin, host_address(back.data()), kBytes);
+  copy_and_wait(*device_, pages.begin, parked.begin, kBytes);
+  copy_and_wait(*device_, host_address(back.data()), pages.begin, kBytes);
+  EXPECT_EQ(back, bytes);
+  EXPECT_EQ(std::memcmp(CpuDevice::at(parked.begin), bytes.data(), kBytes), 0) << "the host reads its own tier";
+  device_->unmap(pages);
+  tier->unmap(parked);
 }
 
-TEST(CpuDevice, PagesSurviveAnyNumberOfMoves) {
-  const auto device = *make_cpu_device(16);
-  Rng rng(3);
-  for (uint32_t page = 0; page < 16; ++page) {
-    std::memset((*device->map(std::vector<PageRange>{{page, 1}})).data(), static_cast<int>(page), kPageBytes);
-  }
-  for (int round = 0; round < 200; ++round) {
-    std::vector<PageRange> ranges;
-    std::vector<bool> taken(16);
-    for (int i = 0; i < 5; ++i) {
-      const auto page = static_cast<uint32_t>(rng.below(16));
-      if (taken[page]) continue;
-      taken[page] = true;
-      ranges.push_back({page, 1});
-    }
-    const auto window = *device->map(ranges);
-    for (size_t i = 0; i < ranges.size(); ++i) {
-      ASSERT_EQ(std::to_integer<uint32_t>(window[i * kPageBytes + rng.below(kPageBytes)]), ranges[i].first);
-    }
-    device->unmap(window);
-  }
+TEST_P(CpuDeviceTest, MemoryBesideThePagesIsZeroAndItsOwn) {
+  const DeviceSpan a = *device_->allocate(100), b = *device_->allocate(100);
+  std::vector<std::byte> ones(100, std::byte{1}), read(100, std::byte{9});
+  copy_and_wait(*device_, a.begin, host_address(ones.data()), 100);
+  copy_and_wait(*device_, host_address(read.data()), b.begin, 100);
+  EXPECT_EQ(read, std::vector<std::byte>(100));
+  EXPECT_EQ(a.begin.address % 64, 0u);
 }
 
-bool has_memory(const std::byte* page) {
-  std::vector<unsigned char> there(kPageBytes / static_cast<size_t>(sysconf(_SC_PAGESIZE)));
-  EXPECT_EQ(mincore(const_cast<std::byte*>(page), kPageBytes, there.data()), 0);
-  return std::all_of(there.begin(), there.end(), [](unsigned char c) { return (c & 1) != 0; });
+TEST_P(CpuDeviceTest, MemoryThatCannotBeHadIsAnError) {
+  EXPECT_EQ(device_->allocate(uint64_t{1} << 60).status().code(), StatusCode::kResourceExhausted);
 }
 
-TEST(CpuDevice, PagesThatComeNextGetTheirMemoryBeforeTheyAreWritten) {
-  const auto device = *make_cpu_device(8);
-  const auto used = *device->map(std::vector<PageRange>{{0, 2}});
-  std::memset(used.data(), 7, used.size());
-  std::byte* const next = used.data() + used.size();
-  EXPECT_FALSE(has_memory(next));
-  EXPECT_TRUE(device->populate(2));
-  EXPECT_TRUE(device->populate(2));
-  EXPECT_FALSE(device->populate(2));  // two ahead are ready
-  EXPECT_TRUE(has_memory(next));
-  EXPECT_TRUE(has_memory(next + kPageBytes));
-  EXPECT_FALSE(has_memory(next + 2 * kPageBytes));
-  EXPECT_EQ(std::to_integer<int>(used[used.size() - 1]), 7);
-  const auto more = *device->map(std::vector<PageRange>{{2, 1}});
-  EXPECT_EQ(std::to_integer<int>(more[0]), 0);
-  int filled = 0;
-  while (device->populate(100)) ++filled;
-  EXPECT_EQ(filled, 4);  // to the end of the device, each once
-}
+INSTANTIATE_TEST_SUITE_P(Guards, CpuDeviceTest, testing::Values(DeviceGuard::kNone, DeviceGuard::kGuarded));
 
-TEST(CpuDevice, KnowsHowMuchMemoryIsLeft) { EXPECT_GT(available_memory_bytes(), 0u); }
-
-TEST(CpuDevice, CountsWhatIsReservedAsTakenWithinTheLimitsOfTheProcess) {
-  const ProcessMemory before = process_memory();
-  const auto device = *make_cpu_device(32);
-  EXPECT_GE(process_memory().taken, before.taken + 32 * kPageBytes);
-  rlimit old{};
-  ASSERT_EQ(getrlimit(RLIMIT_DATA, &old), 0);
-  rlimit small = old;
-  small.rlim_cur = process_memory().taken + 16 * kPageBytes;
-  ASSERT_EQ(setrlimit(RLIMIT_DATA, &small), 0);
-  EXPECT_LE(process_memory().left, 16 * kPageBytes);
-  const auto refused = make_cpu_device(64);
-  EXPECT_EQ(setrlimit(RLIMIT_DATA, &old), 0);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.status().message().find("ulimit -d"), std::string::npos);
+TEST(GuardedDeviceDeathTest, NobodyButTheDeviceReadsThroughItsAddresses) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto device = *CpuDevice::make(1, DeviceGuard::kGuarded);
+  const DeviceSpan page = *device->map(std::vector<PageRange>{{0, 1}});
+  const auto read = [&] { return *reinterpret_cast<const volatile std::byte*>(page.begin.address); };
+  EXPECT_DEATH(static_cast<void>(read()), "");
 }
 
 }  // namespace

@@ -1,14 +1,16 @@
-// A device's memory: pages that move between models without being copied.
+// A device's memory: pages that move between models without being copied, and copies in the order of their urgency.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
-#include <string>
+#include <vector>
 
 #include "base/page.h"
 #include "base/status.h"
+#include "device/device_span.h"
 
 namespace shoal {
 
@@ -18,16 +20,37 @@ struct PageRange {
   uint32_t count = 0;
 };
 
-class Device {
+// Memory in pages, of a device or of the host. Thread-safe.
+class PagedMemory {
  public:
-  virtual ~Device() = default;
+  virtual ~PagedMemory() = default;
 
   virtual uint32_t pages() const = 0;
 
   // These pages, in this order, as one contiguous piece of memory. A single range is free; several cost a move of page
   // tables each, never a copy. REQUIRES: no page is part of another mapping.
-  virtual StatusOr<std::span<std::byte>> map(std::span<const PageRange> pages) = 0;
+  virtual StatusOr<DeviceSpan> map(std::span<const PageRange> pages) = 0;
 
+  // Ends a mapping; the contents of its pages are lost to the caller. REQUIRES: `memory` was returned by map().
+  virtual void unmap(DeviceSpan memory) = 0;
+};
+
+// Copies of different lanes overtake one another, even between two pieces; within a lane they are done in order.
+enum class CopyLane : uint8_t { kKvIn, kWeightsIn, kKvOut };  // the most urgent first
+constexpr size_t kCopyLanes = 3;
+
+struct CopyJob {
+  struct Piece {
+    DeviceAddress to, from;
+  };
+  CopyLane lane = CopyLane::kKvOut;
+  uint64_t piece_bytes = 0;  // of each
+  std::vector<Piece> pieces;
+  std::function<void()> done;  // on a thread of the device, after the last byte. Not called for what end_copies() gave up
+};
+
+class Device : public PagedMemory {
+ public:
   // How many of these pages have no memory yet.
   virtual uint32_t fresh(std::span<const PageRange> pages) = 0;
 
@@ -35,23 +58,21 @@ class Device {
   // memory costs up to seconds per GiB on a virtual machine. Takes some milliseconds, for idle moments. False: nothing to do.
   virtual bool populate(uint32_t ahead) = 0;
 
-  // Ends a mapping; the contents of its pages are lost to the caller. REQUIRES: `memory` was returned by map().
-  virtual void unmap(std::span<std::byte> memory) = 0;
+  // Memory beside the pages, zero, aligned to 64 bytes, as long as the device lives. ResourceExhausted without memory.
+  virtual StatusOr<DeviceSpan> allocate(uint64_t bytes) = 0;
+
+  // Between memory of this device and of the host, either way, or within either. Both sides stay as they are until
+  // `done`. Any thread.
+  virtual void copy(CopyJob job) = 0;
+
+  // Waits while copies of kKvIn are under way: for those who use the machine's memory for what can wait. Any thread.
+  virtual void give_way() const = 0;
+
+  // Ends the copy under way between two pieces and gives up what has not begun; none is taken any more.
+  virtual void end_copies() = 0;
+
+  // Pages of the host, for what copies of this device bring away and back. They may outlive the device.
+  virtual StatusOr<std::unique_ptr<PagedMemory>> make_host_tier(uint32_t pages) = 0;
 };
-
-// Memory of this machine, as anonymous transparent huge pages: moving one to another place takes about 10 us, where
-// mapping the same bytes as small pages would take longer than copying them. Reserves address space only; a page takes
-// memory when it is first written. Thread-safe.
-StatusOr<std::unique_ptr<Device>> make_cpu_device(uint32_t pages);
-
-// Bytes of memory that programs can still have on this machine, within the limits of the control group, or 0 if unknown.
-uint64_t available_memory_bytes();
-
-// Memory of this process's own, in bytes, as its limits (RLIMIT_DATA, RLIMIT_AS) count it: what is reserved is taken.
-struct ProcessMemory {
-  uint64_t taken = 0;
-  uint64_t left = UINT64_MAX;  // without limits
-};
-ProcessMemory process_memory();
 
 }  // namespace shoal

@@ -58,6 +58,8 @@ struct SliceResult {
 struct StepResult {
   uint64_t step = 0;
   std::vector<SliceResult> slices;  // in the order of StepInput::slices
+  // Not OK, naming who is away: nothing of the step counts, and there are no slices. Its sequences wait and lose nothing else.
+  Status deferred;
 };
 
 }  // namespace shoal

@@ -21,8 +21,8 @@ size_t size_of(const Tokens& tokens) {
 
 Generation::Generation(PreparedRequest request, RouterLoop& loop, const GenerationOptions& options,
                        std::function<void()> wake)
-    : request_(std::move(request)), loop_(loop), options_(options), wake_(std::move(wake)), started_(steady_now()),
-      slo_(tightened(request_.model->slo, request_.request.ttft_max, request_.request.tbt_max)) {
+    : request_(std::move(request)), loop_(loop), options_(options), started_(steady_now()),
+      slo_(tightened(request_.model->slo, request_.request.ttft_max, request_.request.tbt_max)), wake_(std::move(wake)) {
   const uint32_t count = static_cast<uint32_t>(request_.prompts.size()) * request_.n;
   choices_.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {

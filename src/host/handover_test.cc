@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "host/node_host.h"
+#include "models/test_runner.h"
 #include "roles/router.h"
 #include "wire/message.h"
 
@@ -88,6 +89,7 @@ struct Cluster {
     ClusterState state;
     for (const auto& [id, duty] : {std::pair(kFirst, first), std::pair(kSecond, second)}) {
       NodeHostConfig config{.self = id, .duty = duty, .gateways = {kGateway}, .device_memory_bytes = memory, .host_memory_bytes = host_memory, .threads = 1};
+      config.guarded = test_guard() == DeviceGuard::kGuarded;
       auto plan = plan_node(config, models);
       EXPECT_TRUE(plan.ok() && plan->refused.empty());
       auto host = NodeHost::start(*std::move(plan), network, peers);

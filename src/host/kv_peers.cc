@@ -15,30 +15,37 @@ KvPeers::Attachment::~Attachment() {
     std::lock_guard lock(peers_.mutex_);
     peers_.peers_.erase(node_);
   }
-  std::unique_lock alone(peer_->alive);
+  std::unique_lock lock(peer_->mutex);
+  peer_->unread.wait(lock, [&] { return peer_->readers == 0; });
   peer_->tier = nullptr;
 }
 
 Status KvPeers::Attachment::apply(std::span<const SlabChange> changes) {
-  std::lock_guard lock(peer_->slabs);
+  std::lock_guard lock(peer_->mutex);
   return peer_->tier->apply(changes);
 }
 
 KvPeers::Reading KvPeers::read(NodeId node) const {
-  Reading reading;
   std::shared_ptr<Peer> peer;
   {
     std::lock_guard lock(mutex_);
     if (const auto found = peers_.find(node); found != peers_.end()) peer = found->second;
   }
-  if (peer == nullptr) return reading;
-  reading.alive_ = std::shared_lock(peer->alive);
-  if (peer->tier != nullptr) reading.peer_ = std::move(peer);
-  return reading;
+  if (peer == nullptr) return {};
+  std::lock_guard lock(peer->mutex);
+  if (peer->tier == nullptr) return {};
+  ++peer->readers;
+  return Reading(peer);
 }
 
-const std::byte* KvPeers::Reading::block(uint64_t block_bytes, BlockId id) const {
-  std::lock_guard lock(peer_->slabs);
+KvPeers::Reading::~Reading() {
+  if (peer_ == nullptr) return;
+  std::lock_guard lock(peer_->mutex);
+  if (--peer_->readers == 0) peer_->unread.notify_all();
+}
+
+DeviceAddress KvPeers::Reading::block(uint64_t block_bytes, BlockId id) const {
+  std::lock_guard lock(peer_->mutex);
   return peer_->tier->block(block_bytes, id);
 }
 

@@ -2,11 +2,12 @@
 // node's tier into the other's device. Thread-safe.
 #pragma once
 
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
 #include <span>
+#include <utility>
 
 #include "base/ids.h"
 #include "memory/block_pool.h"
@@ -36,25 +37,31 @@ class KvPeers {
     const std::shared_ptr<Peer> peer_;
   };
 
-  // Keeps a node's tier from ending.
+  // Keeps a node's tier from ending; may end on another thread than it began.
   class Reading {
    public:
+    Reading() = default;
+    Reading(Reading&& other) noexcept : peer_(std::move(other.peer_)) {}
+    Reading& operator=(Reading&& other) = delete;
+    ~Reading();
+
     explicit operator bool() const { return peer_ != nullptr; }  // false: there is no such node
     // REQUIRES: its slab is bound, and stays so while the block is read.
-    const std::byte* block(uint64_t block_bytes, BlockId id) const;
+    DeviceAddress block(uint64_t block_bytes, BlockId id) const;
 
    private:
     friend class KvPeers;
+    explicit Reading(std::shared_ptr<Peer> peer) : peer_(std::move(peer)) {}
     std::shared_ptr<Peer> peer_;
-    std::shared_lock<std::shared_mutex> alive_;
   };
   Reading read(NodeId node) const;
 
  private:
   struct Peer {
-    mutable std::shared_mutex alive;  // shared by readers
-    mutable std::mutex slabs;         // of look-ups and changes
-    KvStore* tier = nullptr;          // null when it has ended
+    mutable std::mutex mutex;       // of all that follows, and of look-ups in the tier
+    std::condition_variable unread;
+    KvStore* tier = nullptr;        // null when it has ended
+    int readers = 0;
   };
   mutable std::mutex mutex_;
   std::map<NodeId, std::shared_ptr<Peer>> peers_;

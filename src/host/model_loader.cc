@@ -56,10 +56,10 @@ Status check_shape(const ModelLoader::Job& job, const ModelPlan& plan) {
 
 }  // namespace
 
-ModelLoader::ModelLoader(Device& device, ThreadPool& step_threads, const CpuShare& cpus, std::unique_ptr<WeightCache> cache,
+ModelLoader::ModelLoader(Device& device, Backend& backend, const CpuShare& cpus, std::unique_ptr<WeightCache> cache,
                          std::function<void()> give_way, OnLoaded on_loaded)
     : device_(device),
-      step_threads_(step_threads),
+      backend_(backend),
       cpus_(cpus.cpus),
       load_threads_(ThreadPoolOptions{.threads = cpus.threads, .cpus = cpus.cpus, .pin = false}),
       cache_(std::move(cache)),
@@ -160,8 +160,8 @@ LoadedModel ModelLoader::load(const Work& work) {
         on_loaded_({LoadedModel::Part::kUsable, job.model.id, OkStatus(), result.memory, std::move(model), result.stages, result.weights});
       };
     }
-    const auto memory = result.memory.first(opened.plan->weight_bytes());
-    ASSIGN_OR_RETURN(result.model, opened.plan->load(memory, load_threads_, step_threads_, control));
+    const DeviceSpan memory = result.memory.part(0, opened.plan->weight_bytes());
+    ASSIGN_OR_RETURN(result.model, opened.plan->load(memory, backend_, load_threads_, control));
     return OkStatus();
   };
   result.status = attempt();

@@ -18,6 +18,7 @@
 #include "host/node_plan.h"
 #include "host/opened_models.h"
 #include "host/weight_cache.h"
+#include "models/backend.h"
 #include "models/model.h"
 
 namespace shoal {
@@ -32,7 +33,7 @@ struct LoadedModel {
   Part part = Part::kWhole;
   ModelId id;
   Status status;
-  std::span<std::byte> memory;    // mapped pages, also after a failure
+  DeviceSpan memory;              // mapped pages, also after a failure
   std::unique_ptr<Model> model;   // null after a failure
   LoadStages stages;              // but unmapping
   uint64_t weights = 0;           // see WeightsReady
@@ -43,9 +44,8 @@ class ModelLoader {
   using OnLoaded = std::function<void(LoadedModel)>;
 
   // `on_loaded` runs on a thread of the loader; `give_way` is called before each piece of a load and may wait a moment.
-  // `device` and `step_threads`, which the models compute on, outlive the
-  // loader and every model it loaded.
-  ModelLoader(Device& device, ThreadPool& step_threads, const CpuShare& cpus, std::unique_ptr<WeightCache> cache, std::function<void()> give_way,
+  // `device` and `backend`, which the models compute on, outlive the loader and every model it loaded.
+  ModelLoader(Device& device, Backend& backend, const CpuShare& cpus, std::unique_ptr<WeightCache> cache, std::function<void()> give_way,
               OnLoaded on_loaded);
   ~ModelLoader();  // cancels a load under way
 
@@ -78,7 +78,7 @@ class ModelLoader {
   Status read_files(const ServedModel& model, LoadControl& control);
 
   Device& device_;
-  ThreadPool& step_threads_;
+  Backend& backend_;
   const std::vector<int> cpus_;
   ThreadPool load_threads_;
   const std::unique_ptr<WeightCache> cache_;  // this and the next are used by the loader's thread

@@ -16,17 +16,18 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/queue.h"
-#include "device/device.h"
+#include "device/cpu_device.h"
+#include "device/memory_limits.h"
 #include "device/thread_pool.h"
 #include "host/estimate_store.h"
-#include "host/kv_copier.h"
+#include "host/kv_peers.h"
 #include "host/model_loader.h"
 #include "host/page_filler.h"
+#include "models/backend.h"
 #include "replay/event_log.h"
 #include "roles/node.h"
 #include "runner/kv_store.h"
 #include "runner/step_runner.h"
-#include "tensor/tensor.h"
 
 namespace shoal {
 namespace {
@@ -76,8 +77,8 @@ uint32_t pages_of_the_largest(const NodeConfig& node) {
 
 class NodeHostImpl : public NodeHost {
  public:
-  NodeHostImpl(const NodeConfig& node, std::map<ModelId, ServedModel> models, std::unique_ptr<Device> device,
-               std::unique_ptr<Device> host_tier, Buffer workspace, std::unique_ptr<WeightCache> cache, const CpuShare& cpus,
+  NodeHostImpl(const NodeConfig& node, std::map<ModelId, ServedModel> models, std::unique_ptr<CpuDevice> device,
+               std::unique_ptr<PagedMemory> host_tier, DeviceSpan workspace, std::unique_ptr<WeightCache> cache, const CpuShare& cpus,
                EstimateStore estimates, std::function<void(std::string)> record, uint32_t pages_ahead, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
       : config_(node),
         record_(std::move(record)),
@@ -91,14 +92,13 @@ class NodeHostImpl : public NodeHost {
         host_kv_(*host_tier_),
         peers_(std::move(peers)),
         attachment_(*peers_, node.self, host_kv_),
-        workspace_(std::move(workspace)),
         cpus_(cpus.cpus),
         step_threads_(ThreadPoolOptions{.threads = cpus.threads, .cpus = cpus.cpus}),
-        runner_(workspace_.span()),
+        backend_(make_cpu_backend(*device_, step_threads_)),
+        runner_(workspace),
         node_(node),
         transport_(network.connect(node.self, [this](NodeId from, std::string bytes) { receive(from, bytes); })),
-        copier_(*peers_, [this](const KvCopier::Job& job, bool ok) { events_.push(Event(KvCopied{job.model, job.move, ok})); }),
-        loader_(*device_, step_threads_, cpus, std::move(cache), [this] { give_way(); },
+        loader_(*device_, *backend_, cpus, std::move(cache), [this] { give_way(); },
                 [this](LoadedModel loaded) { events_.push(std::move(loaded)); }),
         filler_(*device_, pages_ahead, [this] { return working_.load(); }),
         step_thread_([this] { step_loop(); }),
@@ -132,7 +132,7 @@ class NodeHostImpl : public NodeHost {
 
  private:
   struct Resident {
-    std::span<std::byte> memory;
+    DeviceSpan memory;
     std::unique_ptr<Model> model;
   };
 
@@ -222,7 +222,7 @@ class NodeHostImpl : public NodeHost {
 
   // On the loader's threads, before each piece.
   void give_way() {
-    copier_.give_way();
+    device_->give_way();
     step_before_packing_.wait(true);
   }
   void let_load_go_on() {
@@ -289,15 +289,19 @@ class NodeHostImpl : public NodeHost {
 
   void copy_kv(const CopyKv& effect) {
     const KvMove& move = effect.move;
-    const KvStore& source = move.to == Tier::kHost ? kv_ : host_kv_;
-    const KvStore& target = move.to == Tier::kHost ? host_kv_ : kv_;
-    KvCopier::Job job{.model = effect.model, .move = move.id, .block_bytes = move.block_bytes, .urgent = move.to == Tier::kDevice};
-    if (move.remote) job.source = effect.from;
-    for (const KvCopy& copy : move.copies) {
-      if (move.remote) job.blocks.push_back(copy.from);
-      job.copies.push_back({target.block(move.block_bytes, copy.to), move.remote ? nullptr : source.block(move.block_bytes, copy.from)});
+    const bool out = move.to == Tier::kHost;
+    const auto tell = [this, model = effect.model, id = move.id](bool ok) { events_.push(Event(KvCopied{model, id, ok})); };
+    std::shared_ptr<KvPeers::Reading> peer;
+    if (move.remote) {
+      peer = std::make_shared<KvPeers::Reading>(peers_->read(effect.from));
+      if (!*peer) return tell(false);
     }
-    copier_.start(std::move(job));
+    CopyJob job{out ? CopyLane::kKvOut : CopyLane::kKvIn, move.block_bytes, {}, [tell, peer] { tell(true); }};
+    for (const KvCopy& copy : move.copies) {
+      const DeviceAddress from = peer ? peer->block(move.block_bytes, copy.from) : (out ? kv_ : host_kv_).block(move.block_bytes, copy.from);
+      job.pieces.push_back({(out ? host_kv_ : kv_).block(move.block_bytes, copy.to), from});
+    }
+    device_->copy(std::move(job));
   }
 
   void drop_weights(ModelId id) {
@@ -350,15 +354,15 @@ class NodeHostImpl : public NodeHost {
   std::map<ModelId, ServedModel> models_;
   std::map<ModelId, std::unique_ptr<TokenConstraints>> constraints_;  // what they point at is used by the step thread only
   std::map<ModelId, NodeModel> facts_;
-  const std::unique_ptr<Device> device_;
+  const std::unique_ptr<CpuDevice> device_;
   KvStore kv_;
-  const std::unique_ptr<Device> host_tier_;
+  const std::unique_ptr<PagedMemory> host_tier_;
   KvStore host_kv_;
   const std::shared_ptr<KvPeers> peers_;
   KvPeers::Attachment attachment_;
-  Buffer workspace_;
   const std::vector<int> cpus_;
   ThreadPool step_threads_;
+  const std::unique_ptr<Backend> backend_;
   StepRunner runner_;
   std::map<ModelId, Resident> residents_;
   Node node_;
@@ -373,8 +377,12 @@ class NodeHostImpl : public NodeHost {
   std::atomic<bool> working_{false};
   std::atomic<bool> step_before_packing_{false};
   std::unique_ptr<Transport> transport_;
-  KvCopier copier_;
-  ModelLoader loader_;  // gives way to the copier
+  // When nothing is loaded any more; what copies tell is still heard.
+  struct EndCopies {
+    ~EndCopies() { device.end_copies(); }
+    Device& device;
+  } end_copies_{*device_};
+  ModelLoader loader_;  // gives way to copies of KV
   PageFiller filler_;
   std::thread step_thread_;
   std::thread loop_thread_;
@@ -416,9 +424,11 @@ StatusOr<T> reserved(StatusOr<T> memory, const char* flag) {
 }  // namespace
 
 StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, reserved(make_cpu_device(plan.node.pages), "--device-memory"));
-  ASSIGN_OR_RETURN(std::unique_ptr<Device> host_tier, reserved(make_cpu_device(std::max(plan.node.host_pages, 1u)), "--device-memory or --host-memory"));
-  ASSIGN_OR_RETURN(Buffer workspace, Buffer::allocate(plan.workspace_bytes));
+  const DeviceGuard guard = plan.guarded ? DeviceGuard::kGuarded : DeviceGuard::kNone;
+  ASSIGN_OR_RETURN(std::unique_ptr<CpuDevice> device, reserved(CpuDevice::make(plan.node.pages, guard), "--device-memory"));
+  ASSIGN_OR_RETURN(std::unique_ptr<PagedMemory> host_tier,
+                   reserved(device->make_host_tier(std::max(plan.node.host_pages, 1u)), "--device-memory or --host-memory"));
+  ASSIGN_OR_RETURN(const DeviceSpan workspace, device->allocate(plan.workspace_bytes));
   ASSIGN_OR_RETURN(std::unique_ptr<WeightCache> cache, reserved(WeightCache::make(plan.weight_cache_bytes), "--weight-cache"));
   RETURN_IF_ERROR(check_limits(plan));
   log_info("memory: up to ", format_bytes(plan.node.pages * kPageBytes), " for weights and KV, taken as they are needed, some ahead, and ",
@@ -430,7 +440,7 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwo
     if (auto costs = estimates.find(model)) model.costs = *std::move(costs);
   }
   const uint32_t pages_ahead = plan.fill_ahead ? pages_of_the_largest(plan.node) : 0;
-  return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(host_tier), std::move(workspace),
+  return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(host_tier), workspace,
                                         std::move(cache), plan.cpus, std::move(estimates), std::move(plan.record), pages_ahead, network, std::move(peers));
 }
 

@@ -7,8 +7,9 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
-#include "device/device.h"
+#include "device/memory_limits.h"
 #include "formats/checkpoint.h"
+#include "runner/step_runner.h"
 
 namespace shoal {
 namespace {
@@ -21,7 +22,7 @@ StatusOr<std::unique_ptr<ModelPlan>> open_plan(const ServedModel& served) {
 }
 
 uint64_t workspace_bytes(const ModelPlan& plan, uint32_t tokens_per_step, uint32_t sequences_max) {
-  return plan.workspace_bytes(tokens_per_step, sequences_max) + uint64_t{sequences_max} * plan.vocab_size() * sizeof(float);
+  return StepRunner::workspace_bytes(plan, tokens_per_step, sequences_max) + uint64_t{sequences_max} * plan.vocab_size() * sizeof(float);
 }
 
 // The workspace is made once, for the largest step of any model; the rest of the budget is pages.
@@ -104,6 +105,7 @@ StatusOr<NodePlan> plan_node(const NodeHostConfig& config, const std::vector<Ser
   result.node.scheduling = config.scheduling;
   result.weight_cache_bytes = config.weight_cache_bytes;
   result.estimates_file = config.estimates_file;
+  result.guarded = config.guarded;
   RETURN_IF_ERROR(split_budget(config, plans, result));
   for (const ServedModel& served : models) {
     if (!plans.contains(served.id)) continue;

@@ -45,6 +45,7 @@ struct NodeHostConfig {
   NodeId self;
   Duty duty = Duty::kBoth;
   std::vector<int> cpus;               // of its device; empty: all
+  bool guarded = false;                // see DeviceGuard
   std::vector<NodeId> gateways;        // get NodeStatus reports
   uint64_t device_memory_bytes = 0;    // weights, KV and workspace together; 0: most of what is free
   // Beside it, for KV of requests whose turn is not now; default: a quarter of it, and not more than half of what is left.
@@ -67,6 +68,7 @@ struct NodePlan {
   uint64_t workspace_bytes = 0;           // of the largest step; the rest of the budget is pages
   CpuShare cpus;
   std::string estimates_file;
+  bool guarded = false;
   bool fill_ahead = true;                 // memory for the next load is touched while nothing is to be done
   std::function<void(std::string line)> record;  // gets the lines of replay/event_log.h, on the node's loop thread; or none
 };

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/json.h"
 #include "host/node_host.h"
+#include "models/test_runner.h"
 #include "nlohmann/json.hpp"
 #include "replay/replay.h"
 #include "wire/message.h"
@@ -61,7 +62,7 @@ Request request(uint64_t id, uint32_t model, uint32_t prompt, uint32_t max_token
 }
 
 ServedModel served(uint32_t id) {
-  const char* name = id % 2 ? "tiny-qwen3" : "tiny-llama";
+  const std::string name = id % 2 == 1 ? "tiny-qwen3" : "tiny-llama";
   return {ModelId(id), name, std::string(SHOAL_SOURCE_DIR) + "/models/" + name, {}, 512};
 }
 
@@ -74,6 +75,7 @@ std::vector<std::string> recorded_run() {
   config.device_memory_bytes = 12 * kMiB;
   config.host_memory_bytes = 64 * kMiB;
   config.threads = 2;
+  config.guarded = test_guard() == DeviceGuard::kGuarded;
   config.tokens_per_step = 64;
   std::vector<ServedModel> models;
   for (uint32_t i = 0; i < kModels; ++i) models.push_back(served(i));

@@ -16,8 +16,8 @@ constexpr double kSecondsPerByte = 1e-9;  // believed until a read was measured
 
 StatusOr<std::unique_ptr<WeightCache>> WeightCache::make(uint64_t bytes) {
   const auto pages = static_cast<uint32_t>(std::min<uint64_t>(bytes / kPageBytes, UINT32_MAX / 2));
-  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, make_cpu_device(std::max(pages, 1u)));
-  return std::unique_ptr<WeightCache>(new WeightCache(std::move(device), pages));
+  ASSIGN_OR_RETURN(std::unique_ptr<HostPages> memory, HostPages::make(std::max(pages, 1u)));
+  return std::unique_ptr<WeightCache>(new WeightCache(std::move(memory), pages));
 }
 
 WeightCache::~WeightCache() {
@@ -44,7 +44,7 @@ void WeightCache::measured(ModelId model, uint64_t bytes, double seconds) {
 // Its bytes are not there any more; what reading them took is still known.
 void WeightCache::forget(ModelId model) {
   KeptWeights& weights = kept_.at(model).weights;
-  if (!weights.memory.empty()) device_->unmap(weights.memory);
+  if (!weights.memory.empty()) memory_->unmap(weights.memory);
   weights.memory = {};
   weights.identity.clear();
   weights.have.clear();
@@ -57,7 +57,7 @@ std::span<std::byte> WeightCache::make_room(ModelId model, uint64_t bytes) {
   const auto place = tier_.add(model, pages, kept_.at(model).seconds_per_byte * static_cast<double>(bytes));
   if (!place) return {};
   for (const ModelId gone : place->evicted) forget(gone);
-  StatusOr<std::span<std::byte>> memory = device_->map(page_ranges(place->pages));
+  StatusOr<std::span<std::byte>> memory = memory_->map(page_ranges(place->pages));
   if (!memory.ok()) {
     log_warning("weight cache: ", memory.status().message());
     tier_.remove(model);

@@ -8,7 +8,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "device/device.h"
+#include "device/host_pages.h"
 #include "formats/weight_source.h"
 #include "memory/weight_tier.h"
 
@@ -31,11 +31,11 @@ class WeightCache {
     KeptWeights weights;
     double seconds_per_byte = 0;  // to read it again
   };
-  WeightCache(std::unique_ptr<Device> device, uint32_t pages) : device_(std::move(device)), tier_(pages) {}
+  WeightCache(std::unique_ptr<HostPages> memory, uint32_t pages) : memory_(std::move(memory)), tier_(pages) {}
   std::span<std::byte> make_room(ModelId model, uint64_t bytes);
   void forget(ModelId model);
 
-  const std::unique_ptr<Device> device_;
+  const std::unique_ptr<HostPages> memory_;
   WeightTier tier_;
   std::map<ModelId, Kept> kept_;
 };

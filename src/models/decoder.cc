@@ -1,10 +1,14 @@
 #include "models/decoder.h"
 
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
+#include "models/backend.h"
 #include "models/rope.h"
+#include "models/step.h"
 #include "models/unpacked_weights.h"
+#include "tensor/tensor.h"
 
 namespace shoal {
 namespace {
@@ -28,40 +32,81 @@ StatusOr<std::shared_ptr<const DecoderLayers>> plan_layers(const ModelConfig& co
   return unimplemented("this architecture is not served");
 }
 
+// What the passes of a model share.
+struct DecoderState {
+  std::shared_ptr<const DecoderParts> parts;
+  StepContext context;
+  RopeFrequencies rope;
+  std::optional<RopeFrequencies> local_rope;
+};
+
+class DecoderPass : public Pass {
+ public:
+  DecoderPass(const DecoderState& model, std::unique_ptr<Step> step, std::shared_ptr<const UnpackedWeights> unpacked)
+      : model_(model), step_(std::move(step)), unpacked_(std::move(unpacked)) {}
+
+  StatusOr<std::optional<Exchange>> advance() override {
+    const uint32_t layers = model_.parts->config.layers;
+    CHECK(!done_);
+    if (layer_ == 0 && part_ == 0) begin();
+    for (; layer_ < layers; ++layer_, part_ = 0) {
+      if (const std::optional<Exchange> exchange = model_.parts->layers->run(*step_, layer_, part_++)) return exchange;
+    }
+    end();
+    if (unpacked_ != nullptr) RETURN_IF_ERROR(unpacked_->check());
+    return std::nullopt;
+  }
+
+  RowLogits logits(size_t i) override {
+    CHECK(done_);
+    return step_->logits_of(i);
+  }
+
+ private:
+  void begin() {
+    const ModelConfig& config = model_.parts->config;
+    step_->embed(model_.parts->embedding, step_->at().x);  // [rows, hidden]
+    if (config.embedding_scale != 1.0) step_->scale(step_->at().x, static_cast<float>(config.embedding_scale));
+    step_->rope_table(model_.rope, 0);
+    if (model_.local_rope) step_->rope_table(*model_.local_rope, 1);
+  }
+
+  void end() {
+    const ModelConfig& config = model_.parts->config;
+    step_->logits(step_->at().x, model_.parts->final_norm, config.norm_eps, model_.parts->head, static_cast<float>(config.final_softcap));
+    done_ = true;
+  }
+
+  const DecoderState& model_;
+  const std::unique_ptr<Step> step_;
+  const std::shared_ptr<const UnpackedWeights> unpacked_;
+  uint32_t layer_ = 0, part_ = 0;  // what comes next
+  bool done_ = false;
+};
+
 class DecoderModel : public Model {
  public:
   // `pending`: the load that is still to put the matrices in their places, or null.
-  DecoderModel(std::shared_ptr<const DecoderParts> parts, StepContext context, std::span<const float> divisors,
-               std::shared_ptr<const PendingLoad> pending)
-      : parts_(std::move(parts)), context_(std::move(context)), rope_(parts_->config.rope, divisors), pending_(std::move(pending)) {
-    if (parts_->config.local_rope) local_rope_.emplace(*parts_->config.local_rope);
-  }
+  DecoderModel(DecoderState state, Backend& backend, std::shared_ptr<const PendingLoad> pending)
+      : state_(std::move(state)), backend_(backend), pending_(std::move(pending)) {}
 
-  Status forward(const ForwardInput& input, std::span<std::byte> workspace, std::span<float> logits) override {
+  StatusOr<std::unique_ptr<Pass>> begin(const ForwardInput& input, DeviceSpan workspace) override {
     std::shared_ptr<const UnpackedWeights> unpacked;
     if (pending_ != nullptr) {
       ASSIGN_OR_RETURN(unpacked, pending_->weights());
       if (unpacked == nullptr) pending_.reset();
     }
-    const ModelConfig& config = parts_->config;
-    CHECK_GE(logits.size(), input.logit_rows.size() * config.vocab_size);
-    for (TokenId token : input.tokens) CHECK(token >= 0 && static_cast<uint32_t>(token) < config.vocab_size);
-    const Step step(context_, input, workspace, unpacked.get());
-    float* x = step.at().x;  // [rows, hidden]
-    step.embed(parts_->embedding, x);
-    if (config.embedding_scale != 1.0) step.scale(x, static_cast<float>(config.embedding_scale));
-    step.rope_table(rope_, 0);
-    if (local_rope_) step.rope_table(*local_rope_, 1);
-    for (uint32_t layer = 0; layer < config.layers; ++layer) parts_->layers->run(step, layer);
-    step.logits(x, parts_->final_norm, config.norm_eps, parts_->head, static_cast<float>(config.final_softcap), logits.data());
-    return unpacked == nullptr ? OkStatus() : unpacked->check();
+    const uint32_t vocab_size = state_.parts->config.vocab_size;
+    for (const TokenId token : input.tokens) CHECK(token >= 0 && static_cast<uint32_t>(token) < vocab_size);
+    auto step = backend_.begin(state_.context, input, workspace, unpacked.get());
+    return std::make_unique<DecoderPass>(state_, std::move(step), std::move(unpacked));
   }
 
+  uint64_t workspace_bytes(uint32_t rows, uint32_t logit_rows) const override { return state_.context.shape.bytes(rows, logit_rows); }
+
  private:
-  std::shared_ptr<const DecoderParts> parts_;
-  StepContext context_;
-  RopeFrequencies rope_;
-  std::optional<RopeFrequencies> local_rope_;
+  const DecoderState state_;
+  Backend& backend_;
   std::shared_ptr<const PendingLoad> pending_;
 };
 
@@ -70,7 +115,7 @@ class DecoderPlan : public ModelPlan {
   DecoderPlan(std::shared_ptr<const Checkpoint> checkpoint, const LoadOptions& options)
       : checkpoint_(checkpoint), layout_(std::make_shared<WeightLayout>(std::move(checkpoint), options)) {}
 
-  Status plan(const LoadOptions& options);
+  Status plan(const LoadOptions& options, const WrapLayers& wrap);
 
   uint64_t weight_bytes() const override { return layout_->bytes(); }
   uint64_t kv_block_bytes() const override { return kv_.block_bytes(); }
@@ -84,30 +129,35 @@ class DecoderPlan : public ModelPlan {
     return by_length ? rope.original_context : UINT32_MAX;
   }
 
-  Status read_ahead(ThreadPool& threads, LoadControl& control) const override { return layout_->load_matrices({}, threads, control, nullptr); }
+  Status read_ahead(ThreadPool& threads, LoadControl& control) const override { return layout_->load_matrices(nullptr, threads, control, nullptr); }
 
-  StatusOr<std::unique_ptr<Model>> load(std::span<std::byte> memory, ThreadPool& load_threads, ThreadPool& step_threads,
-                                        LoadControl& control) const override {
-    layout_->load_vectors(memory);
+  StatusOr<std::unique_ptr<Model>> load(DeviceSpan memory, Backend& backend, ThreadPool& load_threads, LoadControl& control) const override {
+    CHECK_GE(memory.bytes, weight_bytes());
+    CHECK_EQ(memory.begin.address % kTensorAlignment, 0u);
+    const std::unique_ptr<WeightSink> sink = backend.sink(memory);
+    layout_->load_vectors(*sink);
     if (!control.early || !UnpackedWeights::can_serve(*layout_)) {
-      RETURN_IF_ERROR(layout_->load_matrices(memory, load_threads, control, nullptr));
-      return model_at(memory, step_threads, nullptr);
+      RETURN_IF_ERROR(layout_->load_matrices(sink.get(), load_threads, control, nullptr));
+      return model_at(memory, backend, nullptr);
     }
+    sink->finish();
     auto unpacked = std::make_shared<UnpackedWeights>(layout_);
     const auto pending = std::make_shared<PendingLoad>(unpacked);
-    control.early(model_at(memory, step_threads, pending));
-    const Status loaded = layout_->load_matrices(memory, load_threads, control, unpacked.get());
+    control.early(model_at(memory, backend, pending));
+    const Status loaded = layout_->load_matrices(sink.get(), load_threads, control, unpacked.get());
     pending->end(loaded);
     RETURN_IF_ERROR(loaded);
     return nullptr;
   }
 
  private:
-  std::unique_ptr<Model> model_at(std::span<std::byte> memory, ThreadPool& step_threads, std::shared_ptr<const PendingLoad> pending) const {
-    const WeightMemory weights = layout_->in(memory.data());
-    std::span<const float> divisors;
-    if (divisors_) divisors = {divisors_->at(weights), divisors_->size};
-    return std::make_unique<DecoderModel>(parts_, StepContext{best_kernels(), step_threads, weights, kv_, shape_}, divisors, std::move(pending));
+  std::unique_ptr<Model> model_at(DeviceSpan memory, Backend& backend, std::shared_ptr<const PendingLoad> pending) const {
+    const ModelConfig& config = parts_->config;
+    std::vector<float> divisors;
+    if (divisors_) divisors = layout_->read(*divisors_);
+    DecoderState state{parts_, {layout_->in(memory.begin), kv_, shape_}, RopeFrequencies(config.rope, divisors), std::nullopt};
+    if (config.local_rope) state.local_rope.emplace(*config.local_rope);
+    return std::make_unique<DecoderModel>(std::move(state), backend, std::move(pending));
   }
 
   std::shared_ptr<const Checkpoint> checkpoint_;
@@ -118,7 +168,7 @@ class DecoderPlan : public ModelPlan {
   StepShape shape_;
 };
 
-Status DecoderPlan::plan(const LoadOptions& options) {
+Status DecoderPlan::plan(const LoadOptions& options, const WrapLayers& wrap) {
   auto parts = std::make_shared<DecoderParts>();
   const ModelConfig& config = parts->config = checkpoint_->config;
   ASSIGN_OR_RETURN(parts->head, layout_->head("lm_head", "model.embed_tokens", config.vocab_size, config.hidden_size,
@@ -128,6 +178,7 @@ Status DecoderPlan::plan(const LoadOptions& options) {
     ASSIGN_OR_RETURN(divisors_, layout_->vector("rope_freqs.weight", config.rope.dims / 2));
   }
   ASSIGN_OR_RETURN(parts->layers, plan_layers(config, *layout_));
+  if (wrap) parts->layers = wrap(std::move(parts->layers));
   kv_ = {kv_format(options.kv_type, layout_->quantized()), config.layers, config.kv_heads, config.head_dim};
   shape_.hidden = config.hidden_size;
   shape_.q_width = config.heads * config.head_dim;
@@ -144,10 +195,14 @@ Status DecoderPlan::plan(const LoadOptions& options) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<ModelPlan>> plan_model(std::shared_ptr<const Checkpoint> checkpoint, const LoadOptions& options) {
+StatusOr<std::unique_ptr<ModelPlan>> plan_decoder(std::shared_ptr<const Checkpoint> checkpoint, const LoadOptions& options, const WrapLayers& wrap) {
   auto plan = std::make_unique<DecoderPlan>(std::move(checkpoint), options);
-  RETURN_IF_ERROR(plan->plan(options));
+  RETURN_IF_ERROR(plan->plan(options, wrap));
   return plan;
+}
+
+StatusOr<std::unique_ptr<ModelPlan>> plan_model(std::shared_ptr<const Checkpoint> checkpoint, const LoadOptions& options) {
+  return plan_decoder(std::move(checkpoint), options, nullptr);
 }
 
 }  // namespace shoal

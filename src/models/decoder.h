@@ -1,7 +1,9 @@
 // A decoder-only transformer around the layers of one architecture: embedding, layers, final norm, output matrix.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 
 #include "base/status.h"
 #include "formats/checkpoint.h"
@@ -15,8 +17,9 @@ namespace shoal {
 class DecoderLayers {
  public:
   virtual ~DecoderLayers() = default;
-  // Takes the residual stream step.at().x through layer `layer`.
-  virtual void run(const Step& step, uint32_t layer) const = 0;
+  // Takes the residual stream step.at().x through layer `layer`, from one exchange to the next: part 0 is the layer's
+  // begin, part n what follows the n-th exchange. Returns what the layer waits for; nullopt: it is done.
+  virtual std::optional<Exchange> run(const Step& step, uint32_t layer, uint32_t part) const = 0;
 };
 
 // Everything about a model but the bytes.
@@ -27,6 +30,11 @@ struct DecoderParts {
   VectorPlace final_norm;
   MatrixPlace head;
 };
+
+// `wrap`, if any, is given the layers of the architecture and returns those that the model has: a part of them may be computed
+// elsewhere. Else as plan_model().
+using WrapLayers = std::function<std::shared_ptr<const DecoderLayers>(std::shared_ptr<const DecoderLayers>)>;
+StatusOr<std::unique_ptr<ModelPlan>> plan_decoder(std::shared_ptr<const Checkpoint> checkpoint, const LoadOptions& options, const WrapLayers& wrap);
 
 // One per architecture file. Each asks `layout` for the tensors of its layers.
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_llama_layers(const ModelConfig& config, WeightLayout& layout);

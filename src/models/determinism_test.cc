@@ -1,4 +1,4 @@
-// The promise of Model::forward: a sequence's logits are the same bits alone or in company, however its tokens are cut into
+// The promise of Model::begin: a sequence's logits are the same bits alone or in company, however its tokens are cut into
 // steps, with any number of threads and on any vector width.
 #include "kernels/cpu/targets.h"
 
@@ -188,7 +188,7 @@ TEST(DeterminismTest, BitsDoNotDependOnTheOtherSequencesOfABatch) {
       auto& sequence = sequences.emplace_back(*model, prompt);
       for (uint32_t done = 0; done + rows[s] < prompt.size(); ++done) {
         const SequenceSlice slice = sequence.slice(1);
-        model->forward({sequence.next(1), {&slice, 1}, {}});
+        model->forward(sequence.next(1), {&slice, 1}, {});
         sequence.advance(1);
       }
       const auto next = sequence.next(rows[s]);
@@ -197,7 +197,7 @@ TEST(DeterminismTest, BitsDoNotDependOnTheOtherSequencesOfABatch) {
     }
     std::vector<SequenceSlice> slices;
     for (size_t s = 0; s < kSequences; ++s) slices.push_back(sequences[s].slice(rows[s]));
-    const auto together = model->forward({tokens, slices, logit_rows});
+    const auto together = model->forward(tokens, slices, logit_rows);
     for (size_t s = 0; s < kSequences; ++s) {
       const auto alone = TestSequence(*model, random_prompt(s, 1 + 2 * s, vocab)).prefill();
       const std::vector<float> mine(together.begin() + s * vocab, together.begin() + (s + 1) * vocab);

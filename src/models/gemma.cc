@@ -20,7 +20,7 @@ class GemmaLayers : public DecoderLayers {
  public:
   GemmaLayers(const ModelConfig& config, std::vector<GemmaLayer> layers) : config_(config), layers_(std::move(layers)) {}
 
-  void run(const Step& step, uint32_t index) const override {
+  std::optional<Exchange> run(const Step& step, uint32_t index, uint32_t) const override {
     const GemmaLayer& layer = layers_[index];
     const AttentionBlock& attention = layer.attention;
     const MlpBlock& mlp = layer.mlp;
@@ -36,6 +36,7 @@ class GemmaLayers : public DecoderLayers {
     step.linear({b.x, layer.mlp_norm, config_.norm_eps, b.h}, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});  // [rows, intermediate]
     step.linear({Activation::kGelu, b.gate, b.up, b.gate}, {{&mlp.down, b.y}});           // [rows, hidden]
     step.add_normed({b.y, layer.mlp_post_norm, config_.norm_eps, b.y}, b.x);
+    return std::nullopt;
   }
 
  private:

@@ -19,7 +19,7 @@ class LlamaLayers : public DecoderLayers {
  public:
   LlamaLayers(const ModelConfig& config, std::vector<LlamaLayer> layers) : config_(config), layers_(std::move(layers)) {}
 
-  void run(const Step& step, uint32_t index) const override {
+  std::optional<Exchange> run(const Step& step, uint32_t index, uint32_t) const override {
     const LlamaLayer& layer = layers_[index];
     const AttentionBlock& attention = layer.attention;
     const MlpBlock& mlp = layer.mlp;
@@ -32,6 +32,7 @@ class LlamaLayers : public DecoderLayers {
     step.linear(b.attn, {{&attention.o, b.x, true}});                                     // [rows, hidden]
     step.linear({b.x, layer.mlp_norm, config_.norm_eps, b.h}, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});  // [rows, intermediate]
     step.linear({Activation::kSilu, b.gate, b.up, b.gate}, {{&mlp.down, b.x, true}});     // [rows, hidden]
+    return std::nullopt;
   }
 
  private:

@@ -34,33 +34,39 @@ class LoadFileTest : public testing::TestWithParam<ModelIo> {
   void SetUp() override {
     if (GetParam() == ModelIo::kDirect && !(*MappedFile::open(model_.weights()))->open_direct().ok()) GTEST_SKIP() << "no direct reads";
     plan_ = *plan_model(*open_checkpoint(model_.folder()), {.io = GetParam()});
-    memory_ = *Buffer::allocate(plan_->weight_bytes());
+    memory_ = on_.allocate(plan_->weight_bytes());
   }
   Status load(bool cancelled) {
     LoadControl control;
     control.cancelled = cancelled;
-    return plan_->load(memory_.span(), threads_, threads_, control).status();
+    return plan_->load(memory_, *on_.backend, on_.threads, control).status();
   }
 
+  std::span<std::byte> bytes() const { return {CpuDevice::at(memory_.begin), memory_.bytes}; }
+  std::string text() const { return {reinterpret_cast<const char*>(bytes().data()), bytes().size()}; }
+
   ModelCopy model_;
-  ThreadPool threads_{2};
+  TestDevice on_;
   std::unique_ptr<ModelPlan> plan_;
-  Buffer memory_;
+  DeviceSpan memory_;
 };
 
 TEST(EarlyLoadTest, WhatIsComputedFromAFileThatChangesMeanwhileIsAnErrorAndSoIsAllThatFollows) {
   const ModelCopy copy;
   const auto plan = *plan_model(*open_checkpoint(copy.folder()), {});
-  Buffer memory = *Buffer::allocate(plan->weight_bytes());
-  ThreadPool load_threads(1), step_threads(2);
+  TestDevice on(2, DeviceGuard::kNone);
+  ThreadPool load_threads(1);
   std::unique_ptr<Model> model;
-  std::vector<std::byte> workspace(plan->workspace_bytes(1, 1)), block(plan->kv_block_bytes());
-  std::byte* const blocks[] = {block.data()};
+  const DeviceSpan workspace = on.allocate(plan->workspace_bytes(1, 1));
+  const DeviceAddress blocks[] = {on.allocate(plan->kv_block_bytes()).begin};
   const TokenId token = 3;
-  const uint32_t row = 0;
   const SequenceSlice slice{1, 0, 1, blocks};
-  std::vector<float> logits(plan->vocab_size());
-  const auto step = [&] { return model->forward({{&token, 1}, {&slice, 1}, {&row, 1}}, workspace, logits); };
+  const LogitsQuery row{0};
+  const ForwardInput input{{&token, 1}, {&slice, 1}, {&row, 1}};
+  const auto step = [&]() -> Status {
+    ASSIGN_OR_RETURN(const auto pass, model->begin(input, workspace));
+    return pass->advance().status();
+  };
   LoadControl control;
   control.early = [&](std::unique_ptr<Model> early) {
     model = std::move(early);
@@ -68,7 +74,7 @@ TEST(EarlyLoadTest, WhatIsComputedFromAFileThatChangesMeanwhileIsAnErrorAndSoIsA
     fs::resize_file(copy.weights(), 4096);
     EXPECT_EQ(step().code(), StatusCode::kDataLoss);
   };
-  const auto loaded = plan->load(memory.span(), load_threads, step_threads, control);
+  const auto loaded = plan->load(on.allocate(plan->weight_bytes()), *on.backend, load_threads, control);
   EXPECT_EQ(loaded.status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(step().code(), StatusCode::kDataLoss) << "its weights never came";
 }
@@ -76,11 +82,11 @@ TEST(EarlyLoadTest, WhatIsComputedFromAFileThatChangesMeanwhileIsAnErrorAndSoIsA
 TEST_P(LoadFileTest, TheWeightsAreTheSameHoweverTheyAreRead) {
   ASSERT_TRUE(load(false).ok());
   const auto other = *plan_model(*open_checkpoint(model_.folder()), {});
-  Buffer memory = *Buffer::allocate(other->weight_bytes());
+  const DeviceSpan memory = on_.allocate(other->weight_bytes());
   LoadControl control;
-  ASSERT_TRUE(other->load(memory.span(), threads_, threads_, control).ok());
-  ASSERT_EQ(memory.size(), memory_.size());
-  EXPECT_EQ(std::memcmp(memory.data(), memory_.data(), memory.size()), 0);
+  ASSERT_TRUE(other->load(memory, *on_.backend, on_.threads, control).ok());
+  ASSERT_EQ(memory.bytes, memory_.bytes);
+  EXPECT_EQ(std::memcmp(CpuDevice::at(memory.begin), bytes().data(), memory.bytes), 0);
 }
 
 TEST_P(LoadFileTest, AFileThatWasTruncatedIsATypedError) {
@@ -133,31 +139,30 @@ TEST_P(LoadFileTest, WhatIsKeptIsNotReadAgainAndOfAnotherFileNotUsed) {
     LoadControl control;
     control.cancelled = cancelled;
     control.kept = &keeper.kept;
-    std::memset(memory_.data(), 0, memory_.size());
+    std::fill(bytes().begin(), bytes().end(), std::byte{0});
     const auto plan = *plan_model(*open_checkpoint(model_.folder()), {.io = GetParam()});
-    return plan->load(memory_.span(), threads_, threads_, control).status();
+    return plan->load(memory_, *on_.backend, on_.threads, control).status();
   };
-  const auto bytes = [&] { return std::string(reinterpret_cast<const char*>(memory_.data()), memory_.size()); };
   ASSERT_TRUE(load(false).ok());
-  const std::string expected = bytes();
+  const std::string expected = text();
   EXPECT_EQ(load_again(true).code(), StatusCode::kCancelled);
   LoadControl ahead;
   ahead.kept = &keeper.kept;
-  ASSERT_TRUE(plan_->read_ahead(threads_, ahead).ok());
+  ASSERT_TRUE(plan_->read_ahead(on_.threads, ahead).ok());
   EXPECT_EQ(ahead.bytes_done, 0u);
   EXPECT_EQ(std::count(keeper.kept.have.begin(), keeper.kept.have.end(), 1), static_cast<ptrdiff_t>(keeper.kept.have.size()));
   ASSERT_TRUE(load_again().ok());
-  EXPECT_EQ(bytes(), expected);
+  EXPECT_EQ(text(), expected);
   EXPECT_EQ(keeper.asked, 1);
   std::fill(keeper.kept.memory.begin(), keeper.kept.memory.end(), std::byte{0});  // so the next load shows where from it reads
   ASSERT_TRUE(load_again().ok());
-  EXPECT_NE(bytes(), expected);
+  EXPECT_NE(text(), expected);
   fs::last_write_time(model_.weights(), fs::last_write_time(model_.weights()) + std::chrono::seconds(1));
   ASSERT_TRUE(load_again().ok());
-  EXPECT_EQ(bytes(), expected);
+  EXPECT_EQ(text(), expected);
   EXPECT_EQ(keeper.asked, 2);
   fs::resize_file(model_.weights(), fs::file_size(model_.weights()) / 2);
-  EXPECT_EQ(plan_->read_ahead(threads_, ahead).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(plan_->read_ahead(on_.threads, ahead).code(), StatusCode::kDataLoss);
   EXPECT_TRUE(keeper.kept.have.empty());
 }
 
@@ -167,10 +172,10 @@ TEST_P(LoadFileTest, WithoutRoomToKeepThemTheWeightsAreReadAsEver) {
   none.room = [](uint64_t) { return std::span<std::byte>(); };
   control.kept = &none;
   ASSERT_TRUE(load(false).ok());
-  const std::string expected(reinterpret_cast<const char*>(memory_.data()), memory_.size());
-  std::memset(memory_.data(), 0, memory_.size());
-  ASSERT_TRUE(plan_->load(memory_.span(), threads_, threads_, control).ok());
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(memory_.data()), memory_.size()), expected);
+  const std::string expected = text();
+  std::fill(bytes().begin(), bytes().end(), std::byte{0});
+  ASSERT_TRUE(plan_->load(memory_, *on_.backend, on_.threads, control).ok());
+  EXPECT_EQ(text(), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Io, LoadFileTest, testing::Values(ModelIo::kMapped, ModelIo::kDirect),

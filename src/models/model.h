@@ -17,9 +17,11 @@
 #include "base/status.h"
 #include "base/time.h"
 #include "formats/weight_source.h"
+#include "models/pass.h"
 
 namespace shoal {
 
+class Backend;
 class ThreadPool;
 struct Checkpoint;
 
@@ -33,32 +35,22 @@ struct LoadOptions {
   bool operator==(const LoadOptions&) const = default;
 };
 
-// One sequence's consecutive rows of a step.
-struct SequenceSlice {
-  uint32_t rows;
-  uint32_t position;                   // of the first row; tokens [0, position) are in the KV blocks already
-  uint32_t rope_length;                // prompt length of the sequence: fixes the base of dynamic rope for its life
-  std::span<std::byte* const> blocks;  // KV blocks that cover tokens [0, position + rows), each block_bytes long
-};
-
-struct ForwardInput {
-  std::span<const TokenId> tokens;           // [rows]
-  std::span<const SequenceSlice> slices;     // their rows, in order, are the rows of the batch
-  std::span<const uint32_t> logit_rows;      // ascending rows whose logits are wanted
-};
-
 class Model {
  public:
   virtual ~Model() = default;
 
-  // One step. Writes K/V of every row into its block and logits f32 [logit_rows, vocab_size] for the rows asked for.
-  // Bits depend on a sequence's own tokens only: not on the other rows, on how its tokens were cut into steps, on the
-  // number of threads or on the vector width.
-  // An error only of a model that was handed out early (LoadControl): its files were written to, or its load failed; what
-  // this call wrote is not to be believed.
-  // REQUIRES: workspace.size() >= ModelPlan::workspace_bytes(rows, logit rows); one forward at a time.
-  virtual Status forward(const ForwardInput& input, std::span<std::byte> workspace, std::span<float> logits) = 0;
+  // Begins a pass, which writes K/V of every row into its block. Up to kPassesMax passes of disjoint sequences may be under
+  // way, each in a workspace of its own; they are advanced by one thread.
+  // Bits depend on a sequence's own tokens only: not on the other rows, on how its tokens were cut into passes, on the
+  // number of threads or on the vector width. A pass that is not finished has no effect but what it wrote to the blocks
+  // beyond `position`.
+  // `input` and what it refers to outlive the pass. An error as of Pass::advance().
+  // REQUIRES: workspace.bytes >= workspace_bytes(rows, logits).
+  virtual StatusOr<std::unique_ptr<Pass>> begin(const ForwardInput& input, DeviceSpan workspace) = 0;
+
+  virtual uint64_t workspace_bytes(uint32_t rows, uint32_t logit_rows) const = 0;
 };
+constexpr uint32_t kPassesMax = 4;
 
 // A load under way, between whoever does it and whoever watches it, on other threads.
 struct LoadControl {
@@ -89,13 +81,12 @@ class ModelPlan {
   // with prompts of equal length.
   virtual uint32_t kv_salt_above() const { return UINT32_MAX; }
 
-  // Reads, converts and packs every weight into `memory` (weight_bytes() long, 64-byte aligned) with all of
-  // load_threads. Cancelled if `control` says so; DataLoss
-  // naming the file if it cannot be read to its end or was written to since it was opened. The model
-  // computes on step_threads, which may be busy with other models' steps meanwhile. It refers to `memory` and to
-  // step_threads, which outlive it; the plan and the checkpoint need not.
-  virtual StatusOr<std::unique_ptr<Model>> load(std::span<std::byte> memory, ThreadPool& load_threads,
-                                                ThreadPool& step_threads, LoadControl& control) const = 0;
+  // Reads, converts and packs every weight into `memory` (weight_bytes() long, 64-byte aligned) of the backend's device, with
+  // all of load_threads. Cancelled if `control` says so; DataLoss naming the file if it cannot be read to its end or was
+  // written to since it was opened. The model computes on the backend, which may be busy with other models' passes
+  // meanwhile. It refers to `memory` and to the backend, which outlive it; the plan and the checkpoint need not.
+  virtual StatusOr<std::unique_ptr<Model>> load(DeviceSpan memory, Backend& backend, ThreadPool& load_threads,
+                                                LoadControl& control) const = 0;
   // Reads the files into control.kept and nothing else, so that a load finds them there. Errors as of load().
   virtual Status read_ahead(ThreadPool& threads, LoadControl& control) const = 0;
 };

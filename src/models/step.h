@@ -1,20 +1,18 @@
-// One forward step: its buffers and the operations that architectures are written in. Each operation runs on all threads
-// and splits outputs only, so that no result depends on how it was split.
+// One forward step on a device: its buffers and the operations that architectures are written in. They are the interface of
+// a backend; every backend computes the same bits (kernels/kernels.h has the order of each sum).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
 #include <span>
 #include <vector>
 
+#include "device/device_span.h"
 #include "formats/model_config.h"
 #include "kernels/kernels.h"
-#include "kernels/ops.h"
-#include "models/model.h"
+#include "models/pass.h"
 #include "models/rope.h"
-#include "models/unpacked_weights.h"
 #include "models/weights.h"
 
 namespace shoal {
@@ -43,22 +41,24 @@ struct StepShape {
   uint64_t partial_floats() const;
 };
 
-// Buffers of a step, all f32, in the caller's workspace.
+// Buffers of a step in the caller's workspace.
 struct StepBuffers {
-  float* x;      // [rows, hidden] the residual stream
-  float* h;      // [rows, hidden] normed input of a block
-  float* y;      // [rows, hidden] output of a block
-  float* q;      // [rows, q_width]
-  float* k;      // [rows, kv_width]
-  float* v;      // [rows, kv_width]
-  float* attn;   // [rows, q_width]
-  float* gate;   // [rows, mlp_width]
-  float* up;     // [rows, mlp_width]
-  float* cos[2]; // [rows, rope_half]; 1: of the layers with a local base
-  float* sin[2];
-  float* last;   // [logit rows, hidden]
-  float* partial; // states of attention by segments (step_attention.cc)
-  QuantBlock* quantized;  // [rows, widest input / 32]
+  using Floats = DevicePointer<float>;
+
+  Floats x;      // [rows, hidden] the residual stream
+  Floats h;      // [rows, hidden] normed input of a block
+  Floats y;      // [rows, hidden] output of a block
+  Floats q;      // [rows, q_width]
+  Floats k;      // [rows, kv_width]
+  Floats v;      // [rows, kv_width]
+  Floats attn;   // [rows, q_width]
+  Floats gate;   // [rows, mlp_width]
+  Floats up;     // [rows, mlp_width]
+  Floats cos[2]; // [rows, rope_half]; 1: of the layers with a local base
+  Floats sin[2];
+  Floats last;   // [logit rows, hidden]
+  Floats partial; // states of attention by segments
+  DevicePointer<QuantBlock> quantized;  // [rows, widest input / 32]
 };
 
 enum class Activation { kSilu, kGelu };  // kGelu: the tanh form
@@ -70,10 +70,26 @@ struct AttentionSpec {
   float softcap = 0;    // 0: none
 };
 
-// What stays the same from step to step.
+// In a workspace of at least shape.bytes(rows, logit_rows).
+StepBuffers carve_buffers(const StepShape& shape, uint32_t rows, uint32_t logit_rows, DeviceSpan workspace);
+
+// Which sequence each row of a batch is of.
+class BatchRows {
+ public:
+  // REQUIRES: the slices cover the tokens, and their blocks the slices.
+  explicit BatchRows(const ForwardInput& input);
+
+  uint32_t size() const { return static_cast<uint32_t>(slice_.size()); }
+  uint32_t slice(uint32_t row) const { return slice_[row]; }
+  uint32_t begin(uint32_t slice) const { return begin_[slice]; }  // its first row
+  uint32_t position(const ForwardInput& input, uint32_t row) const { return input.slices[slice_[row]].position + row - begin_[slice_[row]]; }
+
+ private:
+  std::vector<uint32_t> slice_, begin_;
+};
+
+// What stays the same from step to step of a model.
 struct StepContext {
-  Kernels kernels;
-  ThreadPool& threads;
   WeightMemory weights;
   KvLayout kv;
   StepShape shape;
@@ -81,86 +97,55 @@ struct StepContext {
 
 class Step {
  public:
-  // `unpacked`: where weights are that are not in their place yet; null: all are.
-  // REQUIRES: slices cover the tokens, workspace is large enough.
-  Step(const StepContext& context, const ForwardInput& input, std::span<std::byte> workspace, const UnpackedWeights* unpacked);
+  using Floats = DevicePointer<float>;
 
-  uint32_t rows() const { return rows_; }
-  const StepBuffers& at() const { return at_; }
+  virtual ~Step() = default;
+
+  virtual uint32_t rows() const = 0;
+  virtual const StepBuffers& at() const = 0;
 
   // x = embedding rows of the tokens.
-  void embed(const EmbeddingPlace& table, float* x) const;
+  virtual void embed(const EmbeddingPlace& table, Floats x) const = 0;
   // Fills cos[which] and sin[which] for every row.
-  void rope_table(const RopeFrequencies& frequencies, int which) const;
-  // out = rms_norm(x) * weight over `width` elements; `groups` of them in each row (heads, for norms of q and k).
-  void rms_norm(const float* x, const VectorPlace& weight, double eps, float* out, uint32_t groups = 1) const;
+  virtual void rope_table(const RopeFrequencies& frequencies, int which) const = 0;
+  // out = rms_norm(x) * weight over its width; `groups` of them in each row (heads, for norms of q and k).
+  virtual void rms_norm(Floats x, const VectorPlace& weight, double eps, Floats out, uint32_t groups = 1) const = 0;
 
   struct Output {
     const MatrixPlace* matrix;
-    float* out;        // [rows, matrix->rows]
+    Floats out;        // [rows, matrix->rows]
     bool add = false;  // to what is in `out`
   };
-  // Inputs that are made on the way, each row on the thread that quantises it.
+  // Inputs that are made on the way.
   struct Normed {  // out = rms_norm(x) * weight
-    const float* x;
+    Floats x;
     const VectorPlace& weight;
     double eps;
-    float* out;
+    Floats out;
   };
   struct Gated {  // out = activation(gate) * up
     Activation activation;
-    const float* gate;
-    const float* up;
-    float* out;
+    Floats gate, up;
+    Floats out;
   };
+  using Outputs = std::initializer_list<Output>;
   // Each output = matrix x input; all matrices take the same input [rows, columns].
-  void linear(const float* input, std::initializer_list<Output> outputs) const;
-  void linear(const Normed& input, std::initializer_list<Output> outputs) const;
-  void linear(const Gated& input, std::initializer_list<Output> outputs) const;
+  virtual void linear(Floats input, Outputs outputs) const = 0;
+  virtual void linear(const Normed& input, Outputs outputs) const = 0;
+  virtual void linear(const Gated& input, Outputs outputs) const = 0;
 
   // Turns q and k in place by table `which`.
-  void rope(float* q, float* k, const RopeConfig& config, int which = 0) const;
+  virtual void rope(Floats q, Floats k, const RopeConfig& config, int which = 0) const = 0;
   // Stores this step's K and V, then attn = attention(q) for every row.
-  void attend(const float* q, const float* k, const float* v, const AttentionSpec& spec, float* attn) const;
+  virtual void attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const = 0;
 
-  void add_normed(const Normed& input, float* x) const;  // x += input.out, which is made, [rows, hidden]
-  void scale(float* x, float factor) const;              // [rows, hidden]
+  virtual void add_normed(const Normed& input, Floats x) const = 0;  // x += input.out, which is made, [rows, hidden]
+  virtual void scale(Floats x, float factor) const = 0;              // [rows, hidden]
 
-  // logits = soft_cap(head x norm(x[logit rows])). softcap 0: none.
-  void logits(const float* x, const VectorPlace& norm, double eps, const MatrixPlace& head, float softcap, float* out) const;
-
- private:
-  struct AttentionPiece {
-    uint32_t slice, first_row, rows;  // first_row within the slice
-    uint32_t segments;                // that its rows reach
-    uint64_t partial_at;              // its states in StepBuffers::partial, if attention is split
-  };
-  struct AttentionArguments {
-    const float* q;
-    float* out;
-    const AttentionSpec& spec;
-  };
-
-  void linear(const float* input, std::optional<LinearInput::MakeRow> make_row, std::initializer_list<Output> outputs) const;
-  void norm_row(const Normed& input, uint32_t row) const;
-  void carve(std::span<std::byte> workspace);
-  void plan_attention();
-  AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;
-  void attend_by_segments(const AttentionArguments& arguments) const;
-  void store_kv(const float* k, const float* v, uint32_t layer) const;
-
-  void embed_tied(const MatrixPlace& table, float* x) const;
-  LinearOutput at_place(const MatrixPlace& matrix, float* out, bool add) const;
-
-  const StepContext& context_;
-  const ForwardInput& input_;
-  const UnpackedWeights* unpacked_;
-  uint32_t rows_;
-  StepBuffers at_{};
-  std::vector<uint32_t> row_slice_;   // slice of each row
-  std::vector<uint32_t> slice_begin_; // first row of each slice
-  std::vector<AttentionPiece> pieces_;
-  bool split_segments_ = false;  // too few pieces for the threads
+  // Computes the logits that the input asks for: soft_cap(head x norm(x[row])). softcap 0: none.
+  virtual void logits(Floats x, const VectorPlace& norm, double eps, const MatrixPlace& head, float softcap) = 0;
+  // Of the i-th query. REQUIRES: they are computed.
+  virtual RowLogits logits_of(size_t i) = 0;
 };
 
 }  // namespace shoal

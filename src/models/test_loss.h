@@ -52,7 +52,7 @@ inline Loss loss_of(TestModel& model, const ScoredText& text) {
     std::vector<uint32_t> all(rows);
     for (uint32_t i = 0; i < rows; ++i) all[i] = i;
     const SequenceSlice slice = sequence.slice(rows);
-    const std::vector<float> logits = model.forward({sequence.next(rows), {&slice, 1}, all});
+    const std::vector<float> logits = model.forward(sequence.next(rows), {&slice, 1}, all);
     sequence.advance(rows);
     for (uint32_t i = 0; i < rows; ++i) {
       if (done + i + 1 < text.from) continue;

@@ -4,20 +4,48 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/check.h"
 #include "base/status.h"
 #include "formats/checkpoint.h"
-#include "kernels/ops.h"
+#include "device/cpu_device.h"
+#include "device/thread_pool.h"
+#include "models/backend.h"
 #include "models/model.h"
-#include "tensor/tensor.h"
 
 namespace shoal {
+
+// What the tests of models run on: SHOAL_TEST_DEVICE=guarded for memory that only the backend can touch.
+inline DeviceGuard test_guard() {
+  const char* const device = std::getenv("SHOAL_TEST_DEVICE");
+  return device != nullptr && std::string_view(device) == "guarded" ? DeviceGuard::kGuarded : DeviceGuard::kNone;
+}
+
+// A device with a backend on `threads` threads.
+struct TestDevice {
+  explicit TestDevice(int threads = 2, DeviceGuard guard = test_guard())
+      : threads(threads), device(*CpuDevice::make(1, guard)), backend(make_cpu_backend(*device, this->threads)) {}
+
+  DeviceSpan allocate(uint64_t bytes) { return *device->allocate(bytes); }
+  // With every byte set, so that whatever was there must not matter.
+  DeviceSpan garbage(uint64_t bytes) {
+    const DeviceSpan memory = allocate(bytes);
+    std::memset(CpuDevice::at(memory.begin), 0xff, bytes);
+    return memory;
+  }
+
+  ThreadPool threads;
+  const std::unique_ptr<CpuDevice> device;
+  const std::unique_ptr<Backend> backend;
+};
 
 class TestModel {
  public:
@@ -27,20 +55,21 @@ class TestModel {
   }
   static StatusOr<std::unique_ptr<TestModel>> open(std::shared_ptr<const Checkpoint> checkpoint, const LoadOptions& options,
                                                    int threads = 2) {
-    auto result = std::make_unique<TestModel>(threads);
-    ASSIGN_OR_RETURN(result->plan_, plan_model(std::move(checkpoint), options));
-    ASSIGN_OR_RETURN(result->memory_, Buffer::allocate(result->plan_->weight_bytes()));
+    ASSIGN_OR_RETURN(std::unique_ptr<ModelPlan> plan, plan_model(std::move(checkpoint), options));
+    return load(std::move(plan), threads);
+  }
+  static StatusOr<std::unique_ptr<TestModel>> load(std::unique_ptr<ModelPlan> plan, int threads = 2) {
+    auto result = std::make_unique<TestModel>(std::move(plan), threads);
     LoadControl control;
-    ASSIGN_OR_RETURN(result->model_, result->plan_->load(result->memory_.span(), result->threads_, result->threads_, control));
+    ASSIGN_OR_RETURN(result->model_, result->plan_->load(result->memory_, *result->on_.backend, result->on_.threads, control));
     return result;
   }
 
   // The same, computing before its weights are packed: `meanwhile` is called when nothing is packed yet and before each piece.
   static StatusOr<std::unique_ptr<TestModel>> open_early(std::shared_ptr<const Checkpoint> checkpoint, const LoadOptions& options,
                                                          const std::function<void(TestModel&)>& meanwhile) {
-    auto result = std::make_unique<TestModel>(2);
-    ASSIGN_OR_RETURN(result->plan_, plan_model(std::move(checkpoint), options));
-    ASSIGN_OR_RETURN(result->memory_, Buffer::allocate(result->plan_->weight_bytes()));
+    ASSIGN_OR_RETURN(std::unique_ptr<ModelPlan> plan, plan_model(std::move(checkpoint), options));
+    auto result = std::make_unique<TestModel>(std::move(plan), 2, DeviceGuard::kNone);
     ThreadPool caller(1);
     LoadControl control;
     control.early = [&](std::unique_ptr<Model> model) {
@@ -48,30 +77,47 @@ class TestModel {
       meanwhile(*result);
     };
     control.give_way = [&] { meanwhile(*result); };
-    ASSIGN_OR_RETURN(const std::unique_ptr<Model> other, result->plan_->load(result->memory_.span(), caller, result->threads_, control));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Model> other, result->plan_->load(result->memory_, *result->on_.backend, caller, control));
     CHECK(other == nullptr && result->model_ != nullptr);
     return result;
   }
 
-  explicit TestModel(int threads) : threads_(threads) {}
+  TestModel(std::unique_ptr<ModelPlan> plan, int threads, DeviceGuard guard = test_guard())
+      : on_(threads, guard), plan_(std::move(plan)), memory_(on_.allocate(plan_->weight_bytes())) {}
+
   const ModelPlan& plan() const { return *plan_; }
+  Model& model() { return *model_; }
+  TestDevice& on() { return on_; }
+
+  DeviceSpan workspace(uint32_t rows, uint32_t logit_rows) {
+    const uint64_t bytes = plan_->workspace_bytes(rows, logit_rows);
+    if (workspace_.bytes < bytes) workspace_ = on_.allocate(bytes);
+    std::memset(CpuDevice::at(workspace_.begin), 0xff, workspace_.bytes);  // whatever was there must not matter
+    return workspace_;
+  }
 
   // Runs a step; returns the logits of the rows asked for, one after the other.
-  std::vector<float> forward(const ForwardInput& input) {
-    const uint64_t bytes = plan_->workspace_bytes(static_cast<uint32_t>(input.tokens.size()),
-                                                  static_cast<uint32_t>(input.logit_rows.size()));
-    workspace_.assign(bytes, std::byte{0xff});  // whatever was there must not matter
-    std::vector<float> logits(input.logit_rows.size() * plan_->vocab_size());
-    CHECK(model_->forward(input, workspace_, logits).ok());
+  std::vector<float> forward(std::span<const TokenId> tokens, std::span<const SequenceSlice> slices, std::span<const uint32_t> logit_rows) {
+    std::vector<LogitsQuery> queries;
+    for (const uint32_t row : logit_rows) queries.push_back({row});
+    const ForwardInput input{tokens, slices, queries};
+    const auto pass = *model_->begin(input, workspace(static_cast<uint32_t>(tokens.size()), static_cast<uint32_t>(queries.size())));
+    const auto exchange = pass->advance();
+    CHECK(exchange.ok() && !exchange->has_value());
+    std::vector<float> logits;
+    for (size_t i = 0; i < queries.size(); ++i) {
+      const std::span<const float> row = pass->logits(i).all;
+      logits.insert(logits.end(), row.begin(), row.end());
+    }
     return logits;
   }
 
  private:
-  ThreadPool threads_;
-  std::unique_ptr<ModelPlan> plan_;
-  Buffer memory_;
+  TestDevice on_;
+  const std::unique_ptr<ModelPlan> plan_;
+  const DeviceSpan memory_;
   std::unique_ptr<Model> model_;
-  std::vector<std::byte> workspace_;
+  DeviceSpan workspace_;
 };
 
 inline TokenId argmax(std::span<const float> logits) {
@@ -100,10 +146,8 @@ class TestSequence {
 
   // The next `rows` tokens as a slice of a larger step; the caller runs it and calls advance.
   SequenceSlice slice(uint32_t rows) {
-    while (storage_.size() * kTokensPerBlock < done_ + rows) {
-      storage_.emplace_back(model_.plan().kv_block_bytes(), std::byte{0xff});  // NaN until written
-      blocks_.clear();
-      for (auto& block : storage_) blocks_.push_back(block.data());
+    while (blocks_.size() * kTokensPerBlock < done_ + rows) {
+      blocks_.push_back(model_.on().garbage(model_.plan().kv_block_bytes()).begin);  // NaN until written
     }
     return {rows, done_, rope_length_, blocks_};
   }
@@ -114,7 +158,7 @@ class TestSequence {
   std::vector<float> run(uint32_t rows) {
     const SequenceSlice s = slice(rows);
     const uint32_t last = rows - 1;
-    const std::vector<float> logits = model_.forward({next(rows), {&s, 1}, {&last, 1}});
+    const std::vector<float> logits = model_.forward(next(rows), {&s, 1}, {&last, 1});
     advance(rows);
     return logits;
   }
@@ -123,8 +167,7 @@ class TestSequence {
   std::vector<TokenId> tokens_;
   uint32_t rope_length_;
   uint32_t done_ = 0;
-  std::vector<std::vector<std::byte>> storage_;
-  std::vector<std::byte*> blocks_;
+  std::vector<DeviceAddress> blocks_;
 };
 
 }  // namespace shoal

@@ -22,13 +22,6 @@ uint64_t reserve(uint64_t bytes, uint64_t& total) { return std::exchange(total, 
 
 }  // namespace
 
-PackedMatrix MatrixPlace::at(const WeightMemory& memory) const {
-  PackedMatrix result = matrix;
-  result.data = memory.matrices + offset;
-  if (bias) result.bias = bias->at(memory);
-  return result;
-}
-
 StatusOr<const TensorView*> WeightLayout::find(const std::string& name, const Shape& shape) const {
   const TensorView* view = checkpoint_->weights.find(name);
   if (view == nullptr) {
@@ -172,14 +165,27 @@ void WeightLayout::make_panel(uint32_t matrix, uint32_t panel, std::byte* out) c
   pack(job, panel, job.source.data + row * job.source.row_bytes(), /*read_soon=*/true, out);
 }
 
-void WeightLayout::load_vectors(std::span<std::byte> memory) const {
-  CHECK_GE(memory.size(), bytes());
+void WeightLayout::read_vector(const VectorJob& job, float* out) {
+  dequantize_row(job.source.dtype, job.source.data, 0, job.place.size, out);
+  if (!job.plus_one) return;
+  for (uint32_t i = 0; i < job.place.size; ++i) out[i] += 1.0f;
+}
+
+void WeightLayout::load_vectors(WeightSink& sink) const {
   for (const VectorJob& job : vectors_) {
-    float* out = reinterpret_cast<float*>(memory.data() + matrix_bytes_ + job.place.offset);
-    dequantize_row(job.source.dtype, job.source.data, 0, job.place.size, out);
-    if (!job.plus_one) continue;
-    for (uint32_t i = 0; i < job.place.size; ++i) out[i] += 1.0f;
+    const uint64_t at = matrix_bytes_ + job.place.offset;
+    const std::span<std::byte> out = sink.take(at, job.place.size * sizeof(float));
+    read_vector(job, reinterpret_cast<float*>(out.data()));
+    sink.give_back(at, out);
   }
+}
+
+std::vector<float> WeightLayout::read(const VectorPlace& place) const {
+  const auto job = std::find_if(vectors_.begin(), vectors_.end(), [&](const VectorJob& v) { return v.place.offset == place.offset; });
+  CHECK(job != vectors_.end());
+  std::vector<float> out(place.size);
+  read_vector(*job, out.data());
+  return out;
 }
 
 std::vector<WeightLayout::Piece> WeightLayout::pieces() const {
@@ -204,19 +210,24 @@ std::vector<WeightLayout::Piece> WeightLayout::pieces() const {
 }
 
 // Returns the bytes written.
-uint64_t WeightLayout::fill(const Piece& piece, std::span<const std::byte> source, std::byte* memory) const {
+uint64_t WeightLayout::fill(const Piece& piece, std::span<const std::byte> source, WeightSink& sink) const {
   if (piece.copy != nullptr) {
-    std::memcpy(memory + piece.copy->offset + piece.begin, source.data(), source.size());
+    const uint64_t at = piece.copy->offset + piece.begin;
+    const std::span<std::byte> out = sink.take(at, source.size());
+    std::memcpy(out.data(), source.data(), source.size());
+    sink.give_back(at, out);
     return source.size();
   }
   const PackedMatrix& matrix = piece.matrix->place.matrix;
   const uint64_t panel_stored = kPanelRows * piece.matrix->source.row_bytes();
   const uint64_t bytes = panel_bytes(matrix.format, matrix.columns);
-  std::byte* const out = memory + piece.matrix->place.offset;
-  for (uint64_t panel = piece.begin; panel < piece.end; ++panel) {
-    pack(*piece.matrix, static_cast<uint32_t>(panel), source.data() + (panel - piece.begin) * panel_stored, /*read_soon=*/false, out + panel * bytes);
+  const uint64_t at = piece.matrix->place.offset + piece.begin * bytes;
+  const std::span<std::byte> out = sink.take(at, (piece.end - piece.begin) * bytes);
+  for (uint64_t panel = 0; panel < piece.end - piece.begin; ++panel) {
+    pack(*piece.matrix, static_cast<uint32_t>(piece.begin + panel), source.data() + panel * panel_stored, /*read_soon=*/false, out.data() + panel * bytes);
   }
-  return (piece.end - piece.begin) * bytes;
+  sink.give_back(at, out);
+  return out.size();
 }
 
 void WeightLayout::note(const Piece& piece, UnpackedWeights& unpacked) const {
@@ -225,9 +236,7 @@ void WeightLayout::note(const Piece& piece, UnpackedWeights& unpacked) const {
   else unpacked.copied(static_cast<uint32_t>(piece.copy - copies_.data()), done);
 }
 
-Status WeightLayout::load_matrices(std::span<std::byte> memory, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const {
-  CHECK(memory.empty() || memory.size() >= bytes());
-  CHECK_EQ(reinterpret_cast<uintptr_t>(memory.data()) % kTensorAlignment, 0u);
+Status WeightLayout::load_matrices(WeightSink* sink, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const {
   const std::vector<Piece> work = pieces();
   std::vector<std::span<const std::byte>> extents;
   for (const Piece& piece : work) extents.push_back(piece.source);
@@ -249,7 +258,7 @@ Status WeightLayout::load_matrices(std::span<std::byte> memory, ThreadPool& thre
     const auto bytes = source->take(i);
     if (!bytes.ok()) return fail(bytes.status());
     const TimePoint taken = control.clock ? control.clock() : TimePoint{};
-    if (!memory.empty()) control.bytes_done.fetch_add(fill(work[i], *bytes, memory.data()), std::memory_order_relaxed);
+    if (sink != nullptr) control.bytes_done.fetch_add(fill(work[i], *bytes, *sink), std::memory_order_relaxed);
     control.bytes_read.fetch_add(bytes->size(), std::memory_order_relaxed);
     source->give_back(i);
     if (unpacked != nullptr) note(work[i], *unpacked);
@@ -260,7 +269,9 @@ Status WeightLayout::load_matrices(std::span<std::byte> memory, ThreadPool& thre
   if (first_error.ok()) first_error = checkpoint_->check();
   if (!first_error.ok() && first_error.code() != StatusCode::kCancelled && control.kept != nullptr) control.kept->have.clear();
   RETURN_IF_ERROR(first_error);
-  if (!memory.empty()) control.bytes_done.store(bytes());
+  if (sink == nullptr) return OkStatus();
+  sink->finish();
+  control.bytes_done.store(bytes());
   return OkStatus();
 }
 

@@ -16,30 +16,29 @@
 #include "formats/checkpoint.h"
 #include "kernels/ops.h"
 #include "kernels/packed.h"
+#include "device/device_span.h"
+#include "models/backend.h"
 #include "models/model.h"
 
 namespace shoal {
 
 // A model's memory. The vectors lie together, so that they can be there long before the matrices.
 struct WeightMemory {
-  const std::byte* matrices = nullptr;
-  const std::byte* vectors = nullptr;
+  DeviceAddress matrices;
+  DeviceAddress vectors;
 };
 
-// A vector of f32, or a packed matrix at `offset`; `at(memory)` is what kernels take.
+// A vector of f32 at an offset of the vectors.
 struct VectorPlace {
   uint64_t offset = 0;
   uint32_t size = 0;
-
-  const float* at(const WeightMemory& memory) const { return reinterpret_cast<const float*>(memory.vectors + offset); }
 };
+// A packed matrix at an offset of the matrices.
 struct MatrixPlace {
   PackedMatrix matrix;  // data and bias unset
   uint32_t index = 0;   // among the layout's matrices
   uint64_t offset = 0;
   std::optional<VectorPlace> bias;
-
-  PackedMatrix at(const WeightMemory& memory) const;
 };
 // Rows of the token embedding as stored, or, where a tied output matrix of the same precision exists, taken from that.
 struct EmbeddingPlace {
@@ -78,14 +77,16 @@ class WeightLayout {
   bool has(const std::string& name) const { return checkpoint_->weights.find(name) != nullptr; }
 
   uint64_t bytes() const { return matrix_bytes_ + vector_bytes_; }
-  WeightMemory in(const std::byte* memory) const { return {memory, memory + matrix_bytes_}; }
+  WeightMemory in(DeviceAddress memory) const { return {memory, memory + matrix_bytes_}; }
   uint64_t parameters() const { return parameters_; }
   bool quantized() const { return quantized_; }  // any matrix is in a quantised format
 
-  void load_vectors(std::span<std::byte> memory) const;
-  // Fills `memory` with the rest; an empty one: only reads. See ModelPlan::load. What is in its place is no longer among
-  // the `unpacked`, if there are such.
-  Status load_matrices(std::span<std::byte> memory, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const;
+  void load_vectors(WeightSink& sink) const;
+  // Fills the rest; no sink: only reads. See ModelPlan::load. What is in its place is no longer among the `unpacked`, if
+  // there are such.
+  Status load_matrices(WeightSink* sink, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const;
+  // A vector of this layout, from the file.
+  std::vector<float> read(const VectorPlace& place) const;
 
   // ---- straight from the files, mapped ones (UnpackedWeights) ----
   ModelIo io() const { return options_.io; }
@@ -127,7 +128,8 @@ class WeightLayout {
   };
   std::vector<Piece> pieces() const;  // in the order of the files
   void note(const Piece& piece, UnpackedWeights& unpacked) const;
-  uint64_t fill(const Piece& piece, std::span<const std::byte> source, std::byte* memory) const;
+  uint64_t fill(const Piece& piece, std::span<const std::byte> source, WeightSink& sink) const;
+  static void read_vector(const VectorJob& job, float* out);
   static void pack(const MatrixJob& job, uint32_t panel, const std::byte* first_row, bool read_soon, std::byte* out);
 
   std::shared_ptr<const Checkpoint> checkpoint_;

@@ -80,15 +80,14 @@ TEST(LoadTest, ProgressEndsAtTheWeightsBytesAndACancelledLoadSaysSo) {
   const RandomCheckpoint random(small_config(Architecture::kLlama), DType::kBF16, 1);
   auto plan = plan_model(random.get(), {});
   ASSERT_TRUE(plan.ok());
-  auto memory = Buffer::allocate((*plan)->weight_bytes());
-  ASSERT_TRUE(memory.ok());
-  ThreadPool threads(2);
+  TestDevice on;
+  const DeviceSpan memory = on.allocate((*plan)->weight_bytes());
   LoadControl control;
-  EXPECT_TRUE((*plan)->load(memory->span(), threads, threads, control).ok());
+  EXPECT_TRUE((*plan)->load(memory, *on.backend, on.threads, control).ok());
   EXPECT_EQ(control.bytes_done.load(), (*plan)->weight_bytes());
   control.cancelled = true;
   control.bytes_done = 0;
-  EXPECT_EQ((*plan)->load(memory->span(), threads, threads, control).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ((*plan)->load(memory, *on.backend, on.threads, control).status().code(), StatusCode::kCancelled);
 }
 
 // A model whose q_proj is FP8 with a scale per block of 16 x 32, and the same model in f32.

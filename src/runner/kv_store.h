@@ -1,4 +1,4 @@
-// The bytes behind block ids: slabs of a device's pages, mapped while they are bound.
+// The bytes behind block ids: slabs of pages, of a device or of the host tier, mapped while they are bound.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ std::vector<PageRange> page_ranges(std::span<const PageRun> runs);
 
 class KvStore {
  public:
-  // `device` outlives the store.
-  explicit KvStore(Device& device) : device_(device) {}
+  // `memory` outlives the store.
+  explicit KvStore(PagedMemory& memory) : memory_(memory) {}
   ~KvStore();
 
   // Maps and unmaps, in order. An error leaves the changes before it done.
   Status apply(std::span<const SlabChange> changes);
 
   // Where a block of a shape class is. REQUIRES: its slab is bound.
-  std::byte* block(uint64_t block_bytes, BlockId id) const;
+  DeviceAddress block(uint64_t block_bytes, BlockId id) const;
 
  private:
   struct ShapeClass {
     uint32_t blocks_per_slab = 0;
-    std::vector<std::span<std::byte>> slabs;  // empty: not bound
+    std::vector<DeviceSpan> slabs;  // empty: not bound
   };
 
-  Device& device_;
+  PagedMemory& memory_;
   std::map<uint64_t, ShapeClass> classes_;  // by bytes per block
 };
 

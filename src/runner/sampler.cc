@@ -20,6 +20,13 @@ double log_sum_exp(std::span<const float> logits) {
   return double{max} + portable_log(sum);
 }
 
+bool is_plain(const SamplingParams& p) { return p.logit_bias.empty() && !p.uses_history() && !p.rules; }
+
+bool is_greedy(const SamplingParams& p) {
+  const bool filtered = p.typical_p < 1.0f || p.xtc_probability > 0.0f || p.mirostat.version != 0;
+  return p.temperature < kGreedyBelow && !filtered;
+}
+
 bool all_sound(std::span<const float> logits) {
   float max = kMinusInfinity;
   for (const float logit : logits) {
@@ -102,13 +109,27 @@ void Sampler::forbid_others(std::span<const uint64_t> allowed) {
   }
 }
 
+LogitsQuery Sampler::query(const SamplingParams& p, uint32_t row) {
+  if (!is_plain(p) || p.logprobs) return {row};
+  if (is_greedy(p)) return {row, LogitsWanted::kBest};
+  const bool by_rank = p.top_k > 0 && p.top_k <= kTopLogitsMax && p.mirostat.version == 0 && p.top_n_sigma <= 0;
+  return by_rank ? LogitsQuery{row, LogitsWanted::kTop, static_cast<uint32_t>(p.top_k)} : LogitsQuery{row};
+}
+
+SampleOutcome Sampler::sample(const RowLogits& logits, const SampleContext& context, SampledToken& out) {
+  if (!logits.sound) return SampleOutcome::kNotFinite;
+  if (!logits.all.empty()) return sample(logits.all, context, out);
+  if (!logits.top.empty()) return draw_of(logits.top, context, out);
+  out.token = logits.best;
+  return SampleOutcome::kToken;
+}
+
 SampleOutcome Sampler::sample(std::span<const float> logits, const SampleContext& context, SampledToken& out) {
   if (!all_sound(logits)) return SampleOutcome::kNotFinite;
   const SamplingParams& p = context.params;
   const auto most_likely = [](std::span<const float> of) { return static_cast<TokenId>(std::max_element(of.begin(), of.end()) - of.begin()); };
-  const bool plain = p.logit_bias.empty() && context.banned.empty() && context.allowed.empty() && !p.uses_history() && !p.rules;
-  const bool filtered = p.typical_p < 1.0f || p.xtc_probability > 0.0f || p.mirostat.version != 0;
-  const bool greedy = p.temperature < kGreedyBelow && !filtered;
+  const bool plain = is_plain(p) && context.banned.empty() && context.allowed.empty();
+  const bool greedy = is_greedy(p);
   if (plain && greedy) {  // the common greedy case copies nothing
     out.token = most_likely(logits);
   } else {
@@ -132,7 +153,7 @@ bool Sampler::score(std::span<const float> logits, TokenId token, uint32_t alter
   out.top.clear();
   if (alternatives == 0) return true;
   candidates_.clear();
-  for (size_t i = 0; i < logits.size(); ++i) candidates_.push_back({logits[i], static_cast<TokenId>(i)});
+  for (size_t i = 0; i < logits.size(); ++i) candidates_.push_back({static_cast<TokenId>(i), logits[i]});
   const size_t k = std::min<size_t>(alternatives, candidates_.size());
   std::partial_sort(candidates_.begin(), candidates_.begin() + k, candidates_.end(), MoreLikely());
   for (size_t i = 0; i < k; ++i) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/request.h"
+#include "models/pass.h"
 #include "runner/dry.h"
 
 namespace shoal {
@@ -34,16 +35,17 @@ class Sampler {
   // Filters in this order: penalties, DRY, bias, bans, bad words, what is allowed, temperature, top-n-sigma, min-p, top-k,
   // typical-p, top-p, XTC. Mirostat takes the place of those after the temperature. Greedy is the most likely token that
   // typical-p and XTC leave. Log-probabilities are those of the unmodified logits.
+  // REQUIRES: `logits` answer query(), or all of them are there.
+  SampleOutcome sample(const RowLogits& logits, const SampleContext& context, SampledToken& out);
   SampleOutcome sample(std::span<const float> logits, const SampleContext& context, SampledToken& out);
+
+  // What sampling like this needs to know of the logits of a row, if nothing is banned and no grammar holds.
+  static LogitsQuery query(const SamplingParams& params, uint32_t row);
 
   // False for kNotFinite. How likely `token` was, with the `alternatives` most likely ones.
   bool score(std::span<const float> logits, TokenId token, uint32_t alternatives, SampledToken& out);
 
  private:
-  struct Candidate {
-    float logit;
-    TokenId token;
-  };
   // A logit in units of the temperature, less the largest one.
   struct Scale {
     double inverse_temperature, max_scaled;
@@ -56,6 +58,8 @@ class Sampler {
   void forbid_others(std::span<const uint64_t> allowed);
   void forbid_others(const std::vector<TokenId>& allowed);
   void draw(const SampleContext& context, SampledToken& out);
+  SampleOutcome draw_of(std::span<const TokenLogit> top, const SampleContext& context, SampledToken& out);
+  void choose(const SampleContext& context, Scale scale, float mu, SampledToken& out);
 
   // sampler_filters.cc, on candidates_.
   void gather(const SamplingParams& params, Scale scale);
@@ -71,7 +75,7 @@ class Sampler {
 
   std::vector<float> adjusted_;         // [vocab]
   DryRepetitions repetitions_;
-  std::vector<Candidate> candidates_;   // what the filters left
+  std::vector<TokenLogit> candidates_;   // what the filters left
   std::vector<double> weights_;
   std::vector<uint32_t> counts_;        // [vocab] of the output, zero between calls
 };

@@ -23,12 +23,16 @@ struct ById {
 
 double bits_of(double probability) { return -portable_log(probability) / kLn2; }
 
+bool draws_nothing(const SamplingParams& p) { return p.temperature < kGreedyBelow; }
+
+// p >= min_p * p_max  <=>  (logit - max) / T >= ln(min_p)
+double least_scaled(const SamplingParams& p) { return p.min_p > 0 ? portable_log(double{p.min_p}) : kLogWeightMin; }
+
 }  // namespace
 
 // Ascending by id: the tokens that min_p and top_n_sigma leave; of those that nothing forbids, at least the most likely.
 void Sampler::gather(const SamplingParams& p, Scale scale) {
-  // p >= min_p * p_max  <=>  (logit - max) / T >= ln(min_p)
-  double least = p.min_p > 0 ? portable_log(double{p.min_p}) : kLogWeightMin;
+  double least = least_scaled(p);
   if (p.top_n_sigma > 0) {
     double sum = 0, squares = 0;
     size_t n = 0;
@@ -46,7 +50,7 @@ void Sampler::gather(const SamplingParams& p, Scale scale) {
   }
   candidates_.clear();
   for (size_t i = 0; i < adjusted_.size(); ++i) {
-    if (scale(adjusted_[i]) >= least) candidates_.push_back({adjusted_[i], static_cast<TokenId>(i)});
+    if (scale(adjusted_[i]) >= least) candidates_.push_back({static_cast<TokenId>(i), adjusted_[i]});
   }
 }
 
@@ -69,7 +73,7 @@ template <typename Before>
 void Sampler::keep_mass(float mass, Scale scale, Before before) {
   std::sort(candidates_.begin(), candidates_.end(), ById());
   double total = 0;
-  for (const Candidate& c : candidates_) total += weight(scale(c.logit));
+  for (const TokenLogit& c : candidates_) total += weight(scale(c.logit));
   size_t sorted = 0;
   double sum = 0;
   for (size_t kept = 0; kept < candidates_.size(); ++kept) {
@@ -94,14 +98,14 @@ void Sampler::keep_typical(float typical_p, Scale scale) {
   if (typical_p >= 1.0f) return;
   std::sort(candidates_.begin(), candidates_.end(), ById());
   double total = 0, expected = 0;
-  for (const Candidate& c : candidates_) {
+  for (const TokenLogit& c : candidates_) {
     const double w = weight(scale(c.logit));
     total += w;
     expected += w * scale(c.logit);
   }
   expected /= total;  // surprise less entropy = expected - scaled: the logarithm of the total is in both
-  const auto distance = [&](const Candidate& c) { return std::fabs(expected - scale(c.logit)); };
-  keep_mass(typical_p, scale, [&](const Candidate& a, const Candidate& b) {
+  const auto distance = [&](const TokenLogit& c) { return std::fabs(expected - scale(c.logit)); };
+  keep_mass(typical_p, scale, [&](const TokenLogit& a, const TokenLogit& b) {
     const double da = distance(a), db = distance(b);
     return da != db ? da < db : MoreLikely()(a, b);
   });
@@ -114,11 +118,11 @@ void Sampler::exclude_top(const SampleContext& context, Scale scale) {
   if (unit_interval(counter_bits(p.seed, kXtcStream, context.output_index)) >= double{p.xtc_probability}) return;
   std::sort(candidates_.begin(), candidates_.end(), ById());
   double total = 0;
-  for (const Candidate& c : candidates_) total += weight(scale(c.logit));
-  const auto above = [&](const Candidate& c) { return weight(scale(c.logit)) >= double{p.xtc_threshold} * total; };
+  for (const TokenLogit& c : candidates_) total += weight(scale(c.logit));
+  const auto above = [&](const TokenLogit& c) { return weight(scale(c.logit)) >= double{p.xtc_threshold} * total; };
   const auto end = std::partition(candidates_.begin(), candidates_.end(), above);
   if (end - candidates_.begin() < 2) return;
-  const Candidate least = *std::max_element(candidates_.begin(), end, MoreLikely());
+  const TokenLogit least = *std::max_element(candidates_.begin(), end, MoreLikely());
   candidates_.erase(candidates_.begin(), end);
   candidates_.push_back(least);
 }
@@ -151,39 +155,59 @@ void Sampler::keep_surprising(const SampleContext& context, float mu, Scale scal
     return;
   }
   double total = 0;
-  for (const Candidate& c : candidates_) total += weight(scale(c.logit));
+  for (const TokenLogit& c : candidates_) total += weight(scale(c.logit));
   size_t kept = 1;
   while (kept < candidates_.size() && bits_of(weight(scale(candidates_[kept].logit)) / total) <= double{mu}) ++kept;
   candidates_.resize(kept);
 }
 
-// What is left is drawn from as it is, in the order of ids.
 void Sampler::draw(const SampleContext& context, SampledToken& out) {
   const SamplingParams& p = context.params;
-  const bool greedy = p.temperature < kGreedyBelow;
+  const bool greedy = draws_nothing(p);
   Scale scale{greedy ? 1.0 : 1.0 / double{p.temperature}, 0};
   scale.max_scaled = double{*std::max_element(adjusted_.begin(), adjusted_.end())} * scale.inverse_temperature;
-  const Mirostat& mirostat = p.mirostat;
-  const float mu = context.mirostat_mu.value_or(2 * mirostat.tau);
-  if (mirostat.version != 0) {
+  const float mu = context.mirostat_mu.value_or(2 * p.mirostat.tau);
+  if (p.mirostat.version != 0) {
     gather(SamplingParams(), scale);
     if (!greedy) keep_surprising(context, mu, scale);
   } else {
     gather(p, scale);
     filter(context, scale);
   }
+  choose(context, scale, mu, out);
+}
+
+// The same from the top_k most likely tokens, of logits that nothing adjusts.
+SampleOutcome Sampler::draw_of(std::span<const TokenLogit> top, const SampleContext& context, SampledToken& out) {
+  const SamplingParams& p = context.params;
+  Scale scale{draws_nothing(p) ? 1.0 : 1.0 / double{p.temperature}, 0};
+  scale.max_scaled = double{top.front().logit} * scale.inverse_temperature;
+  const double least = least_scaled(p);
+  candidates_.clear();
+  for (const TokenLogit& c : top) {
+    if (scale(c.logit) >= least) candidates_.push_back(c);
+  }
+  filter(context, scale);
+  choose(context, scale, 0, out);
+  return SampleOutcome::kToken;
+}
+
+// What is left is drawn from as it is, in the order of ids.
+void Sampler::choose(const SampleContext& context, Scale scale, float mu, SampledToken& out) {
+  const SamplingParams& p = context.params;
+  const bool greedy = draws_nothing(p);
   std::sort(candidates_.begin(), candidates_.end(), ById());
   weights_.clear();
   double total = 0;
-  for (const Candidate& c : candidates_) weights_.push_back(total += weight(scale(c.logit)));
+  for (const TokenLogit& c : candidates_) weights_.push_back(total += weight(scale(c.logit)));
   const double target = unit_interval(counter_bits(p.seed, kSamplingStream, context.output_index)) * total;
   const auto drawn = std::upper_bound(weights_.begin(), weights_.end(), target) - weights_.begin();
   const size_t index = std::min<size_t>(static_cast<size_t>(drawn), candidates_.size() - 1);
-  const Candidate& chosen = greedy ? *std::min_element(candidates_.begin(), candidates_.end(), MoreLikely()) : candidates_[index];
+  const TokenLogit& chosen = greedy ? *std::min_element(candidates_.begin(), candidates_.end(), MoreLikely()) : candidates_[index];
   out.token = chosen.token;
-  if (mirostat.version == 0) return;
+  if (p.mirostat.version == 0) return;
   const double surprise = greedy ? 0.0 : bits_of(weight(scale(chosen.logit)) / total);
-  out.mirostat_mu = static_cast<float>(double{mu} - double{mirostat.eta} * (surprise - double{mirostat.tau}));
+  out.mirostat_mu = static_cast<float>(double{mu} - double{p.mirostat.eta} * (surprise - double{p.mirostat.tau}));
 }
 
 }  // namespace shoal

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -142,6 +143,57 @@ std::map<TokenId, uint32_t> repetitions(const std::vector<TokenId>& tokens, uint
     if (length >= allowed) found[tokens[next]] = std::max(found[tokens[next]], length);
   }
   return found;
+}
+
+TEST(SamplerFilters, WhatIsDrawnFromTheMostLikelyIsWhatIsDrawnFromAll) {
+  Rng rng(11);
+  Sampler sampler;
+  for (uint32_t round = 0; round < 500; ++round) {
+    std::vector<float> logits(200);
+    for (float& logit : logits) logit = static_cast<float>(rng.below(40)) * 0.25f;  // with ties
+    SamplingParams p;
+    p.seed = round;
+    p.top_k = 1 + static_cast<uint32_t>(rng.below(60));
+    p.temperature = round % 5 == 0 ? 0.0f : 0.3f + 0.1f * static_cast<float>(rng.below(20));
+    p.top_p = round % 2 == 0 ? 1.0f : 0.7f;
+    p.min_p = round % 3 == 0 ? 0.1f : 0.0f;
+    p.typical_p = round % 4 == 0 ? 0.8f : 1.0f;
+    p.xtc_probability = round % 7 == 0 ? 0.9f : 0.0f;
+    p.xtc_threshold = 0.05f;
+    const LogitsQuery query = Sampler::query(p, 0);
+    std::vector<TokenLogit> top;
+    for (TokenId token = 0; token < 200; ++token) top.push_back({token, logits[static_cast<size_t>(token)]});
+    std::sort(top.begin(), top.end(), [](const TokenLogit& a, const TokenLogit& b) { return a.logit != b.logit ? a.logit > b.logit : a.token < b.token; });
+    RowLogits row;
+    if (query.wanted == LogitsWanted::kTop) {
+      ASSERT_EQ(query.top, p.top_k);
+      row.top = std::span(top).first(query.top);
+    } else {
+      ASSERT_EQ(query.wanted, LogitsWanted::kBest);
+      row.best = top.front().token;
+    }
+    SampledToken token;
+    ASSERT_EQ(sampler.sample(row, {p, round, {}, {}, {}, {}, {}}, token), SampleOutcome::kToken);
+    EXPECT_EQ(token.token, sample(logits, p, round).token) << "round " << round;
+  }
+}
+
+TEST(SamplerFilters, AllLogitsAreAskedForWhereTheMostLikelyAreNotEnough) {
+  const auto wanted = [](auto change) {
+    SamplingParams p;
+    p.top_k = 20;
+    change(p);
+    return Sampler::query(p, 3).wanted;
+  };
+  EXPECT_EQ(wanted([](SamplingParams&) {}), LogitsWanted::kTop);
+  EXPECT_EQ(wanted([](SamplingParams& p) { p.temperature = 0; }), LogitsWanted::kBest);
+  EXPECT_EQ(wanted([](SamplingParams& p) { p.top_k = 0; }), LogitsWanted::kAll);
+  EXPECT_EQ(wanted([](SamplingParams& p) { p.top_k = 5000; }), LogitsWanted::kAll);
+  EXPECT_EQ(wanted([](SamplingParams& p) { p.logprobs = 0; }), LogitsWanted::kAll);
+  EXPECT_EQ(wanted([](SamplingParams& p) { p.top_n_sigma = 1; }), LogitsWanted::kAll);
+  EXPECT_EQ(wanted([](SamplingParams& p) { p.mirostat.version = 2; }), LogitsWanted::kAll);
+  EXPECT_EQ(wanted([](SamplingParams& p) { p.frequency_penalty = 1; }), LogitsWanted::kAll);
+  EXPECT_EQ(wanted([](SamplingParams& p) { p.logit_bias = {{3, 1.0f}}; }), LogitsWanted::kAll);
 }
 
 TEST(Dry, FindsEveryTokenThatWouldProlongARepetition) {

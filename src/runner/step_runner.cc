@@ -1,5 +1,10 @@
 #include "runner/step_runner.h"
 
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <utility>
+
 #include "base/check.h"
 
 namespace shoal {
@@ -7,16 +12,22 @@ namespace {
 
 uint32_t block_count(const StepSlice& slice) { return static_cast<uint32_t>(slice.blocks.size()); }
 
+LogitsQuery query_of(const StepSlice& slice, uint32_t row) {
+  const Request& request = *slice.params;
+  const bool edited = request.sampling.grammar || (slice.ban_stop_ids && !request.stop_ids.empty());
+  return edited ? LogitsQuery{row} : Sampler::query(request.sampling, row);
+}
+
 // The rows of a slice whose logits are wanted, in ascending order: position p - 1 judges prompt token p, the last row
 // gives the next token.
-void append_logit_rows(const StepSlice& slice, uint32_t row_begin, std::vector<uint32_t>& rows) {
-  for (uint32_t token = slice.score_begin; token < slice.score_end; ++token) rows.push_back(row_begin + token - 1 - slice.begin);
-  if (slice.sample) rows.push_back(row_begin + static_cast<uint32_t>(slice.tokens.size()) - 1);
+void append_queries(const StepSlice& slice, uint32_t row_begin, std::vector<LogitsQuery>& queries) {
+  for (uint32_t token = slice.score_begin; token < slice.score_end; ++token) queries.push_back({row_begin + token - 1 - slice.begin});
+  if (slice.sample) queries.push_back(query_of(slice, row_begin + static_cast<uint32_t>(slice.tokens.size()) - 1));
 }
 
 }  // namespace
 
-void StepRunner::sample(const StepSlice& slice, std::span<const float> logits, TokenConstraints* constraints, SliceResult& out) {
+void StepRunner::sample(const StepSlice& slice, const RowLogits& logits, TokenConstraints* constraints, SliceResult& out) {
   const Request& request = *slice.params;
   SampleContext context{request.sampling, slice.output_index, request.prompt, slice.output, {}, {}, slice.mirostat_mu};
   if (slice.ban_stop_ids) context.banned = request.stop_ids;
@@ -49,43 +60,99 @@ void StepRunner::sample(const StepSlice& slice, std::span<const float> logits, T
   }
 }
 
-SliceResult StepRunner::pick(const StepSlice& slice, uint32_t vocab_size, const float*& row, TokenConstraints* constraints) {
+SliceResult StepRunner::pick(const StepSlice& slice, Pass& pass, size_t& query, TokenConstraints* constraints) {
   SliceResult out;
   out.request = slice.request;
   const Request& request = *slice.params;
-  for (uint32_t token = slice.score_begin; token < slice.score_end; ++token, row += vocab_size) {
+  for (uint32_t token = slice.score_begin; token < slice.score_end; ++token) {
     SampledToken scored;
-    out.finite &= sampler_.score({row, vocab_size}, request.prompt[token], *request.prompt_logprobs, scored);
+    out.finite &= sampler_.score(pass.logits(query++).all, request.prompt[token], *request.prompt_logprobs, scored);
     out.scored.push_back(std::move(scored));
   }
-  if (!slice.sample) return out;
-  sample(slice, {row, vocab_size}, constraints, out);
-  row += vocab_size;
+  if (slice.sample) sample(slice, pass.logits(query++), constraints, out);
   return out;
 }
 
-StepResult StepRunner::run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints) {
-  tokens_.clear();
-  slices_.clear();
-  logit_rows_.clear();
-  size_t first_block = 0;
-  for (const StepSlice& slice : step.input.slices) {
-    const auto rows = static_cast<uint32_t>(slice.tokens.size());
-    append_logit_rows(slice, static_cast<uint32_t>(tokens_.size()), logit_rows_);
-    tokens_.insert(tokens_.end(), slice.tokens.begin(), slice.tokens.end());
-    slices_.push_back({rows, slice.begin, slice.prompt_length, {step.blocks.data() + first_block, block_count(slice)}});
-    first_block += block_count(slice);
+// Lanes of whole sequences, in their order, with about as many rows each.
+void StepRunner::lay_out(const ResolvedStep& step) {
+  const std::vector<StepSlice>& slices = step.input.slices;
+  const uint64_t rows = step.input.rows();
+  const size_t lanes = std::max<size_t>(1, std::min<size_t>(options_.lanes, slices.size()));
+  lanes_.resize(lanes);
+  size_t next = 0, first_block = 0;
+  uint64_t laid_out = 0;
+  for (size_t i = 0; i < lanes; ++i) {
+    Lane& lane = lanes_[i];
+    lane.first_slice = next;
+    lane.tokens.clear();
+    lane.slices.clear();
+    lane.queries.clear();
+    const uint64_t enough = rows * (i + 1) / lanes;
+    const size_t last = slices.size() - (lanes - 1 - i);  // one at least for each that follows
+    while (next < last && (next == lane.first_slice || i + 1 == lanes || laid_out + slices[next].tokens.size() <= enough)) {
+      const StepSlice& slice = slices[next++];
+      const auto count = static_cast<uint32_t>(slice.tokens.size());
+      append_queries(slice, static_cast<uint32_t>(lane.tokens.size()), lane.queries);
+      lane.tokens.insert(lane.tokens.end(), slice.tokens.begin(), slice.tokens.end());
+      lane.slices.push_back({count, slice.begin, slice.prompt_length, {step.blocks.data() + first_block, block_count(slice)}});
+      first_block += block_count(slice);
+      laid_out += count;
+    }
+    lane.last_slice = next;
+    lane.input = {lane.tokens, lane.slices, lane.queries};
   }
+  CHECK_EQ(next, slices.size());
   CHECK_EQ(first_block, step.blocks.size());
-  logits_.resize(logit_rows_.size() * vocab_size);
-  StepResult result{step.input.step, {}};
-  if (const Status computed = model.forward({tokens_, slices_, logit_rows_}, workspace_, logits_); !computed.ok()) {
-    for (const StepSlice& slice : step.input.slices) result.slices.push_back({.request = slice.request, .error = computed});
-    return result;
+}
+
+Status StepRunner::compute(Model& model) {
+  DeviceSpan left = workspace_;
+  std::deque<uint32_t> ready;
+  for (uint32_t i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
+    const uint64_t bytes = model.workspace_bytes(static_cast<uint32_t>(lane.tokens.size()), static_cast<uint32_t>(lane.queries.size()));
+    ASSIGN_OR_RETURN(lane.pass, model.begin(lane.input, left.part(0, bytes)));
+    left = left.part(bytes, left.bytes - bytes);
+    ready.push_back(i);
   }
-  const float* row = logits_.data();
-  for (const StepSlice& slice : step.input.slices) result.slices.push_back(pick(slice, vocab_size, row, constraints));
+  for (size_t asked = 0; !ready.empty() || asked > 0;) {
+    if (ready.empty()) {
+      ASSIGN_OR_RETURN(const uint32_t answered, options_.partner->await());
+      --asked;
+      ready.push_back(answered);
+    }
+    const uint32_t i = ready.front();
+    ready.pop_front();
+    ASSIGN_OR_RETURN(const std::optional<Exchange> exchange, lanes_[i].pass->advance());
+    if (!exchange) continue;
+    if (options_.partner == nullptr) return unavailable("nobody computes the part of layer ", exchange->layer, " that is not here");
+    options_.partner->ask(i, *exchange);
+    ++asked;
+  }
+  return OkStatus();
+}
+
+StepResult StepRunner::run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints) {
+  lay_out(step);
+  StepResult result{step.input.step, {}, OkStatus()};
+  const Status computed = compute(model);
+  if (computed.code() == StatusCode::kUnavailable) {
+    result.deferred = computed;
+  } else if (!computed.ok()) {
+    for (const StepSlice& slice : step.input.slices) result.slices.push_back({.request = slice.request, .error = computed});
+  } else {
+    for (Lane& lane : lanes_) {
+      size_t query = 0;
+      for (size_t i = lane.first_slice; i < lane.last_slice; ++i) result.slices.push_back(pick(step.input.slices[i], *lane.pass, query, constraints));
+    }
+  }
+  for (Lane& lane : lanes_) lane.pass.reset();
   return result;
+}
+
+// Pieces of buffers are aligned, and each pass has states of its own for attention that is split: what one row takes, at most.
+uint64_t StepRunner::workspace_bytes(const ModelPlan& plan, uint32_t rows, uint32_t logit_rows, uint32_t lanes) {
+  return plan.workspace_bytes(rows, logit_rows) + (lanes - 1) * plan.workspace_bytes(1, 1);
 }
 
 }  // namespace shoal

@@ -1,7 +1,9 @@
-// Does a step: ids in, ids out. Owns the workspace and the sampler; the model, its KV and the threads are the caller's.
+// Does a step: ids in, ids out. Keeps up to four passes of disjoint sequences under way and advances whichever can go on; owns
+// the sampler. The model, its KV, the workspace and the threads are the caller's.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "engine/step.h"
@@ -14,27 +16,56 @@ namespace shoal {
 // A StepInput with its block ids turned into addresses, by the thread that owns the KvStore.
 struct ResolvedStep {
   StepInput input;
-  std::vector<std::byte*> blocks;      // of all slices, one after the other
+  std::vector<DeviceAddress> blocks;  // of all slices, one after the other
+};
+
+// Who computes what passes ask for, while other passes go on.
+class ExchangePartner {
+ public:
+  virtual ~ExchangePartner() = default;
+  // Returns at once. One exchange of a lane at a time.
+  virtual void ask(uint32_t lane, const Exchange& exchange) = 0;
+  // Waits until an exchange is answered: its lane. Unavailable, naming who is away, if one of those asked cannot be: then no
+  // output is written any more, and all are forgotten.
+  virtual StatusOr<uint32_t> await() = 0;
 };
 
 class StepRunner {
  public:
-  // `workspace` is enough for every model it will run; it outlives the runner.
-  explicit StepRunner(std::span<std::byte> workspace) : workspace_(workspace) {}
+  struct Options {
+    uint32_t lanes = 1;                  // passes under way at once, at most kPassesMax
+    ExchangePartner* partner = nullptr;  // for models that ask; outlives the runner
+  };
+  // `workspace` is workspace_bytes() for every model it will run.
+  StepRunner(DeviceSpan workspace, const Options& options) : workspace_(workspace), options_(options) {}
+  explicit StepRunner(DeviceSpan workspace) : StepRunner(workspace, Options()) {}
+
+  // For `lanes` passes with so many rows and rows of logits together.
+  static uint64_t workspace_bytes(const ModelPlan& plan, uint32_t rows, uint32_t logit_rows, uint32_t lanes = 1);
 
   // `constraints` are the model's; null: requests with a grammar end in an error.
   StepResult run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints = nullptr);
 
  private:
-  SliceResult pick(const StepSlice& slice, uint32_t vocab_size, const float*& row, TokenConstraints* constraints);
-  void sample(const StepSlice& slice, std::span<const float> logits, TokenConstraints* constraints, SliceResult& out);
+  // The slices [first, last) of a step.
+  struct Lane {
+    size_t first_slice = 0, last_slice = 0;
+    std::vector<TokenId> tokens;
+    std::vector<SequenceSlice> slices;
+    std::vector<LogitsQuery> queries;
+    ForwardInput input;
+    std::unique_ptr<Pass> pass;
+  };
 
-  std::span<std::byte> workspace_;
+  void lay_out(const ResolvedStep& step);
+  Status compute(Model& model);
+  SliceResult pick(const StepSlice& slice, Pass& pass, size_t& query, TokenConstraints* constraints);
+  void sample(const StepSlice& slice, const RowLogits& logits, TokenConstraints* constraints, SliceResult& out);
+
+  const DeviceSpan workspace_;
+  const Options options_;
   Sampler sampler_;
-  std::vector<TokenId> tokens_;
-  std::vector<SequenceSlice> slices_;
-  std::vector<uint32_t> logit_rows_;
-  std::vector<float> logits_;
+  std::vector<Lane> lanes_;
 };
 
 }  // namespace shoal

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
-#include "models/step.h"
+#include "models/cpu_step.h"
 
 namespace shoal {
 namespace {
@@ -21,7 +21,7 @@ uint64_t StepShape::partial_floats() const {
   return context <= kSegmentTokens ? 0 : std::min(floats, kPartialFloatsMax);
 }
 
-void Step::plan_attention() {
+void CpuStep::plan_attention() {
   const uint32_t group = context_.shape.q_width / context_.kv.head_dim / context_.kv.heads;
   const uint32_t rows_each = std::max<uint32_t>(1, kPieceQueries / group);
   uint64_t segments = 0, floats = 0;
@@ -35,22 +35,22 @@ void Step::plan_attention() {
       floats += uint64_t{reach} * context_.kv.heads * rows * group * attention_state_floats(context_.kv.head_dim);
     }
   }
-  const size_t threads = static_cast<size_t>(context_.threads.size());
+  const size_t threads = static_cast<size_t>(compute_.threads.size());
   split_segments_ = threads > 1 && segments > pieces_.size() && pieces_.size() * context_.kv.heads < kTasksPerThread * threads &&
                     floats <= context_.shape.partial_floats();
 }
 
-AttentionCall Step::attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& a) const {
+AttentionCall CpuStep::attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& a) const {
   const KvLayout& kv = context_.kv;
   const uint64_t width = context_.shape.q_width;
   const uint32_t group = static_cast<uint32_t>(width / kv.head_dim / kv.heads);
   const SequenceSlice& slice = input_.slices[piece.slice];
-  const uint64_t at = (uint64_t{slice_begin_[piece.slice]} + piece.first_row) * width + head * group * kv.head_dim;
+  const uint64_t at = (uint64_t{batch_.begin(piece.slice)} + piece.first_row) * width + head * group * kv.head_dim;
   AttentionCall call;
   call.q = a.q + at;
   call.out = a.out + at;
   call.q_stride = call.out_stride = width;
-  call.blocks = slice.blocks.data();
+  call.blocks = blocks_.data() + first_block_[piece.slice];
   call.key_offset = kv.key_offset(a.spec.layer) + head * kv.head_bytes();
   call.value_offset = kv.value_offset(a.spec.layer) + head * kv.head_bytes();
   call.format = kv.format;
@@ -64,39 +64,39 @@ AttentionCall Step::attention_call(const AttentionPiece& piece, uint64_t head, c
   return call;
 }
 
-void Step::attend(const float* q, const float* k, const float* v, const AttentionSpec& spec, float* attn) const {
-  store_kv(k, v, spec.layer);
-  const AttentionArguments arguments{q, attn, spec};
+void CpuStep::attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const {
+  store_kv(CpuDevice::at(k), CpuDevice::at(v), spec.layer);
+  const AttentionArguments arguments{CpuDevice::at(q), CpuDevice::at(attn), spec};
   const uint64_t heads = context_.kv.heads;
   // Later rows see more: they go first, so that the threads end together.
   const auto piece_of = [&](size_t task) -> const AttentionPiece& { return pieces_[pieces_.size() - 1 - task / heads]; };
   if (split_segments_) return attend_by_segments(arguments);
-  context_.threads.parallel_for(pieces_.size() * heads, [&](size_t task, int) {
-    context_.kernels.attention(attention_call(piece_of(task), task % heads, arguments));
+  compute_.threads.parallel_for(pieces_.size() * heads, [&](size_t task, int) {
+    compute_.kernels.attention(attention_call(piece_of(task), task % heads, arguments));
   });
 }
 
-void Step::attend_by_segments(const AttentionArguments& arguments) const {
+void CpuStep::attend_by_segments(const AttentionArguments& arguments) const {
   const uint32_t heads = context_.kv.heads;
   const auto with_partial = [&](const AttentionPiece& piece, uint32_t head, uint32_t begin, uint32_t end) {
     AttentionCall call = attention_call(piece, head, arguments);
     const uint64_t state = uint64_t{call.rows} * call.group * attention_state_floats(call.head_dim);
-    call.partial = at_.partial + piece.partial_at + (uint64_t{head} * piece.segments + begin) * state;
+    call.partial = CpuDevice::at(at_.partial) + piece.partial_at + (uint64_t{head} * piece.segments + begin) * state;
     call.segment_begin = begin;
     call.segment_end = end;
     return call;
   };
   size_t tasks = 0;
   for (const AttentionPiece& piece : pieces_) tasks += size_t{piece.segments} * heads;
-  context_.threads.parallel_for(tasks, [&](size_t task, int) {
+  compute_.threads.parallel_for(tasks, [&](size_t task, int) {
     const AttentionPiece* piece = pieces_.data();
     for (; task >= size_t{piece->segments} * heads; ++piece) task -= size_t{piece->segments} * heads;
     const uint32_t segment = static_cast<uint32_t>(task / heads);
-    context_.kernels.attention(with_partial(*piece, static_cast<uint32_t>(task % heads), segment, segment + 1));
+    compute_.kernels.attention(with_partial(*piece, static_cast<uint32_t>(task % heads), segment, segment + 1));
   });
-  context_.threads.parallel_for(pieces_.size() * heads, [&](size_t task, int) {
+  compute_.threads.parallel_for(pieces_.size() * heads, [&](size_t task, int) {
     const AttentionPiece& piece = pieces_[task / heads];
-    context_.kernels.merge_attention(with_partial(piece, static_cast<uint32_t>(task % heads), 0, piece.segments));
+    compute_.kernels.merge_attention(with_partial(piece, static_cast<uint32_t>(task % heads), 0, piece.segments));
   });
 }
 

@@ -1,0 +1,83 @@
+// The operations of a step on the host's processor. Each runs on all threads and splits outputs only, so that no result
+// depends on how it was split.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "device/cpu_device.h"
+#include "kernels/kernels.h"
+#include "kernels/ops.h"
+#include "models/step.h"
+#include "models/unpacked_weights.h"
+
+namespace shoal {
+
+// What the steps of a backend share.
+struct CpuCompute {
+  Kernels kernels;
+  ThreadPool& threads;
+  std::vector<std::vector<float>> spare;  // memory for logits, of steps that have ended
+};
+
+class CpuStep : public Step {
+ public:
+  // `unpacked`: where weights are that are not in their place yet; null: all are.
+  CpuStep(CpuCompute& compute, const StepContext& context, const ForwardInput& input, DeviceSpan workspace, const UnpackedWeights* unpacked);
+  ~CpuStep() override;
+
+  uint32_t rows() const override { return batch_.size(); }
+  const StepBuffers& at() const override { return at_; }
+
+  void embed(const EmbeddingPlace& table, Floats x) const override;
+  void rope_table(const RopeFrequencies& frequencies, int which) const override;
+  void rms_norm(Floats x, const VectorPlace& weight, double eps, Floats out, uint32_t groups) const override;
+  void linear(Floats input, Outputs outputs) const override;
+  void linear(const Normed& input, Outputs outputs) const override;  // each row is made by the thread that quantises it
+  void linear(const Gated& input, Outputs outputs) const override;
+  void rope(Floats q, Floats k, const RopeConfig& config, int which) const override;
+  void attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const override;
+  void add_normed(const Normed& input, Floats x) const override;
+  void scale(Floats x, float factor) const override;
+  void logits(Floats x, const VectorPlace& norm, double eps, const MatrixPlace& head, float softcap) override;
+  RowLogits logits_of(size_t i) override;
+
+ private:
+  struct AttentionPiece {
+    uint32_t slice, first_row, rows;  // first_row within the slice
+    uint32_t segments;                // that its rows reach
+    uint64_t partial_at;              // its states in StepBuffers::partial, if attention is split
+  };
+  struct AttentionArguments {
+    const float* q;
+    float* out;
+    const AttentionSpec& spec;
+  };
+
+  const float* vector(const VectorPlace& place) const { return CpuDevice::at((context_.weights.vectors + place.offset).as<float>()); }
+  PackedMatrix packed(const MatrixPlace& place) const;
+  LinearOutput output(const MatrixPlace& matrix, float* out, bool add) const;
+  void multiply(const float* input, std::optional<LinearInput::MakeRow> make_row, Outputs outputs) const;
+  void norm_row(const Normed& input, uint32_t row) const;
+  void embed_tied(const MatrixPlace& table, float* x) const;
+  void plan_attention();
+  AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;
+  void attend_by_segments(const AttentionArguments& arguments) const;
+  void store_kv(const float* k, const float* v, uint32_t layer) const;
+
+  CpuCompute& compute_;
+  const StepContext& context_;
+  const ForwardInput& input_;
+  const UnpackedWeights* const unpacked_;
+  const BatchRows batch_;
+  const StepBuffers at_;
+  std::vector<std::byte*> blocks_;    // of all slices
+  std::vector<size_t> first_block_;   // of each slice
+  std::vector<AttentionPiece> pieces_;
+  bool split_segments_ = false;       // too few pieces for the threads
+  std::vector<float> logits_;         // [queries, vocab]
+  std::vector<std::vector<TokenLogit>> top_;  // of each query, once it was asked for
+};
+
+}  // namespace shoal

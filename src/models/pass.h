@@ -1,0 +1,78 @@
+// A forward pass that can be left and resumed: a cursor over the layers of a batch, not a call.
+//
+//   Model::begin(input, workspace) -> Pass;  advance() until it is done, answering what it asks for in between;  logits(i)
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "device/device_span.h"
+
+namespace shoal {
+
+// One sequence's consecutive rows of a pass.
+struct SequenceSlice {
+  uint32_t rows;
+  uint32_t position;                      // of the first row; tokens [0, position) are in the KV blocks already
+  uint32_t rope_length;                   // prompt length of the sequence: fixes the base of dynamic rope for its life
+  std::span<const DeviceAddress> blocks;  // KV blocks that cover tokens [0, position + rows), each block_bytes long
+};
+
+// What is wanted of the logits of a row. A device brings that to the host and nothing else.
+enum class LogitsWanted : uint8_t {
+  kBest,  // the largest
+  kTop,   // the `top` largest
+  kAll,
+};
+constexpr uint32_t kTopLogitsMax = 256;
+
+struct LogitsQuery {
+  uint32_t row;
+  LogitsWanted wanted = LogitsWanted::kAll;
+  uint32_t top = 0;  // 1 .. kTopLogitsMax, of kTop
+};
+
+struct TokenLogit {
+  TokenId token;
+  float logit;
+};
+
+struct RowLogits {
+  bool sound = true;                    // neither NaN nor +inf, and something finite; else the rest means nothing
+  TokenId best = -1;                    // of kBest; of equal ones the lowest id
+  std::span<const TokenLogit> top;      // of kTop: the largest first, equal ones by id
+  std::span<const float> all;           // of kAll: [vocab_size]
+};
+
+struct ForwardInput {
+  std::span<const TokenId> tokens;           // [rows]
+  std::span<const SequenceSlice> slices;     // their rows, in order, are the rows of the batch
+  std::span<const LogitsQuery> logits;       // ascending rows
+};
+
+// What a pass waits for: a part of a layer that somebody else computes, for all of its rows.
+struct Exchange {
+  uint32_t layer = 0;
+  uint32_t rows = 0, width = 0;
+  DevicePointer<float> input;   // [rows, width]; stays as it is until the pass goes on
+  DevicePointer<float> output;  // [rows, width], to be written before it does
+};
+
+class Pass {
+ public:
+  virtual ~Pass() = default;
+
+  // Computes up to the next exchange and returns it, or to the end: nullopt. Never waits for anybody.
+  // An error only of a model that was handed out early (LoadControl): its files were written to, or its load failed; what
+  // this pass wrote is not to be believed.
+  // REQUIRES: it is not done, and the last exchange was answered.
+  virtual StatusOr<std::optional<Exchange>> advance() = 0;
+
+  // Of the i-th query. Valid as long as the pass. REQUIRES: it is done.
+  virtual RowLogits logits(size_t i) = 0;
+};
+
+}  // namespace shoal
