@@ -59,15 +59,10 @@ std::vector<std::string> faults_of_models(const ServeFlags& flags) {
 
 std::string said_of(const ModelSettings& model) {
   std::vector<std::string> words;
-  const auto seconds = [&](const char* key, const std::optional<double>& value) {
-    if (value) words.push_back(absl::StrFormat("%s %g s", key, *value));
-  };
-  seconds("ttft", model.ttft);
-  seconds("tbt", model.tbt);
-  seconds("max-wait", model.max_wait);
-  seconds("idle-ttl", model.idle_ttl);
-  if (model.priority) words.push_back(absl::StrCat("priority ", *model.priority));
-  if (model.pin) words.emplace_back(*model.pin ? "pinned" : "not pinned");
+  for (const auto& [field, said] : model.pooling) {
+    if (field->is_switch()) words.push_back(absl::StrCat(said != 0 ? "" : "not ", field->adjective));
+    else words.push_back(absl::StrFormat("%s %g%s", field->key, said, field->is_time() ? " s" : ""));
+  }
   if (model.preload) words.emplace_back(*model.preload ? "preloaded" : "not preloaded");
   if (model.context) words.push_back(absl::StrCat("context ", *model.context));
   if (!model.aliases.empty()) words.push_back("aliases " + absl::StrJoin(model.aliases, " "));

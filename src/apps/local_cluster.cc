@@ -61,11 +61,6 @@ bool same_model(const FoundModel& a, const FoundModel& b) {
          a.entry.tool_call_parser == b.entry.tool_call_parser && a.entry.reasoning_parser == b.entry.reasoning_parser;
 }
 
-Configure settings_of(const FoundModel& model) {
-  const PoolingSettings& p = model.pooling;
-  return {model.entry.id, p.slo.ttft, p.slo.tbt, p.priority, p.pinned, p.idle_ttl, p.max_wait};
-}
-
 // One node for each device.
 StatusOr<std::vector<NodeHostConfig>> node_configs(const EngineFlags& flags) {
   ASSIGN_OR_RETURN(const std::vector<DeviceSpec> devices, device_specs(flags));
@@ -175,8 +170,9 @@ bool LocalCluster::settle(const EngineFlags& flags, const LoadOptions& load, Fou
     if (known.entry.name != model.entry.name || !same_model(known, model)) continue;
     model.entry.id = known.entry.id;
     model.entry.max_model_len = known.entry.max_model_len;
-    if (!(settings_of(known) == settings_of(model)) || known.entry.aliases != model.entry.aliases) changes.changed.push_back(model.entry.name);
-    if (!(settings_of(known) == settings_of(model))) router_->configure(settings_of(model));
+    const bool same = known.pooling == model.pooling;
+    if (!same || known.entry.aliases != model.entry.aliases) changes.changed.push_back(model.entry.name);
+    if (!same) router_->configure({model.entry.id, model.pooling});
     return true;
   }
   model.entry.id = ModelId(next_id_++);

@@ -27,34 +27,40 @@ StatusOr<std::string> scalar(const YAML::Node& value) {
   return value.Scalar();
 }
 
-Reader seconds(std::optional<double> ModelSettings::*field, double min, double max) {
-  return [=](const YAML::Node& value, ModelSettings& out) -> Status {
-    ASSIGN_OR_RETURN(const std::string text, scalar(value));
-    ASSIGN_OR_RETURN(out.*field, parse_seconds(text, min, max));
-    return OkStatus();
-  };
+StatusOr<bool> boolean(const YAML::Node& value) {
+  bool flag = false;
+  if (!value.IsScalar() || !YAML::convert<bool>::decode(value, flag)) return invalid_argument("must be true or false");
+  return flag;
 }
 
-template <typename Int>
-Reader whole(std::optional<Int> ModelSettings::*field, int64_t min, int64_t max) {
-  return [=](const YAML::Node& value, ModelSettings& out) -> Status {
-    ASSIGN_OR_RETURN(const std::string text, scalar(value));
-    int64_t number = 0;
-    if (!absl::SimpleAtoi(text, &number) || number < min || number > max) {
-      return invalid_argument("'", text, "' must be a whole number from ", min, " to ", max);
+StatusOr<int64_t> parse_whole(const std::string& text, int64_t min, int64_t max) {
+  int64_t number = 0;
+  if (absl::SimpleAtoi(text, &number) && number >= min && number <= max) return number;
+  return invalid_argument("'", text, "' must be a whole number from ", min, " to ", max);
+}
+
+Reader pooling(const PoolingField& field) {
+  return [&field](const YAML::Node& value, ModelSettings& out) -> Status {
+    if (field.is_switch()) {
+      ASSIGN_OR_RETURN(const bool on, boolean(value));
+      out.pooling[&field] = on ? 1 : 0;
+      return OkStatus();
     }
-    out.*field = static_cast<Int>(number);
+    ASSIGN_OR_RETURN(const std::string text, scalar(value));
+    ASSIGN_OR_RETURN(out.pooling[&field], parse_setting(field, text));
     return OkStatus();
   };
 }
 
-Reader boolean(std::optional<bool> ModelSettings::*field) {
-  return [=](const YAML::Node& value, ModelSettings& out) -> Status {
-    bool flag = false;
-    if (!value.IsScalar() || !YAML::convert<bool>::decode(value, flag)) return invalid_argument("must be true or false");
-    out.*field = flag;
-    return OkStatus();
-  };
+Status read_preload(const YAML::Node& value, ModelSettings& out) {
+  ASSIGN_OR_RETURN(out.preload, boolean(value));
+  return OkStatus();
+}
+
+Status read_context(const YAML::Node& value, ModelSettings& out) {
+  ASSIGN_OR_RETURN(const std::string text, scalar(value));
+  ASSIGN_OR_RETURN(out.context, parse_whole(text, 1, INT32_MAX));
+  return OkStatus();
 }
 
 Reader text(std::optional<std::string> ModelSettings::*field) {
@@ -77,21 +83,19 @@ Status read_aliases(const YAML::Node& value, ModelSettings& out) {
 }
 
 const std::map<std::string, Reader>& readers() {
-  static const std::map<std::string, Reader> table = {
-      {"ttft", seconds(&ModelSettings::ttft, kTtftMin, kDeadlineMax)},
-      {"tbt", seconds(&ModelSettings::tbt, kTbtMin, kDeadlineMax)},
-      {"max-wait", seconds(&ModelSettings::max_wait, kMaxWaitMin, kDeadlineMax)},
-      {"idle-ttl", seconds(&ModelSettings::idle_ttl, 0, kIdleTtlMax)},
-      {"priority", whole(&ModelSettings::priority, -kPriorityMax, kPriorityMax)},
-      {"pin", boolean(&ModelSettings::pin)},
-      {"preload", boolean(&ModelSettings::preload)},
-      {"context", whole(&ModelSettings::context, 1, INT32_MAX)},
-      {"max-model-len", whole(&ModelSettings::context, 1, INT32_MAX)},
-      {"alias", read_aliases},
-      {"aliases", read_aliases},
-      {"tool-call-parser", text(&ModelSettings::tool_call_parser)},
-      {"reasoning-parser", text(&ModelSettings::reasoning_parser)},
-  };
+  static const std::map<std::string, Reader> table = [] {
+    std::map<std::string, Reader> rows = {
+        {"preload", read_preload},
+        {"context", read_context},
+        {"max-model-len", read_context},
+        {"alias", read_aliases},
+        {"aliases", read_aliases},
+        {"tool-call-parser", text(&ModelSettings::tool_call_parser)},
+        {"reasoning-parser", text(&ModelSettings::reasoning_parser)},
+    };
+    for (const PoolingField& field : pooling_fields()) rows.emplace(field.key, pooling(field));
+    return rows;
+  }();
   return table;
 }
 
@@ -136,13 +140,7 @@ std::vector<std::string> names_of(const std::vector<FoundModel>& models) {
 }
 
 void apply_one(const ModelSettings& from, FoundModel& to) {
-  PoolingSettings& pooling = to.pooling;
-  if (from.ttft) pooling.slo.ttft = from_seconds(*from.ttft);
-  if (from.tbt) pooling.slo.tbt = from_seconds(*from.tbt);
-  if (from.max_wait) pooling.max_wait = from_seconds(*from.max_wait);
-  if (from.idle_ttl) pooling.idle_ttl = from_seconds(*from.idle_ttl);
-  if (from.priority) pooling.priority = *from.priority;
-  if (from.pin) pooling.pinned = *from.pin;
+  for (const auto& [field, said] : from.pooling) set_said(*field, said, to.pooling);
   if (from.preload) to.preload = from.preload;
   if (from.context) {
     to.context = *from.context;
@@ -163,12 +161,10 @@ std::string models_yaml(const std::vector<ModelSettings>& settings) {
   out << YAML::BeginMap << YAML::Key << kModelsKey << YAML::Value << YAML::BeginMap;
   for (const ModelSettings& model : settings) {
     out << YAML::Key << model.model << YAML::Value << YAML::BeginMap;
-    write("ttft", model.ttft);
-    write("tbt", model.tbt);
-    write("max-wait", model.max_wait);
-    write("idle-ttl", model.idle_ttl);
-    write("priority", model.priority);
-    write("pin", model.pin);
+    for (const auto& [field, said] : model.pooling) {
+      if (field->is_switch()) write(field->key, std::optional(said != 0));
+      else write(field->key, std::optional(said));
+    }
     write("preload", model.preload);
     write("context", model.context);
     if (!model.aliases.empty()) out << YAML::Key << "aliases" << YAML::Value << YAML::Flow << model.aliases;
@@ -183,13 +179,22 @@ std::string models_yaml(const std::vector<ModelSettings>& settings) {
 Json models_schema() {
   const Json time = {{"type", {"number", "string"}}, {"description", "Seconds, or a number with ms, s, m or h."}};
   const Json flag = {{"type", "boolean"}}, word = {{"type", "string"}}, count = {{"type", "integer"}, {"minimum", 1}};
-  Json properties = {{"ttft", time}, {"tbt", time}, {"max-wait", time}, {"idle-ttl", time}, {"pin", flag}, {"preload", flag}, {"context", count},
-                     {"max-model-len", count}, {"tool-call-parser", word}, {"reasoning-parser", word},
-                     {"priority", {{"type", "integer"}, {"minimum", -kPriorityMax}, {"maximum", kPriorityMax}}}};
+  Json properties = {{"preload", flag}, {"context", count}, {"max-model-len", count}, {"tool-call-parser", word}, {"reasoning-parser", word}};
   properties["alias"] = properties["aliases"] = {{"anyOf", Json::array({word, {{"type", "array"}, {"items", word}}})}};
-  properties["max_wait"] = properties["idle_ttl"] = time;
+  for (const PoolingField& field : pooling_fields()) {
+    const Json number = {{"type", "integer"}, {"minimum", static_cast<int64_t>(field.min)}, {"maximum", static_cast<int64_t>(field.max)}};
+    std::string spelling = field.key;
+    properties[spelling] = field.is_switch() ? flag : field.is_time() ? time : number;
+    std::replace(spelling.begin(), spelling.end(), '-', '_');
+    properties[spelling] = properties[field.key];
+  }
   return {{"type", "object"}, {"description", "What one model gets that others do not, by its name."},
           {"additionalProperties", {{"type", {"object", "null"}}, {"additionalProperties", false}, {"properties", std::move(properties)}}}};
+}
+
+StatusOr<double> parse_setting(const PoolingField& field, const std::string& text) {
+  if (field.is_time()) return parse_seconds(text, field.min, field.max);
+  return parse_whole(text, static_cast<int64_t>(field.min), static_cast<int64_t>(field.max));
 }
 
 StatusOr<double> parse_seconds(const std::string& text, double min, double max) {

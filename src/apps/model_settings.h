@@ -2,24 +2,23 @@
 //
 //   models:
 //     tiny-llama:
-//       ttft: 500ms          # seconds, or a number with ms, s, m or h
-//       tbt: 0.05
-//       priority: 3
+//       ttft: 500ms          # the keys of base/pooling_settings.h: seconds, or a number with ms, s, m or h
 //       pin: true
 //       max-wait: 30         # max_wait is the same
-//       idle-ttl: 10m
 //       preload: true
 //       aliases: [small, gpt-4o]
 //       context: 4096
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/model_scan.h"
 #include "base/json.h"
+#include "base/pooling_settings.h"
 #include "base/status.h"
 
 namespace shoal {
@@ -28,9 +27,8 @@ namespace shoal {
 struct ModelSettings {
   std::string model;      // its name, as clients call it
   std::string where;      // "shoal.yaml:12"
-  std::optional<double> ttft, tbt, max_wait, idle_ttl;  // seconds
-  std::optional<int32_t> priority;
-  std::optional<bool> pin, preload;
+  std::map<const PoolingField*, double> pooling;  // as set_said() takes them, in the order of their table
+  std::optional<bool> preload;
   std::optional<uint32_t> context;
   std::vector<std::string> aliases;
   std::optional<std::string> tool_call_parser, reasoning_parser;
@@ -50,11 +48,10 @@ std::string models_yaml(const std::vector<ModelSettings>& settings);
 // The JSON schema of the section.
 Json models_schema();
 
+// What a text says of a setting that is no switch; InvalidArgument outside the range of its row.
+StatusOr<double> parse_setting(const PoolingField& field, const std::string& text);
+
 // "2.5", "500ms", "10s", "5m", "1h" in seconds; InvalidArgument outside [min, max].
 StatusOr<double> parse_seconds(const std::string& text, double min, double max);
-
-// Ranges of what files and flags may say, in seconds.
-constexpr double kTtftMin = 0.001, kTbtMin = 0.0001, kMaxWaitMin = 0.000001, kDeadlineMax = 86400, kIdleTtlMax = 365 * 86400.0;
-constexpr int32_t kPriorityMax = 1000;
 
 }  // namespace shoal

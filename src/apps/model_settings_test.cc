@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "apps/settings.h"
+#include "base/json.h"
 
 namespace shoal {
 namespace {
@@ -44,9 +49,9 @@ TEST(ModelSettings, EveryKeyIsReadInEitherSpelling) {
   const ModelSettings& a = r.models[0];
   EXPECT_EQ(a.model, "org/a");
   EXPECT_THAT(a.where, HasSubstr(".yaml:3"));
-  EXPECT_DOUBLE_EQ(*a.ttft, 0.5);
-  EXPECT_DOUBLE_EQ(*a.max_wait, 120);
-  EXPECT_DOUBLE_EQ(*a.idle_ttl, 3600);
+  EXPECT_DOUBLE_EQ(a.pooling.at(pooling_field("ttft")), 0.5);
+  EXPECT_DOUBLE_EQ(a.pooling.at(pooling_field("max-wait")), 120);
+  EXPECT_DOUBLE_EQ(a.pooling.at(pooling_field("idle-ttl")), 3600);
   auto models = found({"b", "org/a"});
   EXPECT_TRUE(apply_model_settings(r.models, models)->empty());
   EXPECT_EQ(models[1].pooling.slo.tbt, std::chrono::milliseconds(50));
@@ -57,6 +62,24 @@ TEST(ModelSettings, EveryKeyIsReadInEitherSpelling) {
   EXPECT_EQ(models[1].entry.aliases, (std::vector<std::string>{"x", "y"}));
   EXPECT_EQ(models[1].entry.tool_call_parser, "hermes");
   EXPECT_EQ(models[0].pooling.slo, SloTarget());
+}
+
+TEST(ModelSettings, ThePageOnOperatingHasEveryRowOfTheTable) {
+  const auto page = read_file(SHOAL_SOURCE_DIR "/docs/OPERATING.md", kConfigBytesMax);
+  ASSERT_TRUE(page.ok()) << page.status();
+  for (const PoolingField& field : pooling_fields()) {
+    std::string key = field.key;
+    std::replace(key.begin(), key.end(), '-', '_');
+    const std::string values = field.is_time() ? "time" : field.is_switch() ? "true, false" : absl::StrCat(field.min, " .. ", field.max);
+    EXPECT_THAT(*page, HasSubstr(absl::StrCat("| `", key, "` | ", values, " | ", field.meaning, " |\n")));
+  }
+}
+
+TEST(ModelSettings, WhatIsShownIsReadBackToTheSame) {
+  const Read before = read("models:\n  a: {ttft: 0.3ms, max-wait: 2m, priority: -3, pin: no}\n  b: {pin: yes, tbt: 0.1, idle_ttl: 0, preload: true}\n");
+  const Read after = read(models_yaml(before.models));
+  ASSERT_EQ(after.models.size(), before.models.size());
+  for (size_t i = 0; i < before.models.size(); ++i) EXPECT_EQ(after.models[i].pooling, before.models[i].pooling) << models_yaml(before.models);
 }
 
 TEST(ModelSettings, FaultsNameTheLineTheModelAndTheKey) {

@@ -160,7 +160,7 @@ bool no_number_helps(const Plan& plan, const SimulateInputs& inputs, const Simul
   const NodeSpec& node = setup->nodes.front();
   for (size_t i = 0; i < mix->size(); ++i) {
     const double load = node.load_seconds + static_cast<double>(node.load_bytes[i]) / node.load_bytes_per_second;
-    const std::string why = out_of_reach(*(*mix)[i], node.steps[i], node.kind, node.config.models[i].slo, simulate.long_prompt(), load);
+    const std::string why = out_of_reach(*(*mix)[i], node.steps[i], node.kind, node.config.models[i].pooling.slo, simulate.long_prompt(), load);
     if (why.empty()) continue;
     row.infeasible = why;
     return true;

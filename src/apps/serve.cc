@@ -160,7 +160,10 @@ class Reloads {
 };
 
 // Flags that take effect while the server runs; what else changed waits for a restart.
-constexpr std::string_view kReloadable[] = {"ttft", "tbt", "max-wait", "idle-ttl", "priority", "pin", "alias", "tool-call-parser", "reasoning-parser", "preload"};
+bool reloadable(const std::string& flag) {
+  constexpr std::string_view kOthers[] = {"alias", "tool-call-parser", "reasoning-parser", "preload"};
+  return pooling_field(flag) != nullptr || std::find(std::begin(kOthers), std::end(kOthers), flag) != std::end(kOthers);
+}
 
 // Reads the file and the folder of models again. A fault in either changes nothing.
 StatusOr<Json> reload_settings(ServeFlags& flags, LocalCluster& cluster) {
@@ -169,7 +172,7 @@ StatusOr<Json> reload_settings(ServeFlags& flags, LocalCluster& cluster) {
     RETURN_IF_ERROR(check_serve_flags(next));
     ASSIGN_OR_RETURN(std::vector<FoundModel> models, models_to_serve(next));
     std::vector<std::string> restart = changed_flags(flags, next);
-    std::erase_if(restart, [](const std::string& flag) { return std::find(std::begin(kReloadable), std::end(kReloadable), flag) != std::end(kReloadable); });
+    std::erase_if(restart, reloadable);
     ASSIGN_OR_RETURN(const std::vector<ModelId> preload, models_to_preload(next.preload, models));  // ids of this list
     std::set<std::string> wanted;
     for (const ModelId id : preload) wanted.insert(models[id.value].entry.name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,8 @@ struct ServeFlags {
   std::vector<std::string> tool_call_parsers;  // "PARSER", or "NAME=PARSER" for one model
   std::vector<std::string> reasoning_parsers;
   bool auto_tool_choice = false;        // vLLM's switch for what is always on here
-  // "VALUE" for every model, or "NAME=VALUE" for one; see apply_pooling().
-  std::vector<std::string> ttft, tbt, max_wait, idle_ttl, priority;
-  std::vector<std::string> pin;         // names
+  // By key of the table of pooling settings: "VALUE" for every model or "NAME=VALUE" for one; of switches names.
+  std::map<std::string, std::vector<std::string>> pooling;
   std::string preload;                  // "" (the only model), "all", "none" or names with commas
   double shutdown_timeout_s = 45;
   double request_timeout_s = 3600;

@@ -109,10 +109,10 @@ TEST(ServeFlags, AliasesNeedAModelUnlessThereIsOne) {
 
 TEST(ServeFlags, PoolingIsSetForAllModelsOrOne) {
   ServeFlags flags;
-  flags.ttft = {"5", "b=2.5"};
-  flags.priority = {"a=-3"};
-  flags.max_wait = {"b=30"};
-  flags.pin = {"a"};
+  flags.pooling["ttft"] = {"5", "b=2.5"};
+  flags.pooling["priority"] = {"a=-3"};
+  flags.pooling["max-wait"] = {"b=30"};
+  flags.pooling["pin"] = {"a"};
   auto two = models({"a", "b"});
   ASSERT_TRUE(apply_pooling(flags, two).ok());
   EXPECT_EQ(two[0].pooling.slo.ttft, std::chrono::seconds(5));
@@ -125,11 +125,11 @@ TEST(ServeFlags, PoolingIsSetForAllModelsOrOne) {
 }
 
 TEST(ServeFlags, PoolingOfAnUnknownModelOrOutOfRangeIsRefusedByName) {
-  for (const auto& [field, bad, word] : {std::tuple(&ServeFlags::tbt, "c=1", "did you mean"), std::tuple(&ServeFlags::tbt, "a=", "--tbt"),
-                                         std::tuple(&ServeFlags::tbt, "0", "--tbt"), std::tuple(&ServeFlags::ttft, "nan", "--ttft"),
-                                         std::tuple(&ServeFlags::priority, "1e9", "--priority"), std::tuple(&ServeFlags::pin, "x", "--pin")}) {
+  for (const auto& [field, bad, word] : {std::tuple("tbt", "c=1", "did you mean"), std::tuple("tbt", "a=", "--tbt"),
+                                         std::tuple("tbt", "0", "--tbt"), std::tuple("ttft", "nan", "--ttft"),
+                                         std::tuple("priority", "1e9", "--priority"), std::tuple("pin", "x", "--pin")}) {
     ServeFlags flags;
-    flags.*field = {bad};
+    flags.pooling[field] = {bad};
     auto two = models({"a", "b"});
     const Status status = apply_pooling(flags, two);
     EXPECT_FALSE(status.ok()) << bad;

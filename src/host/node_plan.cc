@@ -53,11 +53,7 @@ StatusOr<NodeModel> node_model(const ServedModel& served, const ModelPlan& plan,
   model.kv_block_bytes = plan.kv_block_bytes();
   model.vocab_size = plan.vocab_size();
   model.kv_salt_above = plan.kv_salt_above();
-  model.slo = served.pooling.slo;
-  model.priority = served.pooling.priority;
-  model.pinned = served.pooling.pinned;
-  model.idle_ttl = served.pooling.idle_ttl;
-  model.max_wait = served.pooling.max_wait;
+  model.pooling = served.pooling;
   const uint32_t wanted = served.max_model_len == 0 ? plan.context_length() : std::min(served.max_model_len, plan.context_length());
   model.max_model_len = fitting_model_len(model, pages, wanted);
   if (model.max_model_len < std::min<uint32_t>(wanted, 256)) {

@@ -9,21 +9,13 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/pooling_settings.h"
 #include "base/status.h"
 #include "models/model.h"
 #include "roles/node.h"
 #include "runner/token_constraints.h"
 
 namespace shoal {
-
-// How a model shares the device with others.
-struct PoolingSettings {
-  SloTarget slo;
-  int32_t priority = 0;
-  bool pinned = false;
-  Duration idle_ttl = Duration::max();
-  Duration max_wait = Duration::max();
-};
 
 struct ServedModel {
   ModelId id;                  // its index in the list

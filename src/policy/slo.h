@@ -3,16 +3,10 @@
 
 #include <cstdint>
 
+#include "base/pooling_settings.h"
 #include "base/time.h"
 
 namespace shoal {
-
-// What a reader of one model's answers may expect.
-struct SloTarget {
-  Duration ttft = std::chrono::seconds(10);        // time to the first token
-  Duration tbt = std::chrono::milliseconds(100);   // time between tokens
-  friend bool operator==(const SloTarget&, const SloTarget&) = default;
-};
 
 // The stricter of two, word for word.
 SloTarget tightened(const SloTarget& target, Duration ttft_max, Duration tbt_max);

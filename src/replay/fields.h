@@ -36,10 +36,11 @@ void fields_of(Visit& visit, auto&& value) {
     visit("turns", turns), visit("prompts", prompts), visit("switching", switching), visit("load_bytes_per_second", load_bytes_per_second);
     visit("status_interval", status_interval), visit("offer_time", offer_time);
   } else if constexpr (std::is_same_v<T, NodeModel>) {
-    auto& [model, name, weight_bytes, kv_block_bytes, max_model_len, vocab_size, kv_salt_above, slo, priority, pinned, idle_ttl, max_wait, costs] = value;
+    auto& [model, name, weight_bytes, kv_block_bytes, max_model_len, vocab_size, kv_salt_above, pooling, costs] = value;
     visit("model", model), visit("name", name), visit("weight_bytes", weight_bytes), visit("kv_block_bytes", kv_block_bytes);
-    visit("max_model_len", max_model_len), visit("vocab_size", vocab_size), visit("kv_salt_above", kv_salt_above), visit("slo", slo);
-    visit("priority", priority), visit("pinned", pinned), visit("idle_ttl", idle_ttl), visit("max_wait", max_wait), visit("costs", costs);
+    visit("max_model_len", max_model_len), visit("vocab_size", vocab_size), visit("kv_salt_above", kv_salt_above), visit("costs", costs);
+    auto& [slo, max_wait, idle_ttl, priority, pinned] = pooling;
+    visit("slo", slo), visit("priority", priority), visit("pinned", pinned), visit("idle_ttl", idle_ttl), visit("max_wait", max_wait);
   } else if constexpr (std::is_same_v<T, SloTarget>) {
     auto& [ttft, tbt] = value;
     visit("ttft", ttft), visit("tbt", tbt);

@@ -11,7 +11,7 @@ namespace {
 
 Status too_long(const NodeModel& model, Duration wait) {
   return unavailable("model '", model.name, "' would begin this request after ", to_seconds(wait), " s or more; its limit (max_wait) is ",
-                     to_seconds(model.max_wait), " s");
+                     to_seconds(model.pooling.max_wait), " s");
 }
 
 }  // namespace
@@ -135,7 +135,7 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
   const bool begun = !request.output.empty() || kv;  // elsewhere: it has been admitted
   const Duration wait = begun ? Duration(0) : predicted_wait(hosted, turns_ahead());
   const Duration waited = begun ? Duration(0) : message.waited;
-  if (const Status status = may_take(hosted, waited, wait); !status.ok()) return no(status, std::max(Duration(0), wait - hosted.facts.max_wait));
+  if (const Status status = may_take(hosted, waited, wait); !status.ok()) return no(status, std::max(Duration(0), wait - hosted.facts.pooling.max_wait));
   Request accepted = request;
   accepted.arrival = now - message.waited;  // on this node's clock
   if (const Status status = hosted.engine->submit(accepted, kv); !status.ok()) return no(status);
@@ -157,16 +157,16 @@ Status Node::may_take(const Hosted& hosted, Duration waited, Duration wait) cons
     return resource_exhausted("model '", hosted.facts.name, "' does not fit the device beside the models pinned to it; "
                               "unload one of them, or raise --device-memory");
   }
-  return wait > hosted.facts.max_wait - waited ? too_long(hosted.facts, waited + wait) : OkStatus();
+  return wait > hosted.facts.pooling.max_wait - waited ? too_long(hosted.facts, waited + wait) : OkStatus();
 }
 
 void Node::queue_prompt(const Request& request, Owner& owner, Hosted& hosted, TimePoint now) {
-  if (hosted.facts.max_wait < kForever - now && request.output.empty()) {
-    owner.begin_by = request.arrival + hosted.facts.max_wait;
+  if (hosted.facts.pooling.max_wait < kForever - now && request.output.empty()) {
+    owner.begin_by = request.arrival + hosted.facts.pooling.max_wait;
     bounds_.emplace(owner.begin_by, request.id);
   }
   if (!token_level()) return;
-  const SloTarget slo = tightened(hosted.facts.slo, request.ttft_max, request.tbt_max);
+  const SloTarget slo = tightened(hosted.facts.pooling.slo, request.ttft_max, request.tbt_max);
   PrefillJob job{request.id, request.model, 0, deadline(slo, request.arrival, request.output.size() + 1)};
   job.seconds = hosted.costs.prefill_seconds(0, request.prompt.size() + request.output.size(), config_.limits.tokens_per_step);
   prompts_.add(job, [this](ModelId m) { return resident(models_.at(m)) ? 0 : switch_seconds(models_.at(m)); }, now);
@@ -201,7 +201,7 @@ void Node::end_waits(TimePoint now, std::vector<Effect>& effects) {
   while (!bounds_.empty() && bounds_.begin()->first <= now) {
     const auto owner = owners_.find(bounds_.begin()->second);
     const Hosted& hosted = models_.at(owner->second.model);
-    fail(owner, too_long(hosted.facts, hosted.facts.max_wait), effects, predicted_wait(hosted, turns_ahead()));
+    fail(owner, too_long(hosted.facts, hosted.facts.pooling.max_wait), effects, predicted_wait(hosted, turns_ahead()));
   }
   if (!bounds_.empty()) effects.push_back(WakeAt{bounds_.begin()->first});
 }

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/pooling_settings.h"
 #include "base/time.h"
 #include "policy/batch.h"
 #include "policy/decode_turns.h"
 #include "policy/estimator.h"
 #include "policy/model_switch.h"
 #include "policy/prefill_groups.h"
-#include "policy/slo.h"
 #include "wire/message.h"
 
 namespace shoal {
@@ -26,12 +26,7 @@ struct NodeModel {
   uint32_t max_model_len = 0;
   uint32_t vocab_size = 0;
   uint32_t kv_salt_above = UINT32_MAX;  // EngineConfig
-  SloTarget slo;
-  int32_t priority = 0;                 // among models that wait for the device: higher first in a round
-  bool pinned = false;                  // loaded at once, and stays
-  Duration idle_ttl = Duration::max();  // without a request for so long, it leaves the device
-  // A request is refused if its first step is predicted to begin later, and ends if it did not begin by then.
-  Duration max_wait = Duration::max();
+  PoolingSettings pooling;
   ModelEstimator costs;                 // what an earlier run measured, or nothing
 };
 

@@ -116,7 +116,7 @@ Node::Hosted* Node::absent_with_kv(TimePoint now) {
   Duration most{};
   for (auto& [id, hosted] : awake_) {
     if (residency_.state(id) != WeightsState::kOnDisk || hosted.engine->running() == 0) continue;
-    const Duration slack = hosted.engine->demand(hosted.facts.slo, now).slack;
+    const Duration slack = hosted.engine->demand(hosted.facts.pooling.slo, now).slack;
     if (victim != nullptr && slack <= most) continue;
     victim = &hosted;
     most = slack;

@@ -7,6 +7,12 @@
 #include "roles/node.h"
 
 namespace shoal {
+namespace {
+
+// So that its requests have their turn within the wait that they allow.
+void bound_ttft(PoolingSettings& settings) { settings.slo.ttft = std::min(settings.slo.ttft, settings.max_wait); }
+
+}  // namespace
 
 void Node::on_model_added(const ModelAdded& event) {
   host_model(event.model);
@@ -26,10 +32,10 @@ void Node::host_model(const NodeModel& facts) {
   engine.kv_salt_above = facts.kv_salt_above;
   Hosted& hosted = models_[facts.model];
   hosted.facts = facts;
-  hosted.facts.slo.ttft = std::min(facts.slo.ttft, facts.max_wait);  // so it has its turn in time
+  bound_ttft(hosted.facts.pooling);
   hosted.blocks = blocks.get();
   hosted.kv_pages = kv_pages_min(facts);
-  hosted.pinned = facts.pinned;
+  hosted.pinned = facts.pooling.pinned;
   hosted.engine = std::make_unique<Engine>(*blocks, engine, host_.blocks(facts.kv_block_bytes));
   residency_.add_model(facts.model, weight_pages(facts));
   hosted.costs = facts.costs;
@@ -95,7 +101,7 @@ void Node::choose_static() {
   for (const bool pinned : {true, false}) {
     for (auto& [id, hosted] : models_) {
       const NodeModel& facts = hosted.facts;
-      if (hosted.chosen || hosted.retired || facts.pinned != pinned) continue;
+      if (hosted.chosen || hosted.retired || facts.pooling.pinned != pinned) continue;
       hosted.chosen = hosted.pinned = pages + needed(facts) <= pages_.capacity();
       changed_ = true;
       if (hosted.chosen) {
@@ -127,14 +133,11 @@ void Node::on_configure(const Configure& message) {
   const auto found = models_.find(message.model);
   if (found == models_.end()) return;
   Hosted& hosted = found->second;
-  NodeModel& facts = hosted.facts;
-  facts.slo = {std::min(message.ttft, message.max_wait), message.tbt};  // so it has its turn in time
-  facts.priority = message.priority;
-  facts.idle_ttl = message.idle_ttl;
-  facts.max_wait = message.max_wait;
+  PoolingSettings& settings = hosted.facts.pooling;
   // What an operator unpinned by hand stays so until the settings say something new.
-  if (facts.pinned != message.pinned && config_.scheduling != Scheduling::kStatic) hosted.pinned = message.pinned;
-  facts.pinned = message.pinned;
+  if (settings.pinned != message.settings.pinned && config_.scheduling != Scheduling::kStatic) hosted.pinned = message.settings.pinned;
+  settings = message.settings;
+  bound_ttft(settings);
   wake(hosted);
   changed_ = true;
 }

@@ -15,7 +15,7 @@ constexpr uint32_t kTypicalPrompt = 256;
 double Node::prompt_pressure() const {
   Duration due = Duration::max();
   for (const auto& [id, hosted] : awake_) {
-    if (hosted.prompts_queued > 0) due = std::min(due, hosted.facts.slo.ttft);
+    if (hosted.prompts_queued > 0) due = std::min(due, hosted.facts.pooling.slo.ttft);
   }
   if (due == Duration::max()) return 0;
   const auto switching = [this](ModelId m) { return resident(models_.at(m)) ? 0 : switch_seconds(models_.at(m)); };
@@ -28,7 +28,7 @@ double Node::decode_alpha() const {
   double share = 0;
   for (const auto& [id, hosted] : awake_) {
     const auto sequences = hosted.engine->running();
-    if (sequences > 0) share += hosted.costs.decode_seconds(sequences, 0) / std::max(to_seconds(hosted.facts.slo.tbt), 1e-3);
+    if (sequences > 0) share += hosted.costs.decode_seconds(sequences, 0) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
   }
   return share;
 }

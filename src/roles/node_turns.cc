@@ -50,7 +50,7 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
   view.kv_pages_idle = idle_kv_pages(hosted);
   view.last_used = residency_.last_used(view.model);
   view.fresh = hosted.fresh && engine.has_work();
-  view.priority = hosted.facts.priority;
+  view.priority = hosted.facts.pooling.priority;
   view.next_group = prompts_.prefetch() == view.model;
   if (!token_level()) return view;
   TurnView& turn = view.turn;
@@ -58,10 +58,10 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
   turn.switch_seconds = switch_seconds(hosted);
   if (!engine.has_work()) {  // to be loaded for later: as urgent as a request that came when it was asked for
     turn.due = true;
-    if (view.wanted) turn.slack = slack(hosted.facts.slo, hosted.wanted_since, 1, now);
+    if (view.wanted) turn.slack = slack(hosted.facts.pooling.slo, hosted.wanted_since, 1, now);
     return view;
   }
-  const Engine::Demand demand = engine.demand(hosted.facts.slo, now);
+  const Engine::Demand demand = engine.demand(hosted.facts.pooling.slo, now);
   turn.due = round_.is_due(view.model);
   turn.over = hosted.spent_seconds >= hosted.quota_seconds || hosted.stalled_since != kForever ||
               (!engine.runnable() && engine.parking().moves() == 0);
@@ -155,8 +155,8 @@ void Node::update_wants(TimePoint now, std::vector<Effect>& effects) {
     const bool has_work = hosted.engine->has_work();
     const bool packing = packing_ && packing_->model == id;
     const bool may_go = resident(hosted) && !has_work && stepping_ != id && !packing;
-    const bool expires = may_go && !hosted.pinned && hosted.facts.idle_ttl != Duration::max();
-    const TimePoint expiry = expires ? residency_.last_used(id) + hosted.facts.idle_ttl : kForever;
+    const bool expires = may_go && !hosted.pinned && hosted.facts.pooling.idle_ttl != Duration::max();
+    const TimePoint expiry = expires ? residency_.last_used(id) + hosted.facts.pooling.idle_ttl : kForever;
     if (may_go && (hosted.unload_asked || hosted.retired || now >= expiry)) {
       drop_weights(hosted, /*keep_cached=*/false, effects);
     } else if (expires) {
@@ -203,10 +203,10 @@ void Node::update_quotas(TimePoint now) {
   std::vector<TurnBatch> batches;
   for (const ModelId id : working) {
     const Hosted& hosted = models_.at(id);
-    const Engine::Demand demand = hosted.engine->demand(hosted.facts.slo, now);
+    const Engine::Demand demand = hosted.engine->demand(hosted.facts.pooling.slo, now);
     TurnBatch batch{id};
     batch.step_seconds = decode_seconds(hosted, demand);
-    batch.tbt_seconds = to_seconds(hosted.facts.slo.tbt);
+    batch.tbt_seconds = to_seconds(hosted.facts.pooling.slo.tbt);
     batch.switch_seconds = switch_seconds(hosted);
     // Never believed to be free: what is hidden now is hidden by quotas of this length.
     batch.waited_seconds = std::max(hosted.costs.waited_seconds(batch.switch_seconds), 0.1 * batch.switch_seconds);
@@ -351,7 +351,7 @@ std::vector<StepView> Node::step_views(TimePoint now) {
       step.runnable = false;
     }
     if (step.runnable) {
-      hosted.demand = hosted.engine->demand(hosted.facts.slo, now);
+      hosted.demand = hosted.engine->demand(hosted.facts.pooling.slo, now);
       if (token_level()) {
         step.slack = hosted.demand.slack;
         step.step_seconds = token_seconds(hosted, hosted.demand);

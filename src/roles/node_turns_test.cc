@@ -61,7 +61,7 @@ TEST(NodeTurns, AModelGivesWayBetweenTokensAndItsAnswerGoesOn) {
 TEST(NodeTurns, AModelComesInTimeForItsPrompt) {
   NodeConfig c = config(11, {model(0), model(1)});
   c.turns.quota_max_seconds = 4;
-  c.models[1].slo.ttft = seconds(1);
+  c.models[1].pooling.slo.ttft = seconds(1);
   Body body(c);
   body.row_time = milliseconds(2);  // 0.3 s for 150 tokens
   for (int i = 0; i < 4; ++i) {     // what that takes is learned
@@ -137,7 +137,7 @@ TEST(NodeTurns, EveryTurnBringsATokenEvenIfKvMustGo) {
 
 TEST(NodeTurns, APinnedModelIsLoadedAtOnceAndStays) {
   NodeModel pinned = model(0);
-  pinned.pinned = true;
+  pinned.pooling.pinned = true;
   Body body(config(13, {pinned, model(1), model(2)}));  // the pinned one and one more
   EXPECT_EQ(body.loads, std::vector<uint32_t>{0});
   for (uint32_t m = 1; m < 3; ++m) body.submit(m, 60);
@@ -159,7 +159,7 @@ TEST(NodeTurns, AModelThatWasAskedForIsLoadedAndGivesWayLikeAnyOther) {
 
 TEST(NodeTurns, WhatDoesNotFitBesidePinnedModelsIsRefusedWithTheReason) {
   NodeModel pinned = model(0, 6);
-  pinned.pinned = true;
+  pinned.pooling.pinned = true;
   Body body(config(12, {pinned, model(1, 6)}));
   body.run(TimePoint(seconds(1)));
   const RequestId id = body.submit(1, 4);
@@ -171,7 +171,7 @@ TEST(NodeTurns, WhatDoesNotFitBesidePinnedModelsIsRefusedWithTheReason) {
 
 TEST(NodeTurns, StaticServesWhatFitsTogetherAndRefusesTheRest) {
   NodeModel last = model(2);
-  last.pinned = true;
+  last.pooling.pinned = true;
   NodeConfig c = config(17, {model(0), model(1), last});  // 8 pages each
   c.scheduling = Scheduling::kStatic;
   Body body(c);
@@ -232,7 +232,7 @@ TEST(NodeTurns, AnAnswerIsNeverWrittenWithTwoWeights) {
 
 TEST(NodeTurns, AnIdleModelLeavesAfterItsTime) {
   NodeModel brief = model(0);
-  brief.idle_ttl = milliseconds(500);
+  brief.pooling.idle_ttl = milliseconds(500);
   Body body(config(30, {brief, model(1)}));
   body.submit(0, 2);
   body.submit(1, 2);
@@ -246,7 +246,7 @@ TEST(NodeTurns, AnIdleModelLeavesAfterItsTime) {
 
 TEST(NodeTurns, AWaitThatWouldBeTooLongIsRefusedAtOnceAndToldWhenToComeBack) {
   NodeModel impatient = model(1);
-  impatient.max_wait = milliseconds(100);  // a load takes 200
+  impatient.pooling.max_wait = milliseconds(100);  // a load takes 200
   Body body(config(30, {model(0), impatient}));
   const RequestId refused = body.submit(1, 4);
   EXPECT_EQ(body.answer(refused).finish, FinishReason::kError);
@@ -262,7 +262,7 @@ TEST(NodeTurns, AWaitThatWouldBeTooLongIsRefusedAtOnceAndToldWhenToComeBack) {
 // Of all nodes that it was placed on, one after the other.
 TEST(NodeTurns, AWaitIsBoundedFromTheArrival) {
   NodeModel impatient = model(1);
-  impatient.max_wait = milliseconds(300);  // a load takes 200
+  impatient.pooling.max_wait = milliseconds(300);  // a load takes 200
   Body body(config(30, {model(0), impatient}));
   const RequestId late = body.submit(1, 4, 8, Duration::max(), milliseconds(150));
   EXPECT_NE(body.answer(late).error.find("after 0.35 s or more; its limit (max_wait) is 0.3 s"), std::string::npos) << body.answer(late).error;
@@ -274,7 +274,7 @@ TEST(NodeTurns, AWaitIsBoundedFromTheArrival) {
 
 TEST(NodeTurns, WhoCouldNotBeginInTimeEndsAtTheBound) {
   NodeModel impatient = model(1);
-  impatient.max_wait = milliseconds(500);
+  impatient.pooling.max_wait = milliseconds(500);
   NodeConfig c = config(11, {model(0), impatient});
   c.scheduling = Scheduling::kRequest;  // lets the other answer end first, whatever was predicted
   Body body(c);
@@ -293,7 +293,7 @@ TEST(NodeTurns, WhoCouldNotBeginInTimeEndsAtTheBound) {
 
 TEST(NodeTurns, OfThoseThatWaitTheHigherPriorityComesFirst) {
   NodeModel high = model(2, 8);
-  high.priority = 1;
+  high.pooling.priority = 1;
   Body body(config(16, {model(0, 8), model(1, 8), high}));
   const RequestId first = body.submit(0, 4);
   body.submit(1, 4);

@@ -362,23 +362,23 @@ TEST(Node, ResidentOnRequestAndGoneOnRequest) {
   EXPECT_EQ(node.status().device_bytes_free, node.status().device_bytes);
 }
 
-Configure settings_of(const NodeModel& m) { return {m.model, m.slo.ttft, m.slo.tbt, m.priority, m.pinned, m.idle_ttl, m.max_wait}; }
+Configure settings_of(const NodeModel& m) { return {m.model, m.pooling}; }
 
 TEST(Node, NewSettingsHoldFromNowOn) {
   Node node(node_config(8));
   Configure settings = settings_of(model(0, 2));
-  settings.pinned = true;  // loaded at once
+  settings.settings.pinned = true;  // loaded at once
   const auto pinned = node.handle(MessageFrom{kGateway, settings}, TimePoint{});
   ASSERT_EQ(of_kind<LoadWeights>(pinned).size(), 1u);
   const TimePoint loaded{milliseconds(50)};  // so long do loads take here
   run(node, pinned, loaded);
-  settings.pinned = false;
-  settings.idle_ttl = std::chrono::seconds(5);
+  settings.settings.pinned = false;
+  settings.settings.idle_ttl = std::chrono::seconds(5);
   node.handle(MessageFrom{kGateway, settings}, loaded);
   EXPECT_TRUE(of_kind<DropWeights>(node.handle(Tick{}, TimePoint(std::chrono::seconds(4)))).empty());
   EXPECT_EQ(of_kind<DropWeights>(node.handle(Tick{}, loaded + std::chrono::seconds(5))).size(), 1u);
   settings = settings_of(model(1, 2));
-  settings.max_wait = milliseconds(1);  // less than a load
+  settings.settings.max_wait = milliseconds(1);  // less than a load
   node.handle(MessageFrom{kGateway, settings}, TimePoint(std::chrono::seconds(6)));
   const auto refused = sent<Tokens>(node.handle(submit(1, 1), TimePoint(std::chrono::seconds(6))));
   ASSERT_EQ(refused.size(), 1u);

@@ -12,7 +12,11 @@ constexpr Duration kBelieve = std::chrono::milliseconds(300);  // a failure repo
 constexpr Duration kPatience = std::chrono::seconds(30);       // then it is reported as failed
 constexpr Duration kStale = std::chrono::seconds(5);           // what the router knows of a node may be so old, faults or not
 
-Configure settings_of(const NodeModel& m, const SloTarget& slo) { return {m.model, slo.ttft, slo.tbt, m.priority, m.pinned, m.idle_ttl, m.max_wait}; }
+Configure settings_of(const NodeModel& m, const SloTarget& slo) {
+  Configure configure{m.model, m.pooling};
+  configure.settings.slo = slo;
+  return configure;
+}
 
 }  // namespace
 
@@ -89,8 +93,9 @@ void World::check_admin(uint32_t node) {
     }
     const auto settings = acknowledged_.find(facts.model);
     if (here == nullptr || settings == acknowledged_.end()) continue;
-    const SloTarget wanted{std::min(settings->second.ttft, settings->second.max_wait), settings->second.tbt};
-    if (!(here->slo == wanted)) state_.violate(absl::StrCat(name, " lost its new settings"));
+    PoolingSettings wanted = settings->second.settings;
+    wanted.slo.ttft = std::min(wanted.slo.ttft, wanted.max_wait);
+    if (!(here->pooling == wanted)) state_.violate(absl::StrCat(name, " lost its new settings"));
   }
 }
 

@@ -107,7 +107,7 @@ bool Checkers::explained(const Known& known, const Status& why) const {
   if (!served && (why.code() == StatusCode::kNotFound || why.code() == StatusCode::kUnavailable)) return true;
   switch (why.code()) {
     case StatusCode::kDeadlineExceeded: return world_.now >= known.deadline;
-    case StatusCode::kUnavailable: return node_faults_ || model.max_wait != Duration::max();
+    case StatusCode::kUnavailable: return node_faults_ || model.pooling.max_wait != Duration::max();
     case StatusCode::kResourceExhausted: return world_.setup.nodes.front().config.scheduling == Scheduling::kStatic;
     default: return false;
   }

@@ -17,7 +17,7 @@ void Clients::start(const Arrival& arrival, TimePoint now) {
   const Request& r = arrival.request;
   const NodeModel& model = models_.at(r.model.value);
   Client client{r.model, static_cast<uint32_t>(r.prompt.size()), r.max_tokens, r.min_tokens, r.stop_ids, r.sampling.seed, 0,
-                TokenScore(model.slo, now), now, now};
+                TokenScore(model.pooling.slo, now), now, now};
   if (strict_) {
     client.context = kEmptyContext;
     for (const TokenId token : r.prompt) client.context = extend_context(client.context, token);

@@ -30,7 +30,7 @@ NodeModel facts_of(const ClusterSpec& spec, uint32_t id) {
   model.kv_block_bytes = shape.kv_bytes_per_token * kTokensPerBlock;
   model.max_model_len = std::min(spec.max_model_len, shape.max_len);
   model.vocab_size = 1 << 17;
-  model.slo = spec.slo;
+  model.pooling.slo = spec.slo;
   return model;
 }
 
@@ -46,9 +46,9 @@ void spread_static(std::vector<NodeSpec>& nodes) {
     for (size_t tried = 0; tried < models; ++tried, ++next) {
       NodeModel& model = node.config.models[next % models];
       const uint64_t needed = div_up(model.weight_bytes, kPageBytes) + kv_pages_min(model);
-      if (model.pinned || pages + needed > node.config.pages) break;
+      if (model.pooling.pinned || pages + needed > node.config.pages) break;
       pages += needed;
-      model.pinned = true;
+      model.pooling.pinned = true;
       node.serves.push_back(model.model);
     }
   }

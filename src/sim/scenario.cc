@@ -23,8 +23,7 @@ NodeModel make_model(const Scenario& s, uint32_t index, Rng& rng) {
   if (s.weight_pages > 0) model.weight_bytes = s.weight_pages * kPageBytes;
   if (s.kv_block_bytes > 0) model.kv_block_bytes = s.kv_block_bytes;
   model.vocab_size = 50;
-  model.slo = s.slo;
-  model.max_wait = s.max_wait;
+  model.pooling = s.pooling;
   model.kv_salt_above = rng.chance(0.3) ? 40 : UINT32_MAX;
   model.max_model_len = fitting_model_len(model, s.pages, s.max_model_len);
   CHECK_GT(model.max_model_len, 16u);
@@ -196,7 +195,7 @@ Scenario Scenario::random(uint64_t seed) {
   s.through_codec = seed % 16 == 0;
   s.scheduling = rng.chance(0.7) ? Scheduling::kToken : Scheduling::kRequest;
   if (rng.chance(0.2)) s.turns = TurnOptions::paper();
-  if (rng.chance(0.15)) s.max_wait = from_seconds(2 * rng.uniform());
+  if (rng.chance(0.15)) s.pooling.max_wait = from_seconds(2 * rng.uniform());
   if (rng.chance(0.6)) s.host_pages = static_cast<uint32_t>(rng.below(30));
   s.cost.copy_bytes_per_second = 1e8 + 1e10 * rng.uniform();
   s.cost.load_bytes_per_second = 1e7 + 1e9 * rng.uniform();
@@ -205,7 +204,7 @@ Scenario Scenario::random(uint64_t seed) {
     s.balance_interval = from_seconds(0.2 * rng.uniform());
     s.duties.high = 0.5 * rng.uniform();
     s.duties.low = s.duties.high * (0.5 + rng.uniform());
-    s.slo.tbt = from_seconds(0.1 * rng.uniform());
+    s.pooling.slo.tbt = from_seconds(0.1 * rng.uniform());
   }
   if (rng.chance(0.3)) s.admin_changes = 1 + static_cast<uint32_t>(rng.below(6));
   if (rng.chance(0.4)) {

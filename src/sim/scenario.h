@@ -41,8 +41,7 @@ struct Scenario {
   TurnOptions turns;
   DutyOptions duties;
   Duration balance_interval = std::chrono::seconds(2);
-  SloTarget slo;
-  Duration max_wait = Duration::max();
+  PoolingSettings pooling;             // of every model
   bool through_codec = false;          // messages are encoded and decoded on the way
   FlatCost cost;
   double faults_per_second = 0;        // of the kinds below, each on a node

@@ -66,6 +66,22 @@ class Reader {
     if (!value->is_boolean()) return fail(absl::StrCat("'", key, "' is neither true nor false"));
     out = value->get<bool>();
   }
+  // Times by their names with "_s" behind, for they are seconds.
+  void pooling(PoolingSettings& out) {
+    for (const PoolingField& field : pooling_fields()) {
+      std::string key = absl::StrCat(field.key, field.is_time() ? "_s" : "");
+      std::replace(key.begin(), key.end(), '-', '_');
+      double said = std::numeric_limits<double>::quiet_NaN();
+      bool on = value_of(field, out) != 0;
+      if (field.is_switch()) {
+        flag(key.c_str(), on);
+        said = on ? 1 : 0;
+      } else {
+        number(key.c_str(), said, field.is_time() ? 0 : field.min, field.is_time() ? 1e6 : field.max);
+      }
+      if (!std::isnan(said)) set_said(field, said, out);
+    }
+  }
   void text(const char* key, std::string& out) {
     const Json* value = find(key);
     if (value == nullptr) return;
@@ -115,9 +131,7 @@ Status read_cluster(const Json& json, Scenario& s) {
   r.flag("through_codec", s.through_codec);
   r.text("scheduling", scheduling);
   r.text("turns", turns);
-  r.seconds("max_wait_s", s.max_wait);
-  r.seconds("ttft_s", s.slo.ttft);
-  r.seconds("tbt_s", s.slo.tbt);
+  r.pooling(s.pooling);
   s.limits.logit_rows_max = s.limits.sequences_max;
   s.scheduling = scheduling == "request" ? Scheduling::kRequest : scheduling == "static" ? Scheduling::kStatic : Scheduling::kToken;
   if (s.scheduling == Scheduling::kToken && scheduling != "token") r.fail(absl::StrCat("'scheduling' is '", scheduling, "', not token, request or static"));

@@ -12,14 +12,15 @@ namespace {
 using testing::HasSubstr;
 
 TEST(ScenarioFile, EveryPartIsRead) {
-  const auto file = parse_scenario(R"({"about": "x", "seeds": 3, "cluster": {"nodes": 2, "scheduling": "request", "max_wait_s": 1.5},
+  const auto file = parse_scenario(R"({"about": "x", "seeds": 3, "cluster": {"nodes": 2, "scheduling": "request", "max_wait_s": 1.5, "pin": true},
       "workload": {"requests": 7}, "faults": [{"kind": "pause", "node": 1, "at_s": 0.5, "lasts_s": 2}],
       "random_faults": {"per_second": 2, "kinds": ["crash", "notice"]}, "expect": {"finished_min": 5}})");
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->seeds, 3u);
   EXPECT_EQ(file->scenario.nodes, 2u);
   EXPECT_EQ(file->scenario.scheduling, Scheduling::kRequest);
-  EXPECT_EQ(file->scenario.max_wait, std::chrono::milliseconds(1500));
+  EXPECT_EQ(file->scenario.pooling.max_wait, std::chrono::milliseconds(1500));
+  EXPECT_TRUE(file->scenario.pooling.pinned);
   ASSERT_EQ(file->scenario.faults.size(), 1u);
   EXPECT_EQ(file->scenario.faults[0].kind, Fault::Kind::kPause);
   EXPECT_EQ(file->scenario.faults[0].lasts, std::chrono::seconds(2));
@@ -34,6 +35,7 @@ TEST(ScenarioFile, MistakesAreNamed) {
   const auto message = [](const char* json) { return std::string(parse_scenario(json).status().message()); };
   EXPECT_THAT(message(R"({"claster": {}})"), HasSubstr("'claster' is not known here"));
   EXPECT_THAT(message(R"({"cluster": {"nodes": 0}})"), HasSubstr("cluster: 'nodes' is 0"));
+  EXPECT_THAT(message(R"({"cluster": {"priority": 1001}})"), HasSubstr("'priority' is 1001, not within -1000 and 1000"));
   EXPECT_THAT(message(R"({"cluster": {"scheduling": "lifo"}})"), HasSubstr("'lifo', not token"));
   EXPECT_THAT(message(R"({"faults": [{"kind": "meteor"}]})"), HasSubstr("'meteor' is no kind of fault; known are apart, crash"));
   EXPECT_THAT(message(R"({"faults": [{"kind": "crash", "node": 4}]})"), HasSubstr("'node' is 4"));

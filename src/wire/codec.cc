@@ -114,12 +114,7 @@ struct EnvelopeWriter {
   void operator()(const Configure& m) {
     pb::Configure* to = envelope.mutable_configure();
     to->set_model(m.model.value);
-    to->set_ttft_ns(static_cast<uint64_t>(m.ttft.count()));
-    to->set_tbt_ns(static_cast<uint64_t>(m.tbt.count()));
-    to->set_priority(m.priority);
-    to->set_pinned(m.pinned);
-    if (m.idle_ttl != Duration::max()) to->set_idle_ttl_ns(static_cast<uint64_t>(m.idle_ttl.count()));
-    if (m.max_wait != Duration::max()) to->set_max_wait_ns(static_cast<uint64_t>(m.max_wait.count()));
+    to_pb(m.settings, to->mutable_settings());
   }
   void operator()(const Tokens& m) { to_pb(m, envelope.mutable_tokens()); }
   void operator()(const NodeStatus& m) { to_pb(m, envelope.mutable_node_status()); }
@@ -149,14 +144,6 @@ StatusOr<Request> from_pb(const pb::Request& from) {
     RETURN_IF_ERROR(finite(from.mirostat_mu(), "mirostat_mu"));
     to.mirostat_mu = from.mirostat_mu();
   }
-  return to;
-}
-
-StatusOr<Configure> from_pb(const pb::Configure& from) {
-  Configure to{ModelId(from.model()), duration_of(from.ttft_ns()), duration_of(from.tbt_ns()), from.priority(), from.pinned()};
-  if (to.ttft <= Duration(0) || to.tbt <= Duration(0)) return invalid_argument("message: a deadline of no time");
-  if (from.has_idle_ttl_ns()) to.idle_ttl = duration_of(from.idle_ttl_ns());
-  if (from.has_max_wait_ns()) to.max_wait = duration_of(from.max_wait_ns());
   return to;
 }
 
@@ -246,8 +233,8 @@ StatusOr<Message> decode(std::string_view bytes) {
     case pb::Envelope::kSetResident:
       return SetResident{ModelId(envelope.set_resident().model()), envelope.set_resident().resident()};
     case pb::Envelope::kConfigure: {
-      ASSIGN_OR_RETURN(Configure configure, from_pb(envelope.configure()));
-      return configure;
+      ASSIGN_OR_RETURN(const PoolingSettings settings, settings_from(envelope.configure().settings()));
+      return Configure{ModelId(envelope.configure().model()), settings};
     }
     case pb::Envelope::kTokens: {
       ASSIGN_OR_RETURN(Tokens tokens, from_pb(envelope.tokens()));

@@ -17,6 +17,10 @@ inline StatusOr<Duty> duty_from(uint32_t duty) {
   return static_cast<Duty>(duty);
 }
 
+using PbSettings = google::protobuf::RepeatedPtrField<pb::Setting>;
+void to_pb(const PoolingSettings& from, PbSettings* to);
+StatusOr<PoolingSettings> settings_from(const PbSettings& from);
+
 void to_pb(const SamplingParams& from, pb::Sampling* to);
 StatusOr<SamplingParams> sampling_from(const pb::Sampling& from);
 

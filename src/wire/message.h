@@ -11,6 +11,7 @@
 
 #include "base/device_event.h"
 #include "base/duty.h"
+#include "base/pooling_settings.h"
 #include "base/request.h"
 #include "base/status.h"
 #include "base/switch_record.h"
@@ -103,12 +104,7 @@ struct SetResident {
 // gateway -> node. How a model shares the device from now on; requests under way are not asked again whether they fit.
 struct Configure {
   ModelId model;
-  Duration ttft{0};
-  Duration tbt{0};
-  int32_t priority = 0;
-  bool pinned = false;
-  Duration idle_ttl = Duration::max();
-  Duration max_wait = Duration::max();
+  PoolingSettings settings;
   friend bool operator==(const Configure&, const Configure&) = default;
 };
 

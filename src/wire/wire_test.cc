@@ -77,8 +77,8 @@ std::vector<Message> samples() {
   status.prompt_pressure = 0.5;
   status.alpha = 1.25;
   const KvTicket ticket{NodeId(4), 2, 33, 4096, 78};
-  return {Configure{ModelId(4), std::chrono::seconds(2), std::chrono::milliseconds(50), -7, true, std::chrono::minutes(5), std::chrono::seconds(30)},
-          Configure{ModelId(0), Duration(1), Duration(1)}, Submit{full_request()}, Submit{}, Cancel{{NodeId(7), 3, 1}, 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
+  return {Configure{ModelId(4), {{std::chrono::seconds(2), std::chrono::milliseconds(50)}, std::chrono::seconds(30), std::chrono::minutes(5), -7, true}},
+          Configure{ModelId(0), {{Duration(1), Duration(1)}}}, Submit{full_request()}, Submit{}, Cancel{{NodeId(7), 3, 1}, 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
           tokens, failed, status, NodeStatus{}, Submit{full_request(), std::chrono::seconds(2), ticket},
           Handover{{NodeId(7), 3, 3}, 1, ticket}, Handover{RequestId(3), 1, {}}, KvTaken{RequestId(3), 1}, KvTaken{{NodeId(7), 3, 3}, 1, true}, KvWanted{{NodeId(7), 3, 3}, 1},
           KvGranted{{NodeId(7), 3, 3}, 1, {BlockId(7), BlockId(0)}}, KvGranted{RequestId(3), 1, {}}, SetDuty{Duty::kPrefill},
@@ -139,8 +139,15 @@ TEST(Wire, NumbersThatNoRoleCouldUseAreRefused) {
   EXPECT_TRUE(refused([](Request& q) { q.sampling.rules = TokenRules{{3, 1}, {}, {}}; }));
   EXPECT_TRUE(refused([](Request& q) { q.sampling.rules = TokenRules{{}, {{}}, {}}; }));
   EXPECT_TRUE(refused([](Request& q) { q.mirostat_mu = std::numeric_limits<float>::infinity(); }));
-  EXPECT_FALSE(decode(encode(Configure{ModelId(1), Duration(0), Duration(5)})).ok());
+  EXPECT_FALSE(decode(encode(Configure{ModelId(1), {{Duration(0), Duration(5)}}})).ok());
   EXPECT_FALSE(decode("").ok());
+}
+
+TEST(Wire, ASettingOfANewerPeerIsLeftOut) {
+  const auto configure = [](char number) { return std::string{0x32, 0x08, 0x08, 0x01, 0x42, 0x04, 0x08, number, 0x10, 0x02}; };  // of model 1, to 1
+  ASSERT_TRUE(decode(configure(99)).ok());
+  EXPECT_EQ(std::get<Configure>(*decode(configure(99))), Configure{ModelId(1)});
+  EXPECT_EQ(std::get<Configure>(*decode(configure(4))).settings.priority, 1);
 }
 
 TEST(Wire, ATicketForNothingIsRefused) {

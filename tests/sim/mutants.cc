@@ -241,7 +241,7 @@ uint64_t hunt(const Mutant& mutant, std::string& how) {
   for (uint64_t seed = 1; seed <= kSeedsMax; ++seed) {
     Scenario scenario = Scenario::random(seed);
     scenario.faults_per_second = scenario.load_failure_probability = 0;
-    scenario.max_wait = Duration::max();
+    scenario.pooling.max_wait = Duration::max();
     mutant.scenario(scenario);
     scenario.seed = seed;
     WorldSetup setup = make_setup(scenario);
