@@ -16,8 +16,8 @@
 #include "base/rng.h"
 #include "nlohmann/json.hpp"
 #include "text/grammar/gbnf_builder.h"
-#include "text/grammar_matcher.h"
-#include "text/tokenizer.h"
+#include "text/grammar/grammar_matcher.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace shoal {
 namespace {

@@ -2,13 +2,18 @@
 #
 # One folder of src/ = one static library, one unit-test binary (every *_test.cc in it) and one link test.
 # The link test puts the whole library into a program together with its declared DEPS alone, so reaching for a
-# folder that is not declared is a link error. PURE adds: the library may not even refer to a clock, a thread,
+# folder that is not declared is a link error. A folder below another is a layer as well: text/jinja, whose targets are
+# text_jinja, text_jinja_test and text_jinja_link_test. PURE adds: the library may not even refer to a clock, a thread,
 # a socket or a file (checked on its undefined symbols by tools/purity.py). GUARDED: its tests run once more on a device whose
 # memory only the backend can touch (device/cpu_device.h).
 # Folders below this one that hold their own CMakeLists.txt are optional sibling libraries and not part of it.
 function(shoal_layer)
   cmake_parse_arguments(ARG "PURE;GUARDED" "NAME" "DEPS;LIBS;TEST_DEPS" ${ARGN})
   set(dir ${CMAKE_SOURCE_DIR}/src/${ARG_NAME})
+  set(folder ${ARG_NAME})
+  string(REPLACE "/" "_" ARG_NAME "${folder}")
+  string(REPLACE "/" "_" ARG_DEPS "${ARG_DEPS}")
+  string(REPLACE "/" "_" ARG_TEST_DEPS "${ARG_TEST_DEPS}")
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${dir}/*.cc)
   file(GLOB siblings CONFIGURE_DEPENDS ${dir}/*/CMakeLists.txt)
   foreach(sibling ${siblings})
@@ -25,7 +30,7 @@ function(shoal_layer)
   add_library(${ARG_NAME} STATIC ${sources})
   target_include_directories(${ARG_NAME} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPS} ${ARG_LIBS})
-  if(NOT (ARG_NAME STREQUAL "kernels" OR ARG_NAME IN_LIST SHOAL_SANITIZE_LAYERS))  # Highway reads files of kernels several times
+  if(NOT (ARG_NAME STREQUAL "kernels" OR folder IN_LIST SHOAL_SANITIZE_LAYERS))  # Highway reads files of kernels several times
     shoal_precompile(${ARG_NAME} layers)
   endif()
 
@@ -45,7 +50,7 @@ function(shoal_layer)
       target_link_libraries(${ARG_NAME}_test PRIVATE ${ARG_NAME} ${ARG_TEST_DEPS} GTest::gmock GTest::gtest_main)
       target_compile_definitions(${ARG_NAME}_test PRIVATE
         SHOAL_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SHOAL_SHARED_DIR="${CMAKE_SOURCE_DIR}/../shared")
-      if(NOT ARG_NAME IN_LIST SHOAL_SANITIZE_LAYERS)
+      if(NOT folder IN_LIST SHOAL_SANITIZE_LAYERS)
         shoal_test_options(${ARG_NAME}_test)
       endif()
       gtest_discover_tests(${ARG_NAME}_test DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 900)
@@ -55,7 +60,7 @@ function(shoal_layer)
       endif()
     endif()
   endif()
-  if(ARG_NAME IN_LIST SHOAL_SANITIZE_LAYERS)
+  if(folder IN_LIST SHOAL_SANITIZE_LAYERS)
     foreach(target ${ARG_NAME} ${ARG_NAME}_test)
       if(TARGET ${target})
         target_compile_options(${target} PRIVATE ${SANITIZE_OPTIONS} -g1)

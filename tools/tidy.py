@@ -32,7 +32,7 @@ BANNED = [
     ('text', ANY, r'\b(TO' r'DO|FIX' r'ME|XX' r'X|HA' r'CK)\b', 'finish it now, or open an issue'),
     ('code', CODE, r'\bnew\s+[A-Za-z_]', 'std::make_unique, or a container'),
     ('code', CODE, r'\bdelete\s+[A-Za-z_]|\bdelete\[\]', 'an owner whose destructor does it'),
-    ('code', CODE, r'\bstd::regex\b', 'PCRE2 (text/pcre_regex.h)'),
+    ('code', CODE, r'\bstd::regex\b', 'PCRE2 (text/tokenizer/pcre_regex.h)'),
     ('code', CODE, r'(?<![A-Za-z_])assert\s*\(', 'CHECK of base/check.h'),
     ('code', CODE, r'\busing namespace std\b', 'std:: where it is used'),
     ('code', CODE, r'\bdynamic_cast\b', 'a virtual method or a variant'),
@@ -77,27 +77,32 @@ def layer_deps():
     return layers
 
 
-def layer_of(name):
+def layer_of(name, layers):
+    """The layer of a file: of the folders of src/ that it is in, the innermost that is a layer, or else the outermost."""
     parts = pathlib.PurePosixPath(name).parts
-    if parts[0] == 'src' and len(parts) > 2:
-        return parts[1]
-    return parts[0]
+    if parts[0] != 'src' or len(parts) < 3:
+        return parts[0]
+    folders = ['/'.join(parts[1:end]) for end in range(len(parts) - 1, 1, -1)]
+    return next((folder for folder in folders if folder in layers), parts[1])
 
 
 def check_includes(files, complain):
     layers = layer_deps()
-    folders = {layer_of(f) for f in files if f.startswith('src/')}
+    folders = {layer_of(f, layers) for f in files if f.startswith('src/')}
+    others = {str(pathlib.PurePosixPath(f).parent)[4:] for f in files if re.match(r'src/.+/CMakeLists\.txt$', f)}
     included = set()
     for name in files:
         if not re.search(CODE, name):
             continue
-        layer = layer_of(name)
+        layer = layer_of(name, layers)
+        if name.startswith('src/') and layer not in layers and layer not in others:
+            complain(name, 1, f'{layer} is no layer: shoal_layer() in src/CMakeLists.txt declares them')
         for number, line in enumerate(read(name).splitlines(), 1):
             match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
             if not match:
                 continue
             included.add('src/' + match[1])
-            target = match[1].split('/')[0]
+            target = layer_of('src/' + match[1], layers)
             if target in folders and name.startswith('src/') and layer in layers and target != layer:
                 deps, test_deps = layers[layer]
                 if target not in (deps | test_deps if name.endswith('_test.cc') else deps):
@@ -129,10 +134,11 @@ def check_circles(files, complain):
 
 
 def check_words(files, complain):
+    layers = layer_deps()
     for name in files:
         if not re.search(ANY, name) or name in ('tools/tidy_allow.json', 'LICENSE') or name.startswith('models/'):
             continue
-        layer, source = layer_of(name), name.startswith('src/')
+        layer, source = layer_of(name, layers), name.startswith('src/')
         for number, line in enumerate(read(name).splitlines(), 1):
             stripped = code_only(line)
             for kind, where, pattern, instead in BANNED:

@@ -1,7 +1,7 @@
 #include "apps/gguf_text.h"
 
 #include "formats/gguf_file.h"
-#include "text/gguf_vocab.h"
+#include "text/tokenizer/gguf_vocab.h"
 
 namespace shoal {
 namespace {

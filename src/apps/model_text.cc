@@ -54,6 +54,10 @@ StatusOr<std::string> template_in(const Json& config, const char* name) {
   return not_found("tokenizer_config.json: 'chat_template' is neither a text nor a list with a '", name, "'");
 }
 
+TemplateTraits traits_of(const ChatTemplate& chat_template, const ModelText& text) {
+  return probe_template([&](const OrderedJson& variables) { return text_or_nothing(chat_template, variables); }, text.template_variables);
+}
+
 void attach_template(const StatusOr<std::string>& source, ModelText& text) {
   if (!source.ok()) {
     if (source.status().code() != StatusCode::kNotFound) text.chat_template_problem = std::string(source.status().message());
@@ -62,7 +66,7 @@ void attach_template(const StatusOr<std::string>& source, ModelText& text) {
   auto parsed = ChatTemplate::parse(*source);
   if (parsed.ok()) {
     text.chat_template = *std::move(parsed);
-    text.traits = probe_template(*text.chat_template, text.template_variables);
+    text.traits = traits_of(*text.chat_template, text);
     text.knows_developer_role = source->find("developer") != std::string::npos;
   } else {
     text.chat_template_problem = std::string(parsed.status().message());
@@ -75,7 +79,7 @@ void attach_tool_template(const StatusOr<std::string>& source, ModelText& text) 
   auto parsed = ChatTemplate::parse(*source);
   if (!parsed.ok()) return;
   text.tool_template = *std::move(parsed);
-  text.tool_traits = probe_template(*text.tool_template, text.template_variables);
+  text.tool_traits = traits_of(*text.tool_template, text);
 }
 
 // chat_template.jinja is the default one; further ones are in a folder beside it, or listed in tokenizer_config.json.

@@ -5,7 +5,7 @@
 #include "gateway/structured_fields.h"
 #include "nlohmann/json.hpp"
 #include "text/answers/call_grammar.h"
-#include "text/grammar_matcher.h"
+#include "text/grammar/grammar_matcher.h"
 
 namespace shoal {
 namespace {

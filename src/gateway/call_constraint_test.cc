@@ -16,7 +16,7 @@ class CallConstraintTest : public testing::Test {
     auto text = std::make_shared<ModelText>();
     text->tokenizer = std::make_unique<test::ByteTokenizer>();
     text->chat_template = *ChatTemplate::parse("{% for m in messages %}{{ m.content }}\n{% endfor %}{{ tools|tojson }}" + tail);
-    text->traits = probe_template(*text->chat_template, {});
+    text->traits = probe_template([&](const OrderedJson& variables) { return text_or_nothing(*text->chat_template, variables); }, {});
     text->format = *choose_format("", calls, reasoning);
     Json body = {{"model", "m"}, {"messages", Json::array({{{"role", "user"}, {"content", "Is <think> a tag?"}}})}, {"max_tokens", 5}};
     body.update(more);

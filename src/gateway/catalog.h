@@ -16,9 +16,9 @@
 #include "policy/slo.h"
 #include "text/answers/call_syntax.h"
 #include "text/answers/tool_prompt.h"
-#include "text/chat_template.h"
-#include "text/token_vocabulary.h"
-#include "text/tokenizer.h"
+#include "text/jinja/chat_template.h"
+#include "text/tokenizer/token_vocabulary.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace shoal {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gateway/prepare.h"
-#include "text/detokenizer.h"
+#include "text/tokenizer/detokenizer.h"
 #include "wire/message.h"
 
 namespace shoal {

@@ -8,7 +8,7 @@
 #include "base/request.h"
 #include "gateway/api_error.h"
 #include "gateway/fields.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace shoal {
 

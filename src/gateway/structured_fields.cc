@@ -4,7 +4,7 @@
 #include "gateway/strings.h"
 #include "nlohmann/json.hpp"
 #include "text/grammar/gbnf_builder.h"
-#include "text/grammar_matcher.h"
+#include "text/grammar/grammar_matcher.h"
 
 namespace shoal {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "models/test_runner.h"
 #include "nlohmann/json.hpp"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "wire/message.h"
 
 namespace shoal {

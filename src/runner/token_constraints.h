@@ -15,8 +15,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/request.h"
 #include "base/status.h"
-#include "text/grammar_matcher.h"
-#include "text/token_vocabulary.h"
+#include "text/grammar/grammar_matcher.h"
+#include "text/tokenizer/token_vocabulary.h"
 
 namespace shoal {
 

@@ -6,7 +6,7 @@
 #include "text/answers/loose_values.h"
 #include "text/answers/space.h"
 #include "text/grammar/gbnf_builder.h"
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal {
 namespace {

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "text/answers/answer_parser.h"
-#include "text/grammar_matcher.h"
+#include "text/grammar/grammar_matcher.h"
 
 namespace shoal {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "nlohmann/json.hpp"
 #include "text/answers/space.h"
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal {
 namespace {

@@ -17,8 +17,8 @@ constexpr const char* kProbeTools = R"([{"type":"function","function":{"name":"p
 
 class Probe {
  public:
-  Probe(const ChatTemplate& chat_template, const std::map<std::string, std::string>& variables)
-      : template_(chat_template), tools_(OrderedJson::parse(kProbeTools)) {
+  Probe(const RenderTemplate& render, const std::map<std::string, std::string>& variables)
+      : render_(render), tools_(OrderedJson::parse(kProbeTools)) {
     for (const auto& [name, value] : variables) base_[name] = value;
     base_["documents"] = nullptr;
   }
@@ -29,8 +29,7 @@ class Probe {
     variables["messages"] = messages;
     variables["tools"] = tools ? tools_ : OrderedJson(nullptr);
     variables["add_generation_prompt"] = false;
-    const auto parts = template_.render_ordered(variables, {});
-    return parts.ok() ? join(*parts) : std::string();
+    return render_(variables);
   }
 
   bool prints_calls(bool as_text, bool null_content, const char* id) const {
@@ -50,7 +49,7 @@ class Probe {
   static bool has(const std::string& text, const char* word) { return text.find(word) != std::string::npos; }
 
  private:
-  const ChatTemplate& template_;
+  const RenderTemplate& render_;
   const OrderedJson tools_;
   OrderedJson base_ = OrderedJson::object();
 };
@@ -154,9 +153,9 @@ void adapt_calls(OrderedJson& message, const TemplateTraits& traits, const CallS
 
 }  // namespace
 
-TemplateTraits probe_template(const ChatTemplate& chat_template, const std::map<std::string, std::string>& variables) {
+TemplateTraits probe_template(const RenderTemplate& render, const std::map<std::string, std::string>& variables) {
   constexpr const char* kNineLetters = "call00001";
-  const Probe probe(chat_template, variables);
+  const Probe probe(render, variables);
   TemplateTraits traits;
   const OrderedJson system = {{"role", "system"}, {"content", "probe_system"}};
   traits.system_role = Probe::has(probe.render(OrderedJson::array({system, Probe::user()}), false), "probe_system");

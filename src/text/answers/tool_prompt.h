@@ -2,12 +2,12 @@
 // look at what a template makes of a sample conversation tells.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
 #include "base/json.h"
 #include "text/answers/call_syntax.h"
-#include "text/chat_template.h"
 
 namespace shoal {
 
@@ -22,8 +22,11 @@ struct TemplateTraits {
   friend bool operator==(const TemplateTraits&, const TemplateTraits&) = default;
 };
 
+// What a template makes of its variables (messages, tools ...); nothing where it refuses them.
+using RenderTemplate = std::function<std::string(const OrderedJson& variables)>;
+
 // `variables`: bos_token and its like. Never fails: what the template refuses to print it does not know.
-TemplateTraits probe_template(const ChatTemplate& chat_template, const std::map<std::string, std::string>& variables);
+TemplateTraits probe_template(const RenderTemplate& render, const std::map<std::string, std::string>& variables);
 
 // The messages in the form that the template wants. `messages`: checked ones, contents are texts (an assistant's may be
 // null), arguments of calls are objects. What the template does not know is said in words: tools in a system message,

@@ -11,8 +11,8 @@
 #include "base/rng.h"
 #include "nlohmann/json.hpp"
 #include "text/grammar/gbnf_builder.h"
-#include "text/grammar_matcher.h"
-#include "text/unicode.h"
+#include "text/grammar/grammar_matcher.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal::fuzz {
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "text/grammar/json_schema.h"
 #include "text/grammar/regex_gbnf.h"
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal {
 namespace {

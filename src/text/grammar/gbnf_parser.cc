@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "absl/strings/ascii.h"
-#include "text/string_map.h"
-#include "text/unicode.h"
+#include "text/tokenizer/string_map.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal::grammar {
 namespace {

@@ -5,7 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "text/grammar/code_point_set.h"
 #include "text/grammar/gbnf_builder.h"
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal::grammar {
 namespace {

@@ -5,7 +5,7 @@
 #include "text/grammar/regex_gbnf.h"
 #include "text/grammar/code_point_set.h"
 #include "text/grammar/schema_lowering.h"
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal::grammar {
 namespace {

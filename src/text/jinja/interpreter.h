@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/chat_template.h"
+#include "text/jinja/chat_template.h"
 #include "text/jinja/ast.h"
 #include "text/jinja/value.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "text/jinja/value.h"
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal::jinja {
 namespace {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "text/jinja/interpreter.h"
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal::jinja {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "text/jinja/interpreter.h"
 #include "text/jinja/strings.h"
-#include "text/string_map.h"
+#include "text/tokenizer/string_map.h"
 
 namespace shoal::jinja {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "text/jinja/interpreter.h"
 #include "text/jinja/strings.h"
-#include "text/string_map.h"
-#include "text/unicode.h"
+#include "text/tokenizer/string_map.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal::jinja {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "text/jinja/interpreter.h"
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal::jinja {
 

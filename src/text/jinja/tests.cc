@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "text/jinja/interpreter.h"
-#include "text/string_map.h"
-#include "text/unicode.h"
+#include "text/tokenizer/string_map.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal::jinja {
 namespace {

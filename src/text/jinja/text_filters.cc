@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "text/jinja/strings.h"
-#include "text/string_map.h"
+#include "text/tokenizer/string_map.h"
 
 namespace shoal::jinja {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "text/jinja/interpreter.h"
-#include "text/unicode.h"
+#include "text/tokenizer/unicode.h"
 
 namespace shoal::jinja {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
-#include "text/marked_text.h"
+#include "text/tokenizer/marked_text.h"
 
 namespace shoal::jinja {
 

@@ -1,0 +1,6 @@
+#include "text/jinja/fuzz_targets.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  shoal::fuzz::jinja({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
