@@ -81,14 +81,14 @@ Chart token_rate(const Outcome& o, double until) {
 }
 
 // Stretches that no screen tells apart, shorter than `least` seconds, are drawn as one, of the model with the longest of them.
-std::vector<DeviceSpan> merged(const std::vector<DeviceSpan>& spans, double least) {
+std::vector<TimelineSpan> merged(const std::vector<TimelineSpan>& spans, double least) {
   struct Pending {
-    DeviceSpan span;
+    TimelineSpan span;
     double longest = 0;
   };
-  std::map<std::pair<uint32_t, DeviceSpan::Kind>, Pending> pending;
-  std::vector<DeviceSpan> out;
-  for (const DeviceSpan& span : spans) {
+  std::map<std::pair<uint32_t, TimelineSpan::Kind>, Pending> pending;
+  std::vector<TimelineSpan> out;
+  for (const TimelineSpan& span : spans) {
     const double length = span.to - span.from;
     const auto [at, first] = pending.try_emplace({span.node, span.kind}, Pending{span, length});
     Pending& p = at->second;
@@ -118,10 +118,10 @@ Chart device_chart(const Outcome& o, uint32_t models, double until) {
   for (size_t hue = 0; hue < std::min<size_t>(kColours, models); ++hue) chart.series.push_back({model_name(hue, models), Mark::kSpans, colour(hue)});
   chart.series.push_back({"loading weights", Mark::kSpans, "fg"});
   double kept = 0;
-  for (const DeviceSpan& span : merged(o.spans, o.virtual_seconds / (devices > 16 ? 600 : 1500))) {
+  for (const TimelineSpan& span : merged(o.spans, o.virtual_seconds / (devices > 16 ? 600 : 1500))) {
     kept = std::max(kept, span.to);
     if (span.node >= devices) continue;
-    const bool load = span.kind == DeviceSpan::Kind::kLoad;
+    const bool load = span.kind == TimelineSpan::Kind::kLoad;
     const double row = static_cast<double>(devices - 1 - span.node);
     Series& series = load ? chart.series.back() : chart.series[span.model.value % kColours];
     series.points.push_back(span_of(span.from, span.to, row + (load ? 0.08 : 0.28), row + (load ? 0.2 : 0.94)));

@@ -160,16 +160,18 @@ void EngineCounters::count_step(uint32_t tokens) {
 std::vector<TokenDelta> Engine::finish_step(const StepResult& result) {
   CHECK(step_in_flight());
   CHECK_EQ(result.step, in_flight_step_);
-  CHECK_EQ(result.slices.size(), in_flight_.size());
+  const bool deferred = !result.deferred.ok();
+  CHECK_EQ(result.slices.size(), deferred ? 0 : in_flight_.size());
   in_flight_step_ = 0;
+  counters_.steps_deferred += deferred ? 1 : 0;
   std::vector<TokenDelta> deltas;
   for (size_t i = 0; i < in_flight_.size(); ++i) {
-    CHECK_EQ(result.slices[i].request, in_flight_[i].request);
     Sequence& s = *sequences_.at(in_flight_[i].request);
     s.stage = Stage::kRunning;
     if (s.next == Sequence::Next::kEnd) {
       erase(s);
-    } else {
+    } else if (!deferred) {
+      CHECK_EQ(result.slices[i].request, in_flight_[i].request);
       commit(s, in_flight_[i], result.slices[i], deltas);
     }
   }

@@ -64,6 +64,7 @@ struct EngineCounters {
   uint64_t prefix_hits = 0;       // tokens found
   uint64_t preemptions = 0;
   uint64_t parkings = 0;
+  uint64_t steps_deferred = 0;    // of the steps
 
   void count_step(uint32_t tokens);
 };
@@ -103,7 +104,8 @@ class Engine {
   // Plans and applies one step of at most tokens_max tokens (and never more than the configured limit); nullopt when
   // nothing can be computed now. REQUIRES: no step in flight; tokens_max > 0.
   std::optional<StepInput> begin_step(TimePoint now, uint32_t tokens_max = UINT32_MAX);
-  // Commits the step in flight: at most one new token per sequence, in the order of its slices.
+  // Commits the step in flight: at most one new token per sequence, in the order of its slices. A deferred one commits nothing:
+  // its sequences are as they were.
   std::vector<TokenDelta> finish_step(const StepResult& result);
 
   // false: what runs goes on, nothing new is admitted. Else at most so many a step.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <tuple>
 
 #include "engine/test_harness.h"
 
@@ -74,6 +75,33 @@ TEST(Engine, StopTokensAreBannedBeforeMinTokens) {
   while (h.step()) banned.push_back(h.last().slices[0].ban_stop_ids);
   EXPECT_TRUE(banned[0] && banned[1]);
   EXPECT_FALSE(banned[2]);
+}
+
+TEST(Engine, ADeferredStepCommitsNothingAndItsRequestsGoOnAsTheyWere) {
+  const auto answers = [](int deferred, bool cancel) {
+    Harness h(8, {.limits = {.tokens_per_step = 16}});
+    EXPECT_TRUE(h.submit(1, 40, 6, [](Request& r) { r.prompt_logprobs = 0; }).ok());
+    EXPECT_TRUE(h.submit(2, 4, 9).ok());
+    for (int i = 0; i < 5; ++i) {
+      h.defer(deferred);
+      for (int k = 0; k <= deferred; ++k) EXPECT_TRUE(h.step());
+    }
+    if (cancel) {
+      h.defer(1);
+      h.between([&] { h.engine().cancel(RequestId(2)); });
+      EXPECT_TRUE(h.step());
+      h.between([] {});
+      EXPECT_FALSE(h.engine().has(RequestId(2))) << "it ends with the step that it was in";
+    }
+    h.run();
+    EXPECT_EQ(h.engine().counters().steps_deferred, static_cast<uint64_t>(5 * deferred + (cancel ? 1 : 0)));
+    EXPECT_EQ(h.engine().blocks_active(), 0u);
+    EXPECT_FALSE(h.engine().has_work());
+    return std::tuple(h.received(1), h.end(1), h.scored(1).size());
+  };
+  const auto want = answers(0, false);
+  EXPECT_EQ(answers(1, false), want);
+  EXPECT_EQ(answers(3, true), want);
 }
 
 TEST(Engine, TheContextLengthEndsAnAnswer) {

@@ -56,6 +56,10 @@ class Harness {
       result.slices.push_back(out);
     }
     between_();
+    if (deferrals_ > 0) {
+      --deferrals_;
+      result = {result.step, {}, unavailable("who computes a part of it is away")};
+    }
     for (const TokenDelta& delta : engine_->finish_step(result)) {
       EXPECT_EQ(delta.first_index, received_[delta.request].size());
       EXPECT_FALSE(ended_.contains(delta.request));
@@ -81,6 +85,7 @@ class Harness {
   }
   const std::vector<SampledToken>& scored(uint64_t id) { return scored_[RequestId(id)]; }
   void between(std::function<void()> act) { between_ = std::move(act); }
+  void defer(int steps) { deferrals_ = steps; }  // the next ones
   void poison(uint64_t id) { poisoned_ = RequestId(id); }
 
  private:
@@ -94,6 +99,7 @@ class Harness {
   std::map<RequestId, std::vector<SampledToken>> scored_;
   std::function<void()> between_ = [] {};
   RequestId poisoned_;
+  int deferrals_ = 0;
 };
 
 }  // namespace shoal

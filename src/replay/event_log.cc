@@ -110,7 +110,9 @@ Json step_json(const StepDone& done) {
   for (const SliceResult& s : done.result.slices) {
     slices.push_back({request_json(s.request), s.finite, s.complete, status_json(s.error), tokens_json(s.sampled), tokens_json(s.scored)});
   }
-  return {"step", done.model.value, done.result.step, std::move(slices)};
+  Json out = {"step", done.model.value, done.result.step, std::move(slices)};
+  if (!done.result.deferred.ok()) out.push_back(status_json(done.result.deferred));
+  return out;
 }
 
 Json cluster_json(const ClusterState& state) {

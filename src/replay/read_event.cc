@@ -54,8 +54,10 @@ Status read_status(const Json& json, Status& out) {
 }
 
 StatusOr<Event> read_step(const Json& json) {
-  RETURN_IF_ERROR(items(json, 4));
+  const bool deferred = json.size() == 5;
+  RETURN_IF_ERROR(items(json, deferred ? 5 : 4));
   StepDone done;
+  if (deferred) RETURN_IF_ERROR(read_status(json[4], done.result.deferred));
   RETURN_IF_ERROR(read(json[1], done.model));
   RETURN_IF_ERROR(read(json[2], done.result.step));
   if (!json[3].is_array()) return wrong("slices are not a list");

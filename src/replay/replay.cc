@@ -51,8 +51,9 @@ struct Replay::Life {
       return got.request == asked.request && (!fine || (sampled && got.scored.size() == asked.score_end - asked.score_begin)) &&
              std::all_of(got.sampled.begin(), got.sampled.end(), known);
     };
+    const bool deferred = !done.result.deferred.ok();
     const bool fine = step && step->model == done.model && step->input.step == done.result.step &&
-                      std::equal(step->input.slices.begin(), step->input.slices.end(), done.result.slices.begin(), done.result.slices.end(), fits);
+                      (deferred ? done.result.slices.empty() : std::equal(step->input.slices.begin(), step->input.slices.end(), done.result.slices.begin(), done.result.slices.end(), fits));
     return fine ? OkStatus() : invalid_argument("a step ends that was not begun");
   }
 

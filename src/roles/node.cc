@@ -9,6 +9,9 @@
 namespace shoal {
 namespace {
 
+// Until a model is tried again whose step could not go on.
+constexpr Duration kDeferralMin = std::chrono::milliseconds(2), kDeferralMax = std::chrono::milliseconds(200);
+
 Status too_long(const NodeModel& model, Duration wait) {
   return unavailable("model '", model.name, "' would begin this request after ", to_seconds(wait), " s or more; its limit (max_wait) is ",
                      to_seconds(model.pooling.max_wait), " s");
@@ -222,8 +225,10 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
   Hosted& hosted = models_.at(event.model);
   residency_.touch(event.model, now);
   const double seconds = to_seconds(now - step_began_);
-  if (!step_beside_packing_) count_step(hosted, seconds);
   log_.step_ended();
+  if (!event.result.deferred.ok()) return on_step_deferred(hosted, event.result, now, effects);
+  hosted.deferrals = 0;
+  if (!step_beside_packing_) count_step(hosted, seconds);
   if (hosted.turn_steps++ > 0 && !step_beside_packing_) hosted.spent_seconds += seconds;  // the quota's clock starts after the first step
   for (TokenDelta& delta : hosted.engine->finish_step(event.result)) {
     const auto owner = owners_.find(delta.request);
@@ -250,6 +255,19 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
     }
     effects.push_back(Send{gateway, std::move(tokens)});
   }
+  end_failed_packing(effects);
+  changed_ = true;
+}
+
+// Nothing of the step counts. The model is tried again soon, then less often; until then the device is for others, and what
+// coming back to try takes of their time is bounded.
+void Node::on_step_deferred(Hosted& hosted, const StepResult& result, TimePoint now, std::vector<Effect>& effects) {
+  CHECK(hosted.engine->finish_step(result).empty());
+  if (const auto ended = std::exchange(ended_load_, std::nullopt)) observe_switch(*ended, 0);
+  const Duration most = std::max(kDeferralMax, from_seconds(4 * switch_seconds(hosted)));
+  hosted.deferred_until = now + std::min(most, kDeferralMin * (1 << std::min(hosted.deferrals++, 16u)));
+  hosted.fresh = false;  // it may go without a token
+  effects.push_back(WakeAt{hosted.deferred_until});
   end_failed_packing(effects);
   changed_ = true;
 }

@@ -70,6 +70,8 @@ class Node {
     bool fresh = false;              // loaded, and not given a token since: not to be dropped for the next in line
     bool stalled = false;            // within one choice of a step: nothing it could compute
     TimePoint stalled_since = kForever;
+    uint32_t deferrals = 0;       // of its steps, since one was not
+    TimePoint deferred_until{};   // it is not tried before
     TimePoint wanted_since = kForever;
     bool read_ahead = false;         // asked for since it is wanted
     Engine::Demand demand;           // as of the last choice of a step, if it was runnable
@@ -156,6 +158,7 @@ class Node {
   void on_set_resident(const SetResident& message, TimePoint now);
   void on_configure(const Configure& message);
   void on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects);
+  void on_step_deferred(Hosted& hosted, const StepResult& result, TimePoint now, std::vector<Effect>& effects);
   void count_step(Hosted& hosted, double seconds);
   void on_kv_copied(const KvCopied& event, TimePoint now, std::vector<Effect>& effects);
   void fail_requests_of(Hosted& hosted, const Status& why, std::vector<Effect>& effects);

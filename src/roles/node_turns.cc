@@ -42,7 +42,7 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
   view.loading = residency_.state(view.model) == WeightsState::kLoading;
   view.wanted = hosted.wanted_since != kForever;
   view.wanted_since = hosted.wanted_since;
-  view.busy = engine.running() > 0 || engine.step_in_flight() || (hosted.fresh && engine.has_work());
+  view.busy = (engine.running() > 0 && hosted.deferrals == 0) || engine.step_in_flight() || (hosted.fresh && engine.has_work());
   view.queued = engine.waiting() > 0;
   view.pinned = hosted.pinned;
   view.weight_pages = residency_.weight_pages(view.model);
@@ -63,7 +63,7 @@ ModelView Node::view_of(const Hosted& hosted, TimePoint now) const {
   }
   const Engine::Demand demand = engine.demand(hosted.facts.pooling.slo, now);
   turn.due = round_.is_due(view.model);
-  turn.over = hosted.spent_seconds >= hosted.quota_seconds || hosted.stalled_since != kForever ||
+  turn.over = hosted.spent_seconds >= hosted.quota_seconds || hosted.stalled_since != kForever || hosted.deferrals > 0 ||
               (!engine.runnable() && engine.parking().moves() == 0);
   turn.slack = demand.slack;
   turn.step_seconds = token_seconds(hosted, demand);
@@ -163,7 +163,7 @@ void Node::update_wants(TimePoint now, std::vector<Effect>& effects) {
       effects.push_back(WakeAt{expiry});
     }
     if (residency_.state(id) != WeightsState::kLoading) hosted.unload_asked &= resident(hosted);
-    bool wanted = residency_.state(id) == WeightsState::kOnDisk && (has_work || hosted.pinned || hosted.asked);
+    bool wanted = residency_.state(id) == WeightsState::kOnDisk && (has_work || hosted.pinned || hosted.asked) && now >= hosted.deferred_until;
     if (wanted && !fits_beside_pinned(hosted)) {
       const Status why = resource_exhausted("model '", hosted.facts.name, "' does not fit the device beside the models pinned to it; "
                                             "unload one of them, or raise --device-memory");
@@ -344,7 +344,7 @@ void Node::start_step(TimePoint now, std::vector<Effect>& effects) {
 std::vector<StepView> Node::step_views(TimePoint now) {
   std::vector<StepView> steps;
   for (auto& [id, hosted] : awake_) {
-    StepView step{id, resident(hosted) && hosted.engine->runnable() && !hosted.stalled, hosted.last_turn};
+    StepView step{id, resident(hosted) && hosted.engine->runnable() && !hosted.stalled && now >= hosted.deferred_until, hosted.last_turn};
     if (packing_ && packing_->model == id && (packing_->stepped || packing_->cancelling || !packing_->failed.ok())) step.runnable = false;
     // Pages come back in a moment: no reason to take those of its youngest request.
     if (cancelling_ && token_level() && hosted.engine->blocks_wanted() > hosted.engine->blocks_cached() + hosted.blocks->obtainable()) {
@@ -365,7 +365,7 @@ std::vector<StepView> Node::step_views(TimePoint now) {
 void Node::note_stalls(TimePoint now) {
   for (auto& [id, hosted] : awake_) {
     const bool stuck = std::exchange(hosted.stalled, false);
-    if (!resident(hosted) || !hosted.engine->runnable() || stepping_ == id) {
+    if (!resident(hosted) || !hosted.engine->runnable() || stepping_ == id || now < hosted.deferred_until) {
       hosted.stalled_since = kForever;
     } else if (stuck && hosted.stalled_since == kForever) {
       hosted.stalled_since = now;

@@ -230,6 +230,39 @@ TEST(NodeTurns, AnAnswerIsNeverWrittenWithTwoWeights) {
   }
 }
 
+TEST(NodeTurns, WhileAModelsStepsAreDeferredTheDeviceIsForOthersAndNothingIsLost) {
+  for (const uint32_t pages : {30u, 11u}) {  // room for both, and for one at a time
+    Body body(config(pages, {model(0), model(1)}));
+    const RequestId waits = body.submit(0, 30), reads = body.submit(1, 100);
+    body.run(body.now() + milliseconds(900));
+    const uint32_t before = body.answer(waits).tokens;
+    body.deferring = {0};
+    const size_t steps = body.steps.size();
+    body.run(body.now() + seconds(8));
+    EXPECT_LE(body.answer(waits).tokens, before + 1) << "the step under way may have ended well";
+    EXPECT_EQ(body.answer(reads).tokens, 100u);
+    const auto tried = std::count(body.steps.begin() + static_cast<ptrdiff_t>(steps), body.steps.end(), 0u);
+    EXPECT_GE(tried, 2);
+    EXPECT_LE(tried, 60) << "less and less often";
+    body.deferring = {};
+    body.run();
+    EXPECT_EQ(body.answer(waits).tokens, 30u);
+    EXPECT_EQ(body.answer(waits).finish, FinishReason::kLength);
+    EXPECT_TRUE(body.node().idle());
+  }
+}
+
+TEST(NodeTurns, ARequestOfADeferredModelCanBeWithdrawn) {
+  Body body(config(30, {model(0)}));
+  const RequestId id = body.submit(0, 30);
+  body.deferring = {0};
+  body.run(body.now() + seconds(1));
+  body.cancel(id);
+  body.run();
+  EXPECT_TRUE(body.node().idle());
+  EXPECT_EQ(body.answer(id).tokens, 0u);
+}
+
 TEST(NodeTurns, AnIdleModelLeavesAfterItsTime) {
   NodeModel brief = model(0);
   brief.pooling.idle_ttl = milliseconds(500);

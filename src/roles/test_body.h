@@ -91,6 +91,7 @@ class Body {
   Duration packing_time{0};
   Status packing_status;                      // how that ends
   Duration copy_time = milliseconds(30);      // of one move of KV
+  std::set<uint32_t> deferring;               // models whose steps are
   std::map<uint32_t, Status> load_status;     // how loads of a model end, if not well
   uint64_t weights = 1;                       // which those are that a load finds
   std::vector<SwitchRecord> switches;         // as reported
@@ -121,6 +122,7 @@ class Body {
       if (slice.sample) out.sampled.push_back({5, 0, {}});
       result.slices.push_back(out);
     }
+    if (deferring.contains(start.model.value)) result = {result.step, {}, unavailable("who computes a part of it is away")};
     rows.push_back(start.input.rows());
     const Duration drag = load_ ? load_drag : Duration(0);
     pending_.emplace(now_ + milliseconds(20) + row_time * rows.back() + drag, StepDone{start.model, result});

@@ -33,6 +33,7 @@ void World::begin_fault(const Fault& fault) {
     case Fault::Kind::kApart: return network_.begin(fault, state_.now);
     case Fault::Kind::kSlowDisk: return node.slow_disk(std::max(fault.amount, 1.0));
     case Fault::Kind::kLoadFailure: return node.fail_loads(fault.amount);
+    case Fault::Kind::kDefer: return node.defer_steps(fault.amount);
     case Fault::Kind::kLeaseLoss:
       checkers_.node_fault();
       return leave(fault.node);
@@ -54,6 +55,7 @@ void World::end_fault(const Fault& fault) {
       return;
     case Fault::Kind::kSlowDisk: return node.slow_disk(1);
     case Fault::Kind::kLoadFailure: return node.fail_loads(0);
+    case Fault::Kind::kDefer: return node.defer_steps(0);
     case Fault::Kind::kNotice:
       stop_node(fault.node);
       leave(fault.node);

@@ -56,7 +56,7 @@ struct TimeSample {
 };
 
 // A stretch of a device's time.
-struct DeviceSpan {
+struct TimelineSpan {
   enum class Kind : uint8_t { kCompute, kLoad } kind = Kind::kCompute;
   uint32_t node = 0;
   ModelId model;
@@ -72,6 +72,7 @@ struct Outcome {
   uint64_t refused = 0;
   uint64_t tokens = 0;        // delivered
   uint64_t steps = 0;
+  uint64_t steps_deferred = 0;  // of these
   uint64_t preemptions = 0;
   uint64_t copies = 0;
   uint64_t fetches = 0;       // of these, from another node
@@ -93,7 +94,7 @@ struct Outcome {
   std::vector<NodeOutcome> nodes;
   std::vector<ModelOutcome> models;
   std::vector<TimeSample> samples;
-  std::vector<DeviceSpan> spans;
+  std::vector<TimelineSpan> spans;
   std::map<std::string, uint64_t> failures;  // requests by what they were told, numbers left out; some kinds at most
   bool given_up = false;      // beyond WorldSetup::late_tokens_max
   bool interrupted = false;   // by who watched it: the figures are of what was simulated

@@ -117,6 +117,7 @@ Fault make_fault(Fault::Kind kind, uint32_t node, TimePoint at, Rng& rng) {
     case Fault::Kind::kDelay: fault.amount = 0.1 * rng.uniform(); break;
     case Fault::Kind::kSlowDisk: fault.amount = 1 + 20 * rng.uniform(); break;
     case Fault::Kind::kLoadFailure: fault.amount = 0.5; break;
+    case Fault::Kind::kDefer: fault.amount = rng.chance(0.5) ? 1 : rng.uniform(); break;
     default: break;
   }
   return fault;

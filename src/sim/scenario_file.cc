@@ -16,7 +16,7 @@ const std::map<std::string, Fault::Kind, std::less<>> kKinds = {
     {"reorder", Fault::Kind::kReorder},     {"duplicate", Fault::Kind::kDuplicate}, {"delay", Fault::Kind::kDelay},
     {"slow_disk", Fault::Kind::kSlowDisk},  {"load_failure", Fault::Kind::kLoadFailure},
     {"lease_loss", Fault::Kind::kLeaseLoss}, {"notice", Fault::Kind::kNotice},
-    {"apart", Fault::Kind::kApart}};
+    {"apart", Fault::Kind::kApart},         {"defer", Fault::Kind::kDefer}};
 
 // What a figure of `expect` looks at.
 using Figure = double (*)(const Outcome&);
@@ -29,6 +29,7 @@ const std::map<std::string, Figure> kFigures = {
     {"faults", [](const Outcome& o) { return static_cast<double>(o.faults); }},
     {"admin_changes", [](const Outcome& o) { return static_cast<double>(o.admin_changes); }},
     {"admin_failures", [](const Outcome& o) { return static_cast<double>(o.admin_failures); }},
+    {"steps_deferred", [](const Outcome& o) { return static_cast<double>(o.steps_deferred); }},
     {"loads", [](const Outcome& o) { return static_cast<double>(o.loads); }},
     {"handovers", [](const Outcome& o) { return static_cast<double>(o.handovers); }},
     {"kv_fetches", [](const Outcome& o) { return static_cast<double>(o.fetches); }},
@@ -259,6 +260,7 @@ void add_counts(const Outcome& o, Outcome& sum) {
   sum.fetches += o.fetches;
   sum.handovers += o.handovers;
   sum.balanced += o.balanced;
+  sum.steps_deferred += o.steps_deferred;
   sum.loads += o.loads;
   sum.prefix_hits += o.prefix_hits;
   sum.crashes += o.crashes;

@@ -66,6 +66,7 @@ struct Fault {
     kLoadFailure, // loads begun meanwhile fail with probability `amount`
     kLeaseLoss,   // the membership forgets the node and takes it back with a new epoch when the fault ends; it runs on
     kNotice,      // told to drain; it leaves when the fault ends, and a new one comes half a second later
+    kDefer,       // steps begun meanwhile are deferred with probability `amount`
     kApart,       // nothing passes between the node and `peer`; both talk with the router
   } kind = Kind::kCrash;
   uint32_t node = 0;

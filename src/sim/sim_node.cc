@@ -121,6 +121,10 @@ void SimNode::start_step(StartStep effect) {
   world_.note(1, index_, effect.input.rows());
   const Duration takes = spec_.steps.at(effect.model.value).of(effect.input);
   StepResult result = device_->run(effect.model, effect.input);
+  if (deferral_ > 0 && world_.rng.chance(deferral_)) {
+    result = {result.step, {}, unavailable("a server of experts is away")};
+    ++world_.outcome.steps_deferred;
+  }
   ++seen().steps;
   ++world_.outcome.steps;
   seen().busy_seconds += to_seconds(takes);
@@ -130,7 +134,7 @@ void SimNode::start_step(StartStep effect) {
   in_this_life(takes, [this, from, done = StepDone{effect.model, std::move(result)}]() mutable {
     computing_ = false;
     visible_from_ = world_.seconds();
-    span(DeviceSpan::Kind::kCompute, done.model, from);
+    span(TimelineSpan::Kind::kCompute, done.model, from);
     seen().tokens += done.result.slices.size();
     handle(std::move(done));
   });
@@ -176,7 +180,7 @@ void SimNode::end_load(ModelId model, double from, const Status& status) {
   seen().load_seconds += world_.seconds() - from;
   if (!computing_) seen().visible_load_seconds += world_.seconds() - visible_from_;
   loading_since_.reset();
-  span(DeviceSpan::Kind::kLoad, model, from);
+  span(TimelineSpan::Kind::kLoad, model, from);
   weights_[model].now = status.ok();
   device_->end_load(model);
   handle(WeightsReady{model, status, {}});
@@ -224,12 +228,12 @@ void SimNode::wake_at(TimePoint when) {
   }, /*work=*/false);
 }
 
-void SimNode::span(DeviceSpan::Kind kind, ModelId model, double from) {
-  std::vector<DeviceSpan>& spans = world_.outcome.spans;
+void SimNode::span(TimelineSpan::Kind kind, ModelId model, double from) {
+  std::vector<TimelineSpan>& spans = world_.outcome.spans;
   if (world_.setup.spans_max == 0) return;
   // Steps of one model without a gap are one stretch.
-  for (size_t back = 1; kind == DeviceSpan::Kind::kCompute && back <= std::min<size_t>(spans.size(), 2 * world_.setup.nodes.size()); ++back) {
-    DeviceSpan& last = spans[spans.size() - back];
+  for (size_t back = 1; kind == TimelineSpan::Kind::kCompute && back <= std::min<size_t>(spans.size(), 2 * world_.setup.nodes.size()); ++back) {
+    TimelineSpan& last = spans[spans.size() - back];
     if (last.node != index_ || last.kind != kind) continue;
     if (last.model != model || from - last.to > 0.1) break;
     last.to = world_.seconds();

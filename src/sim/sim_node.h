@@ -38,6 +38,8 @@ class SimNode {
   // Loads and copies that begin from now on take so many times longer, or fail.
   void slow_disk(double factor) { disk_factor_ = factor; }
   void fail_loads(double probability) { load_failure_ = probability; }
+  // Steps that begin from now on are deferred: they have written to their blocks, and nothing of it counts.
+  void defer_steps(double probability) { deferral_ = probability; }
 
   const Node& node() const { return *node_; }  // REQUIRES: alive
   // Whether it held the model's weights at any time since then.
@@ -58,7 +60,7 @@ class SimNode {
   // Runs `act` after `delay`, unless this life ended meanwhile.
   void in_this_life(Duration delay, EventHeap::Act act, bool work = true);
   void move_bytes(double seconds_alone, double bytes, std::function<void()> done);
-  void span(DeviceSpan::Kind kind, ModelId model, double from);
+  void span(TimelineSpan::Kind kind, ModelId model, double from);
   NodeOutcome& seen() { return world_.outcome.nodes[index_]; }
 
   WorldState& world_;
@@ -84,7 +86,7 @@ class SimNode {
   std::optional<TimePoint> loading_since_;
   uint64_t load_ = 0;           // number of the load under way; those before it have ended
   double visible_from_ = 0;     // loading and not computing since
-  double disk_factor_ = 1, load_failure_ = 0;
+  double disk_factor_ = 1, load_failure_ = 0, deferral_ = 0;
 };
 
 }  // namespace shoal
