@@ -80,7 +80,7 @@ def replay(binary, events, *flags):
 
 def calibrate(binary, model, folder, seed):
     """Batches of several sizes of prompts and answers. Gives the events, the model's name, and the tokens per second of eight answers at once."""
-    events = folder / f'fit{seed}.jsonl'
+    events = folder / f'fit{seed}.events'
     rates = []
     with Server(binary, model, events) as server:
         for batch in (1, 2, 3, 4, 6, 8):
@@ -117,7 +117,7 @@ BOUNDS = [0.10, 0.15, 0.15, 0.15, 0.15]
 
 def measured(binary, model, trace, folder):
     """The figures of one real run, what its replay says, and how long the prompts were as the server counts them."""
-    events = folder / 'run.jsonl'
+    events = folder / 'run.events'
     with Server(binary, model, events) as server:
         real = bench(binary, server.url, folder, '--dataset-name', 'trace', '--dataset-path', trace)
     # Of an answer, so that tokens which arrive together at a client count like those that do not.
@@ -146,8 +146,8 @@ def compare(args, folder, load, rng, results, said):
     for i in range(args.rounds):
         real, replayed, lengths = measured(args.binary, args.model, write_trace(folder / 'trace.csv', name, rows), folder)
         after = calibrate(args.binary, args.model, folder, i + 1)[0]
-        both = folder / 'fit.jsonl'
-        both.write_text(before.read_text() + after.read_text())
+        both = folder / 'fit.events'
+        both.write_bytes(before.read_bytes() + after.read_bytes().partition(b'\n')[2])  # one head, then the records of both
         said += [replayed, *replay(args.binary, both, '--fit', costs)]
         # Words of a prompt are not always tokens: what is simulated are the lengths that the server found.
         counted = [(at, prompt, answer) for (at, _, answer), prompt in zip(rows, lengths)]

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "device/memory_limits.h"
 #include "gateway/run_recorder.h"
+#include "replay/record_reader.h"
 
 namespace shoal {
 namespace {
@@ -111,7 +112,8 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
       [self](Transport::OnMessage on_message) { return self->network_.connect(kGatewayId, std::move(on_message)); });
   if (!flags.record_events.empty()) {
     ASSIGN_OR_RETURN(const auto recorder, RunRecorder::open(flags.record_events, steady_now()));
-    for (NodePlan& plan : plans) plan.record = [recorder](std::string line) { recorder->write_line(std::move(line)); };
+    recorder->write_bytes(kEventLogHead);
+    for (NodePlan& plan : plans) plan.record = [recorder](std::string_view record) { recorder->write_bytes(framed(record)); };
   }
   RETURN_IF_ERROR(cluster->start_nodes(std::move(plans)));
   return cluster;

@@ -4,7 +4,9 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
@@ -18,12 +20,14 @@
 #include "apps/verbs.h"
 #include "base/clock.h"
 #include "nlohmann/json.hpp"
+#include "replay/record_reader.h"
 #include "replay/replay.h"
 #include "sim/world.h"
 
 namespace shoal {
 namespace {
 
+constexpr size_t kPieceBytes = 1 << 20;  // of a recorded run, read at once
 constexpr char kExamples[] =
     "Examples:\n"
     "  shoal simulate --devices 16xH800 --models 70 --request-rate 7 --policy token,paper,request,static\n"
@@ -73,6 +77,21 @@ std::string stopped_note(const Simulate& s, const std::vector<SimulatedRun>& run
   return out;
 }
 
+// Every record; one that the end of the file cuts short is where the recording server ended.
+Status replay_file(std::istream& file, Replay& replay) {
+  RecordReader reader;
+  std::vector<char> piece(kPieceBytes);
+  while (file.read(piece.data(), kPieceBytes) || file.gcount() > 0) {
+    reader.add({piece.data(), static_cast<size_t>(file.gcount())});
+    while (true) {
+      ASSIGN_OR_RETURN(const std::optional<std::string_view> record, reader.next());
+      if (!record) break;
+      RETURN_IF_ERROR(annotate(replay.record(*record), absl::StrCat("record ", reader.records())));
+    }
+  }
+  return OkStatus();
+}
+
 // What nodes of a real run decided, decided again.
 StatusOr<int> replay_run(const std::string& path, const std::string& costs_file) {
   std::ifstream file(path, std::ios::binary);
@@ -80,13 +99,7 @@ StatusOr<int> replay_run(const std::string& path, const std::string& costs_file)
   Replay replay;
   std::map<std::string, SeenSteps> seen;
   replay.on_step([&](const std::string& model, const StepInput& input, double seconds) { seen[model].add(input, seconds); });
-  uint64_t lines = 0;
-  for (std::string line; std::getline(file, line);) {
-    const bool cut_short = file.eof();  // the recording server ended within this line
-    ++lines;
-    const Status status = cut_short && !line.ends_with('}') ? OkStatus() : replay.line(line);
-    if (!status.ok()) return annotate(status, absl::StrCat(path, ": line ", lines));
-  }
+  RETURN_IF_ERROR(annotate(replay_file(file, replay), path));
   const ReplayCounts& n = replay.counts();
   if (n.events == 0) return invalid_argument(path, ": holds no event; record one with `shoal serve --record-events`");
   show_text(absl::StrFormat("%d events of %d node lives: all %d decisions are the recorded ones, bit for bit and in order "

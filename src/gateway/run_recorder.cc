@@ -22,10 +22,9 @@ RunRecorder::~RunRecorder() {
   if (file_ != nullptr) std::fclose(file_);
 }
 
-void RunRecorder::write(const Json& line) { write_line(dump_json(line)); }
+void RunRecorder::write(const Json& line) { write_bytes(dump_json(line) + "\n"); }
 
-void RunRecorder::write_line(std::string text) {
-  text += '\n';
+void RunRecorder::write_bytes(std::string_view text) {
   std::lock_guard lock(mutex_);
   if (file_ == nullptr) return;
   bytes_ += text.size();

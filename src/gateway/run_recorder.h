@@ -35,7 +35,7 @@ class RunRecorder {
 
   double seconds(TimePoint at) const { return to_seconds(at - start_); }
   void write(const Json& line);
-  void write_line(std::string line);  // as it is, without its end
+  void write_bytes(std::string_view bytes);  // as they are
 
  private:
   RunRecorder(std::FILE* file, std::string path, TimePoint start) : file_(file), path_(std::move(path)), start_(start) {}

@@ -79,7 +79,7 @@ class NodeHostImpl : public NodeHost {
  public:
   NodeHostImpl(const NodeConfig& node, std::map<ModelId, ServedModel> models, std::unique_ptr<CpuDevice> device,
                std::unique_ptr<PagedMemory> host_tier, DeviceSpan workspace, std::unique_ptr<WeightCache> cache, const CpuShare& cpus,
-               EstimateStore estimates, std::function<void(std::string)> record, uint32_t pages_ahead, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
+               EstimateStore estimates, std::function<void(std::string_view)> record, uint32_t pages_ahead, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
       : config_(node),
         record_(std::move(record)),
         estimates_(std::move(estimates)),
@@ -346,7 +346,7 @@ class NodeHostImpl : public NodeHost {
   }
 
   const NodeConfig config_;
-  const std::function<void(std::string)> record_;
+  const std::function<void(std::string_view)> record_;
   EstimateStore estimates_;     // used by the loop thread
   TimePoint estimates_kept_{};
   bool complained_ = false;     // that they cannot be kept

@@ -14,6 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "text/tokenizer/tokenizer.h"
 #include "wire/message.h"
+#include "wire/records.pb.h"
 
 namespace shoal {
 namespace {
@@ -331,8 +332,8 @@ TEST(NodeHost, AnAnswerThatBeginsBeforeItsWeightsArePackedIsTheSame) {
     }
     NodePlan plan = *plan_node(config, {{ModelId(0), name, model_path(name), {}, 0}});
     plan.fill_ahead = false;
-    std::vector<std::string> lines;
-    plan.record = [&](std::string line) { lines.push_back(std::move(line)); };
+    std::vector<std::string> records;
+    plan.record = [&](std::string_view record) { records.emplace_back(record); };
     LoopbackNetwork network;
     Client client(network);
     auto host = *NodeHost::start(std::move(plan), network);
@@ -341,9 +342,12 @@ TEST(NodeHost, AnAnswerThatBeginsBeforeItsWeightsArePackedIsTheSame) {
     ASSERT_EQ(first.finish, FinishReason::kLength) << first.error;
     EXPECT_EQ(first.tokens, second.tokens);
     EXPECT_EQ(first.logprobs, second.logprobs);
-    host.reset();  // the last line is written
-    const auto packed = [](const std::string& line) { return line.find("[\"packed\"") != std::string::npos; };
-    EXPECT_EQ(std::count_if(lines.begin(), lines.end(), packed), 1) << name;
+    host.reset();  // the last record is written
+    const auto packed = [](const std::string& bytes) {
+      pb::Record record;
+      return record.ParseFromString(bytes) && record.event().has_packed();
+    };
+    EXPECT_EQ(std::count_if(records.begin(), records.end(), packed), 1) << name;
   }
 }
 

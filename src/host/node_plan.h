@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -62,7 +63,7 @@ struct NodePlan {
   std::string estimates_file;
   bool guarded = false;
   bool fill_ahead = true;                 // memory for the next load is touched while nothing is to be done
-  std::function<void(std::string line)> record;  // gets the lines of replay/event_log.h, on the node's loop thread; or none
+  std::function<void(std::string_view record)> record;  // gets those of replay/event_log.h, on the node's loop thread; or none
 };
 
 // One more model for a node that was planned before. ResourceExhausted if it does not fit, or its steps do not fit the

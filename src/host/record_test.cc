@@ -7,12 +7,11 @@
 #include <mutex>
 
 #include "base/bytes.h"
-#include "base/json.h"
 #include "host/node_host.h"
 #include "models/test_runner.h"
-#include "nlohmann/json.hpp"
 #include "replay/replay.h"
 #include "wire/message.h"
+#include "wire/records.pb.h"
 
 namespace shoal {
 namespace {
@@ -81,8 +80,8 @@ std::vector<std::string> recorded_run() {
   for (uint32_t i = 0; i < kModels; ++i) models.push_back(served(i));
   auto plan = plan_node(config, models);
   EXPECT_TRUE(plan.ok() && plan->refused.empty());
-  std::vector<std::string> lines;
-  plan->record = [&lines](std::string line) { lines.push_back(std::move(line)); };
+  std::vector<std::string> records;
+  plan->record = [&records](std::string_view record) { records.emplace_back(record); };
   LoopbackNetwork network;
   Gateway gateway(network);
   auto host = NodeHost::start(*std::move(plan), network);
@@ -95,19 +94,19 @@ std::vector<std::string> recorded_run() {
   (*host)->retire_model(ModelId(3));
   for (uint32_t i = 0; i < 2 * kModels; ++i) gateway.send(Submit{request(++id, i % kModels == 3 ? kModels : i % kModels, 20 + 30 * i, 60)});
   EXPECT_TRUE(gateway.wait_ended(id - 1));
-  host->reset();  // the loop thread has written its last line
-  return lines;
+  host->reset();  // the loop thread has written its last record
+  return records;
 }
 
-Status replayed(const std::vector<std::string>& lines, Replay& replay) {
-  for (const std::string& line : lines) RETURN_IF_ERROR(replay.line(line));
+Status replayed(const std::vector<std::string>& records, Replay& replay) {
+  for (const std::string& record : records) RETURN_IF_ERROR(replay.record(record));
   return OkStatus();
 }
 
 TEST(RecordedNode, DecidesTheSameAgainBitForBitAndInOrder) {
-  const std::vector<std::string> lines = recorded_run();
+  const std::vector<std::string> records = recorded_run();
   Replay replay;
-  EXPECT_EQ(replayed(lines, replay), OkStatus());
+  EXPECT_EQ(replayed(records, replay), OkStatus());
   const ReplayCounts& n = replay.counts();
   EXPECT_EQ(n.lives, 1u);
   EXPECT_GT(n.steps, 300u);
@@ -116,13 +115,14 @@ TEST(RecordedNode, DecidesTheSameAgainBitForBitAndInOrder) {
   EXPECT_GT(n.messages, n.steps);
 
   // Twenty milliseconds more for one step, and the turns come out differently somewhere after it.
-  std::vector<std::string> changed = lines;
-  size_t step = changed.size() / 2;
-  while (changed[step].find("[\"step\"") == std::string::npos) ++step;
-  for (size_t i = step; i < changed.size(); ++i) {
-    Json line = *parse_json(changed[i]);
-    if (line.contains("now")) line["now"] = line["now"].get<int64_t>() + 20'000'000;
-    changed[i] = dump_json(line);
+  std::vector<std::string> changed = records;
+  bool later = false;
+  for (size_t i = changed.size() / 2; i < changed.size(); ++i) {
+    pb::Record record;
+    ASSERT_TRUE(record.ParseFromString(changed[i]));
+    later |= record.event().has_step();
+    if (later) record.set_now_ns(record.now_ns() + 20'000'000);
+    changed[i] = record.SerializeAsString();
   }
   Replay other;
   const Status status = replayed(changed, other);

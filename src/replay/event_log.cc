@@ -1,11 +1,8 @@
 #include "replay/event_log.h"
 
-#include <bit>
-
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
-#include "replay/fields.h"
+#include "replay/record_codec.h"
 
 namespace shoal {
 namespace {
@@ -26,7 +23,7 @@ class Hash {
   void all(const List& list) {
     add(list.size());
     for (const auto& item : list) {
-      if constexpr (IsId<std::remove_cvref_t<decltype(item)>>::value) {
+      if constexpr (requires { item.value; }) {
         add(item.value);
       } else {
         add(static_cast<uint64_t>(item));
@@ -83,58 +80,6 @@ std::string send_text(const Send& send) {
   return absl::StrCat(what, " to ", send.to.value, hash.text());
 }
 
-// A number where there is one gateway, else [gateway, life, sequence].
-Json request_json(const RequestId& id) {
-  if (id.gateway.value == 0 && id.life == 0) return id.sequence;
-  return {id.gateway.value, id.life, id.sequence};
-}
-
-Json token_json(const SampledToken& token) {
-  Json top = Json::array();
-  for (const TokenLogprob& t : token.top) top.push_back({t.token, std::bit_cast<uint32_t>(t.logprob)});
-  Json out = {token.token, std::bit_cast<uint32_t>(token.logprob), std::move(top), token.rank};
-  if (token.mirostat_mu) out.push_back(std::bit_cast<uint32_t>(*token.mirostat_mu));
-  return out;
-}
-
-Json tokens_json(const std::vector<SampledToken>& tokens) {
-  Json out = Json::array();
-  for (const SampledToken& token : tokens) out.push_back(token_json(token));
-  return out;
-}
-
-Json status_json(const Status& status) { return {static_cast<int>(status.code()), std::string(status.message())}; }
-
-Json step_json(const StepDone& done) {
-  Json slices = Json::array();
-  for (const SliceResult& s : done.result.slices) {
-    slices.push_back({request_json(s.request), s.finite, s.complete, status_json(s.error), tokens_json(s.sampled), tokens_json(s.scored)});
-  }
-  Json out = {"step", done.model.value, done.result.step, std::move(slices)};
-  if (!done.result.deferred.ok()) out.push_back(status_json(done.result.deferred));
-  return out;
-}
-
-Json cluster_json(const ClusterState& state) {
-  Json members = Json::array();
-  for (const auto& [id, m] : state.members) members.push_back({id.value, static_cast<int>(m.role), m.epoch, m.draining, written(m.models)});
-  return {"cluster", state.version, std::move(members)};
-}
-
-Json event_json(const Event& event) {
-  if (const auto* e = std::get_if<MessageFrom>(&event)) return {"message", e->from.value, absl::Base64Escape(encode(e->message))};
-  if (const auto* e = std::get_if<StepDone>(&event)) return step_json(*e);
-  if (const auto* e = std::get_if<WeightsReady>(&event)) return {"weights", e->model.value, status_json(e->status), written(e->stages), e->weights, e->packing};
-  if (const auto* e = std::get_if<WeightsPacked>(&event)) return {"packed", e->model.value, status_json(e->status), written(e->stages)};
-  if (const auto* e = std::get_if<KvCopied>(&event)) return {"copied", e->model.value, e->move, e->ok};
-  if (const auto* e = std::get_if<LoadProgress>(&event)) return {"progress", e->model.value, e->progress};
-  if (const auto* e = std::get_if<ClusterChanged>(&event)) return cluster_json(e->state);
-  if (const auto* e = std::get_if<ModelAdded>(&event)) return {"add", written(e->model)};
-  if (const auto* e = std::get_if<ModelRetired>(&event)) return {"retire", e->model.value};
-  if (std::holds_alternative<DrainRequested>(event)) return Json::array({"drain"});
-  return Json::array({"tick"});  // or an event that concerns no node, which is as good as one
-}
-
 }  // namespace
 
 std::string described(const Effect& effect) {
@@ -154,12 +99,20 @@ std::string described(const Effect& effect) {
   return "an effect of no node";
 }
 
-std::string logged_config(const NodeConfig& config) { return dump_json({{"node", config.self.value}, {"config", written(config)}}); }
+std::string logged_config(const NodeConfig& config) {
+  pb::Record record;
+  record.set_node(config.self.value);
+  to_pb(config, record.mutable_config());
+  return record.SerializeAsString();
+}
 
 std::string logged_turn(NodeId node, const Event& event, TimePoint now, std::span<const Effect> effects) {
-  Json texts = Json::array();
-  for (const Effect& effect : effects) texts.push_back(described(effect));
-  return dump_json({{"node", node.value}, {"now", now.time_since_epoch().count()}, {"event", event_json(event)}, {"effects", std::move(texts)}});
+  pb::Record record;
+  record.set_node(node.value);
+  record.set_now_ns(now.time_since_epoch().count());
+  to_pb(event, record.mutable_event());
+  for (const Effect& effect : effects) record.add_decisions(described(effect));
+  return record.SerializeAsString();
 }
 
 }  // namespace shoal

@@ -1,11 +1,6 @@
-// What a node was told and what it answered, as lines of JSON. What a node decides is a function of these events and
-// instants alone, so the same lines give the same answers anywhere: replay/replay.h.
-//
-//   {"node":1,"config":{...}}                                            the life of a node begins
-//   {"node":1,"now":NS,"event":["step",MODEL,STEP,[...]],"effects":["step of 0: 3 rows #8c1f", ...]}
-//
-// Runs recorded before models came and went as events have them on lines of their own, each before the tick at which the
-// node heard of it: {"node":1,"add":{...}}, {"node":1,"retire":MODEL}.
+// What a node was told and what it answered, as records: bytes of wire/records.proto, the messages in them as they cross. What a
+// node decides is a function of these events and instants alone, so the same records give the same answers anywhere:
+// replay/replay.h. Of decisions there is a text for people and a hash of every bit, for a step in full is a hundred times as long.
 // Prompts and answers are in it, as ids of tokens: who may not read them may not read the file.
 #pragma once
 
@@ -18,8 +13,8 @@
 
 namespace shoal {
 
-// Lines without their end. Keys are those of the head of this file.
-std::string logged_config(const NodeConfig& config);
+// Without their length (record_reader.h).
+std::string logged_config(const NodeConfig& config);  // the life of a node begins
 std::string logged_turn(NodeId node, const Event& event, TimePoint now, std::span<const Effect> effects);
 
 // What a node decided, for people, and a hash of every bit of it behind '#': equal if and (but for one case in 2^64) only

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "replay/event_log.h"
-#include "replay/fields.h"
-#include "replay/read_event.h"
+#include "replay/record_codec.h"
+#include "replay/record_reader.h"
 
 namespace shoal {
 namespace {
 
-constexpr uint32_t kPagesMax = 1u << 28;
+constexpr uint32_t kPagesMax = 1u << 22;  // 8 TiB
 constexpr uint64_t kBlockBytesMax = 1ull << 32, kWeightBytesMax = 1ull << 48;
 constexpr size_t kModelsMax = 100'000;
 
@@ -100,7 +100,6 @@ struct Replay::Life {
   const NodeConfig config;
   Node node;
   TimePoint now{};
-  std::optional<Event> at_next_tick;  // from a line of its own
   std::optional<StartStep> step;
   TimePoint step_began{};
   std::optional<ModelId> load, packing;
@@ -111,38 +110,24 @@ struct Replay::Life {
 Replay::Replay() = default;
 Replay::~Replay() = default;
 
-Status Replay::line(std::string_view text) {
-  ASSIGN_OR_RETURN(const Json json, parse_json(text));
-  if (!json.is_object() || !json.contains("node")) return invalid_argument("is no line of an event log");
-  NodeId id;
-  RETURN_IF_ERROR(read(json["node"], id));
-  if (const auto found = json.find("config"); found != json.end()) {
-    NodeConfig config;
-    RETURN_IF_ERROR(read(*found, config));
+Status Replay::record(std::string_view bytes) {
+  pb::Record record;
+  if (bytes.size() > kRecordBytesMax || !record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return invalid_argument("cannot be parsed: the file is damaged; record the run again");
+  }
+  const NodeId id(record.node());
+  if (record.has_config()) {
+    ASSIGN_OR_RETURN(const NodeConfig config, config_from(record.config()));
     RETURN_IF_ERROR(check_config(config));
     ++counts_.lives;
     lives_[id] = std::make_unique<Life>(config);
     return OkStatus();
   }
+  if (!record.has_event()) return invalid_argument("holds neither a config nor an event; it is of a newer build");
   const auto life = lives_.find(id);
-  if (life == lives_.end()) return invalid_argument("node ", id.value, " has no config before this line");
-  for (const char* kind : {"add", "retire"}) {
-    const auto found = json.find(kind);
-    if (found == json.end()) continue;
-    ASSIGN_OR_RETURN(life->second->at_next_tick, read_event(Json::array({kind, *found})));
-    return OkStatus();
-  }
-  int64_t now = 0;
-  std::vector<std::string> expected;
-  if (!json.contains("now") || !json.contains("event") || !json.contains("effects")) return invalid_argument("is no line of an event log");
-  RETURN_IF_ERROR(read(json["now"], now));
-  RETURN_IF_ERROR(read(json["effects"], expected));
-  ASSIGN_OR_RETURN(Event event, read_event(json["event"]));
-  if (std::optional<Event> before = std::exchange(life->second->at_next_tick, std::nullopt)) {
-    if (!std::holds_alternative<Tick>(event)) return invalid_argument("a tick must follow a model that comes or goes");
-    event = *std::move(before);
-  }
-  return turn(*life->second, event, TimePoint(Duration(now)), expected);
+  if (life == lives_.end()) return invalid_argument("node ", id.value, " has no config before this record");
+  ASSIGN_OR_RETURN(const Event event, event_from(record.event()));
+  return turn(*life->second, event, TimePoint(Duration(record.now_ns())), {record.decisions().begin(), record.decisions().end()});
 }
 
 Status Replay::turn(Life& life, const Event& event, TimePoint now, const std::vector<std::string>& expected) {

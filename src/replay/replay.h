@@ -32,9 +32,9 @@ class Replay {
   using OnStep = std::function<void(const std::string& model, const StepInput& input, double seconds)>;
   void on_step(OnStep on_step) { on_step_ = std::move(on_step); }
 
-  // The next line of an event log (replay/event_log.h). InvalidArgument: it is none, or tells of something that cannot
+  // The next record of an event log (replay/event_log.h). InvalidArgument: it is none, or tells of something that cannot
   // follow what came before; Aborted: the node answers otherwise, with both answers.
-  Status line(std::string_view text);
+  Status record(std::string_view bytes);
 
   const ReplayCounts& counts() const { return counts_; }
 

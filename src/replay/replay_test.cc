@@ -3,10 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <filesystem>
+#include <functional>
+
 #include "base/json.h"
-#include "nlohmann/json.hpp"
 #include "replay/event_log.h"
+#include "replay/fuzz_targets.h"
+#include "replay/record_reader.h"
 #include "roles/test_body.h"
+#include "wire/records.pb.h"
 
 namespace shoal {
 namespace {
@@ -27,14 +33,14 @@ NodeConfig three_models() {
 class Logged {
  public:
   Logged() : node_(three_models()) {
-    lines.push_back(logged_config(three_models()));
+    records.push_back(logged_config(three_models()));
     give(Tick{});
   }
 
   void give(const Event& event) {
     now_ += milliseconds(7);
     const std::vector<Effect> effects = node_.handle(event, now_);
-    lines.push_back(logged_turn(NodeId(1), event, now_, effects));
+    records.push_back(logged_turn(NodeId(1), event, now_, effects));
     for (const Effect& effect : effects) {
       if (const auto* step = std::get_if<StartStep>(&effect)) due_.push_back(done(*step));
       if (const auto* load = std::get_if<LoadWeights>(&effect)) due_.push_back(WeightsReady{load->model, OkStatus(), LoadStages{.read_seconds = 0.1}});
@@ -57,7 +63,7 @@ class Logged {
     }
   }
 
-  std::vector<std::string> lines;
+  std::vector<std::string> records;
 
  private:
   static Event done(const StartStep& step) {
@@ -86,118 +92,163 @@ std::vector<std::string> some_run() {
   node.run();
   node.give(ModelRetired{ModelId(1)});
   node.give(DrainRequested{});
-  return node.lines;
+  return node.records;
 }
 
-Status replayed(const std::vector<std::string>& lines, ReplayCounts* counts = nullptr) {
+Status replayed(const std::vector<std::string>& records, ReplayCounts* counts = nullptr) {
   Replay replay;
-  for (const std::string& line : lines) RETURN_IF_ERROR(replay.line(line));
+  for (const std::string& record : records) RETURN_IF_ERROR(replay.record(record));
   if (counts != nullptr) *counts = replay.counts();
   return OkStatus();
 }
 
+// One record of a run, changed.
+std::vector<std::string> with(std::vector<std::string> records, size_t at, const std::function<void(pb::Record&)>& change) {
+  pb::Record record;
+  EXPECT_TRUE(record.ParseFromString(records.at(at)));
+  change(record);
+  records[at] = record.SerializeAsString();
+  return records;
+}
+
 TEST(Replay, TheSameEventsGiveTheSameEffects) {
-  const std::vector<std::string> lines = some_run();
+  const std::vector<std::string> records = some_run();
   ReplayCounts counts;
-  EXPECT_EQ(replayed(lines, &counts), OkStatus());
-  EXPECT_EQ(counts.events, lines.size() - 1);
+  EXPECT_EQ(replayed(records, &counts), OkStatus());
+  EXPECT_EQ(counts.events, records.size() - 1);
   EXPECT_GE(counts.loads, 3u);
   EXPECT_GT(counts.steps, 30u);
 }
 
-// As runs were recorded before these were events: the change on a line of its own, then a tick.
-TEST(Replay, ModelsThatComeAndGoOnLinesOfTheirOwnAreHeardAtTheNextTick) {
-  std::vector<std::string> before;
-  size_t changes = 0;
-  for (const std::string& line : some_run()) {
-    Json json = *parse_json(line);
-    const std::string kind = json.contains("event") ? json["event"][0].get<std::string>() : "";
-    if (kind == "add" || kind == "retire") {
-      ++changes;
-      before.push_back(dump_json({{"node", 1}, {kind, json["event"][1]}}));
-      json["event"] = Json::array({"tick"});
-    }
-    before.push_back(dump_json(json));
-  }
-  EXPECT_EQ(changes, 2u);
-  EXPECT_EQ(replayed(before), OkStatus());
-  before.insert(before.end() - 1, R"({"node":1,"retire":2})");
-  EXPECT_THAT(std::string(replayed(before).message()), HasSubstr("a tick must follow"));
-}
-
 TEST(Replay, EveryOtherSettingOrEstimateIsNoticed) {
-  const std::vector<std::string> lines = some_run();
-  const auto with = [&](auto change) {
-    std::vector<std::string> other = lines;
-    Json line = *parse_json(lines[0]);
-    change(line["config"]);
-    other[0] = dump_json(line);
-    return replayed(other).code();
-  };
-  EXPECT_EQ(with([](Json&) {}), StatusCode::kOk);
-  EXPECT_EQ(with([](Json& c) { c["pages"] = 20; }), StatusCode::kAborted);
-  EXPECT_EQ(with([](Json& c) { c["limits"]["sequences_max"] = 1; }), StatusCode::kAborted);
-  EXPECT_EQ(with([](Json& c) { c["scheduling"] = 1; }), StatusCode::kAborted);
-  EXPECT_EQ(with([](Json& c) { c["models"][1]["costs"] = ModelEstimator().to_json(); }), StatusCode::kAborted);
+  const std::vector<std::string> records = some_run();
+  const auto code = [&](auto change) { return replayed(with(records, 0, [&](pb::Record& r) { change(*r.mutable_config()); })).code(); };
+  EXPECT_EQ(code([](pb::NodeConfig&) {}), StatusCode::kOk);
+  EXPECT_EQ(code([](pb::NodeConfig& c) { c.set_pages(20); }), StatusCode::kAborted);
+  EXPECT_EQ(code([](pb::NodeConfig& c) { c.set_sequences_max(1); }), StatusCode::kAborted);
+  EXPECT_EQ(code([](pb::NodeConfig& c) { c.set_scheduling(1); }), StatusCode::kAborted);
+  EXPECT_EQ(code([](pb::NodeConfig& c) { c.mutable_models(1)->clear_costs(); }), StatusCode::kAborted);
 }
 
 TEST(Replay, AnEffectThatIsMissingTooManyOrAnotherOneIsNamed) {
-  const std::vector<std::string> lines = some_run();
+  const std::vector<std::string> records = some_run();
   size_t at = 0;
-  while (lines[at].find("step of") == std::string::npos) ++at;
-  const auto with = [&](auto change) {
-    std::vector<std::string> other = lines;
-    Json line = *parse_json(lines[at]);
-    change(line["effects"]);
-    other[at] = dump_json(line);
-    return std::string(replayed(other).message());
-  };
-  EXPECT_THAT(with([](Json& e) { e.push_back("drop of 1"); }), testing::AllOf(HasSubstr("recorded was 'drop of 1'"), HasSubstr("answers 'nothing'")));
-  EXPECT_THAT(with([](Json& e) { e.erase(0); }), HasSubstr("this build answers"));
-  EXPECT_THAT(with([](Json& e) {
-    auto& text = e[e.size() - 1].get_ref<std::string&>();
+  while (records[at].find("step of") == std::string::npos) ++at;
+  const auto message = [&](const std::function<void(pb::Record&)>& change) { return std::string(replayed(with(records, at, change)).message()); };
+  EXPECT_THAT(message([](pb::Record& r) { r.add_decisions("drop of 1"); }), testing::AllOf(HasSubstr("recorded was 'drop of 1'"), HasSubstr("answers 'nothing'")));
+  EXPECT_THAT(message([](pb::Record& r) { r.mutable_decisions()->DeleteSubrange(0, 1); }), HasSubstr("this build answers"));
+  EXPECT_THAT(message([](pb::Record& r) {
+    std::string& text = *r.mutable_decisions(r.decisions_size() - 1);
     text.back() = text.back() == '0' ? '1' : '0';
   }), HasSubstr("event"));
 }
 
 // A file may say anything: none of it reaches a check of the node.
-TEST(Replay, LinesThatCannotBeAreRefusedWithTheReason) {
-  const std::vector<std::string> lines = some_run();
-  const std::string turn = R"({"node":1,"now":999999999999,"effects":[],"event":)";
+TEST(Replay, RecordsThatCannotBeAreRefusedWithTheReason) {
+  const std::vector<std::string> records = some_run();
   const struct {
-    std::string line;
+    std::function<void(pb::Record&)> change;  // of a tick that would be the next event
     const char* why;
   } cases[] = {
-      {"", "JSON"},
-      {"{}", "no line"},
-      {R"({"node":7,"retire":1})", "has no config"},
-      {R"({"node":1,"now":1,"event":["tick"],"effects":[]})", "goes back"},
-      {turn + R"(["step",0,77,[]]})", "not begun"},
-      {turn + R"(["weights",0,[0,""],{},1,false]})", "unmap_seconds"},
-      {turn + R"(["weights",0,[0,""],{},1]})", "a list is not as long as it must be"},
-      {turn + R"(["packed",0,[0,""],{}]})", "unmap_seconds"},
-      {turn + R"(["copied",0,1,true]})", "not begun"},
-      {turn + R"(["message",9,"AAAA"]})", "message"},
-      {turn + R"(["message",9,"!"]})", "Base64"},
-      {turn + R"(["add",{}]})", "missing"},
-      {turn + R"(["retire","x"]})", "is not a number"},
-      {turn + R"(["what"]})", "no such kind"},
-      {turn + R"([]})", "begins with its kind"},
-      {turn + R"(["cluster",1,[[1,9,1,false,[]]]]})", "role"},
-      {R"({"node":1,"config":{}})", "missing"},
+      {[](pb::Record& r) { r.clear_event(); }, "neither a config nor an event"},
+      {[](pb::Record& r) { r.set_node(7); }, "has no config"},
+      {[](pb::Record& r) { r.set_now_ns(1); }, "goes back"},
+      {[](pb::Record& r) { r.mutable_event()->clear_kind(); }, "unknown kind"},
+      {[](pb::Record& r) { r.mutable_event()->mutable_step()->set_step(77); }, "not begun"},
+      {[](pb::Record& r) { r.mutable_event()->mutable_step()->add_slices()->mutable_error()->set_code(99); }, "no such status"},
+      {[](pb::Record& r) { r.mutable_event()->mutable_weights(); }, "not begun"},
+      {[](pb::Record& r) { r.mutable_event()->mutable_packed()->mutable_stages()->set_map_seconds(HUGE_VAL); }, "finite"},
+      {[](pb::Record& r) { r.mutable_event()->mutable_progress()->set_progress(NAN); }, "finite"},
+      {[](pb::Record& r) { r.mutable_event()->mutable_copied()->set_ok(true); }, "not begun"},
+      {[](pb::Record& r) { r.mutable_event()->mutable_message(); }, "message of an unknown kind"},
+      {[](pb::Record& r) { r.mutable_event()->mutable_added()->set_costs("{}"); }, ""},
+      {[](pb::Record& r) { r.mutable_event()->mutable_added(); }, "does not fit"},
+      {[](pb::Record& r) { r.mutable_event()->mutable_cluster()->add_members()->set_role(9); }, "role"},
+      {[](pb::Record& r) { r.mutable_config()->set_duty(9); }, "duty"},
+      {[](pb::Record& r) { r.mutable_config()->set_gap_stretch(NAN); }, "finite"},
+      {[](pb::Record& r) { r.mutable_config(); }, "absurd"},
   };
+  pb::Record next;
+  next.set_node(1);
+  next.set_now_ns(999'999'999'999);
+  next.mutable_event()->mutable_tick();
   for (const auto& c : cases) {
-    std::vector<std::string> other = lines;
-    other.push_back(c.line);
-    const Status status = replayed(other);
-    EXPECT_NE(status.code(), StatusCode::kAborted) << c.line;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(c.why)) << c.line;
+    std::vector<std::string> other = records;
+    other.push_back(next.SerializeAsString());
+    const Status status = replayed(with(other, other.size() - 1, c.change));
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << c.why;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.why));
   }
-  Json line = *parse_json(lines[0]);
-  line["config"]["models"][0]["weight_bytes"] = uint64_t{1} << 40;
-  EXPECT_THAT(std::string(replayed({dump_json(line)}).message()), HasSubstr("does not fit"));
-  line["config"]["pages"] = 0;
-  EXPECT_THAT(std::string(replayed({dump_json(line)}).message()), HasSubstr("absurd"));
+  const auto config = [&](auto change) { return std::string(replayed(with({records[0]}, 0, [&](pb::Record& r) { change(*r.mutable_config()); })).message()); };
+  EXPECT_THAT(config([](pb::NodeConfig& c) { c.mutable_models(0)->set_weight_bytes(uint64_t{1} << 40); }), HasSubstr("does not fit"));
+  EXPECT_THAT(config([](pb::NodeConfig& c) { c.mutable_models(1)->set_model(0); }), HasSubstr("twice"));
+  EXPECT_THAT(std::string(replayed({"\x7f"}).message()), HasSubstr("damaged"));
+}
+
+std::string file_of(const std::vector<std::string>& records) {
+  std::string out(kEventLogHead);
+  for (const std::string& record : records) out += framed(record);
+  return out;
+}
+
+TEST(RecordReader, GivesEachRecordWhateverPiecesTheFileComesIn) {
+  const std::vector<std::string> records = {"a", "", std::string(127, 'b'), std::string(128, 'c'), std::string(70'000, 'd')};
+  const std::string file = file_of(records);
+  for (const size_t piece : {size_t{1}, size_t{3}, size_t{1000}, file.size()}) {
+    RecordReader reader;
+    std::vector<std::string> read;
+    for (size_t at = 0; at < file.size(); at += piece) {
+      reader.add(std::string_view(file).substr(at, piece));
+      for (auto next = *reader.next(); next; next = *reader.next()) read.emplace_back(*next);
+    }
+    EXPECT_EQ(read, records) << piece;
+    EXPECT_EQ(reader.records(), records.size());
+  }
+}
+
+TEST(RecordReader, AFileThatIsCutShortEndsWithItsLastWholeRecord) {
+  const std::string file = file_of({"first", "second"});
+  for (size_t bytes = 0; bytes < file.size(); ++bytes) {
+    RecordReader reader;
+    reader.add(std::string_view(file).substr(0, bytes));
+    uint64_t records = 0;
+    for (auto next = *reader.next(); next; next = *reader.next()) ++records;
+    EXPECT_EQ(records, bytes < kEventLogHead.size() + 6 ? 0u : 1u) << bytes;
+  }
+}
+
+TEST(RecordReader, WhatIsNoRecordedRunSaysWhatToDo) {
+  const auto why = [](std::string_view file) {
+    RecordReader reader;
+    reader.add(file);
+    return std::string(reader.next().status().message());
+  };
+  EXPECT_THAT(why(R"({"config":{"duty":1})"), HasSubstr("tools/convert_events.py OLD NEW"));
+  EXPECT_THAT(why("shoal events 3\n"), HasSubstr("replay it with the build that recorded it"));
+  EXPECT_THAT(why("PK\x03\x04 whatever it is"), HasSubstr("record one with `shoal serve --record-events`"));
+  EXPECT_THAT(why(std::string(kEventLogHead) + "\xff\xff\xff\xff\xff\xff"), HasSubstr("longer than can be"));
+  EXPECT_THAT(why(std::string(kEventLogHead) + "\xff\xff\xff\xff\x7f"), HasSubstr("longer than can be"));
+}
+
+TEST(Replay, SeedsOfTheFuzzerAreJudgedRightly) {
+  size_t seeds = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(SHOAL_SOURCE_DIR "/tests/corpus/events")) {
+    const auto bytes = read_file(entry.path().string(), 1 << 20);
+    ASSERT_TRUE(bytes.ok());
+    EXPECT_EQ(fuzz::events(*bytes), entry.path().filename().string().starts_with("good")) << entry.path();
+    ++seeds;
+  }
+  EXPECT_GE(seeds, 5u);
+}
+
+// A bit that flips anywhere in a file is refused, or shows as another decision, or changes nothing that is decided.
+TEST(Replay, DamagedFilesNeverReachACheck) {
+  const std::string file = file_of(some_run());
+  for (size_t at = 0; at < file.size(); at += 211) {
+    std::string other = file;
+    other[at] = static_cast<char>(other[at] ^ (1 << (at % 8)));
+    fuzz::events(other);
+  }
 }
 
 }  // namespace

@@ -3,19 +3,27 @@
 #include "wire/codec_parts.h"
 
 namespace shoal {
+
+void to_pb(const SampledToken& from, pb::SampledToken* to) {
+  to->set_token(from.token);
+  to->set_logprob(from.logprob);
+  for (const TokenLogprob& alternative : from.top) {
+    pb::TokenLogprob* entry = to->add_top();
+    entry->set_token(alternative.token);
+    entry->set_logprob(alternative.logprob);
+  }
+  to->set_rank(from.rank);
+  if (from.mirostat_mu) to->set_mirostat_mu(*from.mirostat_mu);
+}
+
+SampledToken token_from(const pb::SampledToken& from) {
+  SampledToken to{from.token(), from.logprob(), {}, from.rank(), std::nullopt};
+  if (from.has_mirostat_mu() && std::isfinite(from.mirostat_mu())) to.mirostat_mu = from.mirostat_mu();
+  for (const pb::TokenLogprob& entry : from.top()) to.top.push_back({entry.token(), entry.logprob()});
+  return to;
+}
+
 namespace {
-
-template <typename Pb>
-void put_id(const RequestId& id, Pb* to) {
-  to->set_id(id.sequence);
-  to->set_gateway(id.gateway.value);
-  to->set_life(id.life);
-}
-
-template <typename Pb>
-RequestId id_of(const Pb& from) {
-  return {NodeId(from.gateway()), from.life(), from.id()};
-}
 
 // ---- to bytes -------------------------------------------------------------------------------------------------------
 
@@ -34,18 +42,6 @@ void to_pb(const Request& from, pb::Request* to) {
   if (from.ttft_max != Duration::max()) to->set_ttft_max_ns(static_cast<uint64_t>(from.ttft_max.count()));
   if (from.tbt_max != Duration::max()) to->set_tbt_max_ns(static_cast<uint64_t>(from.tbt_max.count()));
   to->set_weights(from.weights);
-  if (from.mirostat_mu) to->set_mirostat_mu(*from.mirostat_mu);
-}
-
-void to_pb(const SampledToken& from, pb::SampledToken* to) {
-  to->set_token(from.token);
-  to->set_logprob(from.logprob);
-  for (const TokenLogprob& alternative : from.top) {
-    pb::TokenLogprob* entry = to->add_top();
-    entry->set_token(alternative.token);
-    entry->set_logprob(alternative.logprob);
-  }
-  to->set_rank(from.rank);
   if (from.mirostat_mu) to->set_mirostat_mu(*from.mirostat_mu);
 }
 
@@ -147,20 +143,13 @@ StatusOr<Request> from_pb(const pb::Request& from) {
   return to;
 }
 
-SampledToken from_pb(const pb::SampledToken& from) {
-  SampledToken to{from.token(), from.logprob(), {}, from.rank(), std::nullopt};
-  if (from.has_mirostat_mu() && std::isfinite(from.mirostat_mu())) to.mirostat_mu = from.mirostat_mu();
-  for (const pb::TokenLogprob& entry : from.top()) to.top.push_back({entry.token(), entry.logprob()});
-  return to;
-}
-
 StatusOr<Tokens> from_pb(const pb::Tokens& from) {
   Tokens to;
   to.id = id_of(from);
   to.epoch = from.epoch();
   to.first_index = from.first_index();
-  for (const pb::SampledToken& token : from.tokens()) to.tokens.push_back(from_pb(token));
-  for (const pb::SampledToken& token : from.prompt()) to.prompt.push_back(from_pb(token));
+  for (const pb::SampledToken& token : from.tokens()) to.tokens.push_back(token_from(token));
+  for (const pb::SampledToken& token : from.prompt()) to.prompt.push_back(token_from(token));
   if (from.has_finish()) {
     if (from.finish() > static_cast<uint32_t>(FinishReason::kError)) return invalid_argument("message: unknown finish reason");
     to.finish = static_cast<FinishReason>(from.finish());
@@ -202,17 +191,9 @@ StatusOr<Message> from_pb(const pb::Handover& from) {
 
 }  // namespace
 
-std::string encode(const Message& message) {
-  pb::Envelope envelope;
-  std::visit(EnvelopeWriter{envelope}, message);
-  return envelope.SerializeAsString();
-}
+void to_pb(const Message& from, pb::Envelope* to) { std::visit(EnvelopeWriter{*to}, from); }
 
-StatusOr<Message> decode(std::string_view bytes) {
-  pb::Envelope envelope;
-  if (bytes.size() > kMessageBytesMax || !envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return invalid_argument("message of ", bytes.size(), " bytes cannot be parsed: truncated, damaged or too long");
-  }
+StatusOr<Message> message_from(const pb::Envelope& envelope) {
   switch (envelope.kind_case()) {
     case pb::Envelope::kSubmit: return from_pb(envelope.submit());
     case pb::Envelope::kHandover: return from_pb(envelope.handover());
@@ -247,6 +228,20 @@ StatusOr<Message> decode(std::string_view bytes) {
     case pb::Envelope::KIND_NOT_SET: break;
   }
   return invalid_argument("message of an unknown kind; the peer speaks a newer protocol");
+}
+
+std::string encode(const Message& message) {
+  pb::Envelope envelope;
+  to_pb(message, &envelope);
+  return envelope.SerializeAsString();
+}
+
+StatusOr<Message> decode(std::string_view bytes) {
+  pb::Envelope envelope;
+  if (bytes.size() > kMessageBytesMax || !envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return invalid_argument("message of ", bytes.size(), " bytes cannot be parsed: truncated, damaged or too long");
+  }
+  return message_from(envelope);
 }
 
 std::string_view model_state_name(ModelState state) {

@@ -1,4 +1,4 @@
-// What the files of the codec have in common. For them only.
+// What the files of the codec have in common. For them, and for the records of a run (src/replay), only.
 #pragma once
 
 #include <cmath>
@@ -20,6 +20,24 @@ inline StatusOr<Duty> duty_from(uint32_t duty) {
 using PbSettings = google::protobuf::RepeatedPtrField<pb::Setting>;
 void to_pb(const PoolingSettings& from, PbSettings* to);
 StatusOr<PoolingSettings> settings_from(const PbSettings& from);
+
+template <typename Pb>
+void put_id(const RequestId& id, Pb* to) {
+  to->set_id(id.sequence);
+  to->set_gateway(id.gateway.value);
+  to->set_life(id.life);
+}
+
+template <typename Pb>
+RequestId id_of(const Pb& from) {
+  return {NodeId(from.gateway()), from.life(), from.id()};
+}
+
+void to_pb(const Message& from, pb::Envelope* to);
+StatusOr<Message> message_from(const pb::Envelope& envelope);
+
+void to_pb(const SampledToken& from, pb::SampledToken* to);
+SampledToken token_from(const pb::SampledToken& from);
 
 void to_pb(const SamplingParams& from, pb::Sampling* to);
 StatusOr<SamplingParams> sampling_from(const pb::Sampling& from);
