@@ -1,4 +1,5 @@
 // shoal show PATH: what a model is, what it needs, and with --check whether every byte of it can be used.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -90,6 +91,12 @@ std::map<std::string, uint64_t> bytes_by_type(const Checkpoint& checkpoint) {
   return types;
 }
 
+Json experts_json(const ModelConfig& c) {
+  if (!c.experts) return nullptr;
+  return {{"count", c.experts->count}, {"used", c.experts->used}, {"shared", c.experts->shared_intermediate_size > 0},
+          {"layers", std::count(c.experts->layers.begin(), c.experts->layers.end(), true)}};
+}
+
 Json to_json(const std::string& path, const Shown& shown, bool checked) {
   const ModelConfig& c = shown.checkpoint->config;
   Json types = Json::object();
@@ -97,7 +104,7 @@ Json to_json(const std::string& path, const Shown& shown, bool checked) {
   const uint64_t kv_full = div_up(shown.plan->context_length(), kTokensPerBlock) * shown.plan->kv_block_bytes();
   return {{"path", path}, {"format", shown.checkpoint->format}, {"architecture", architecture_name(c.architecture)},
           {"parameters", shown.plan->parameter_count()}, {"layers", c.layers}, {"hidden_size", c.hidden_size},
-          {"heads", c.heads}, {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"vocab_size", c.vocab_size},
+          {"heads", c.heads}, {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"experts", experts_json(c)}, {"vocab_size", c.vocab_size},
           {"tokenizer_vocab_size", shown.tokenizer_vocab}, {"context", shown.plan->context_length()},
           {"disk_bytes", shown.checkpoint->weights.bytes()}, {"types", types},
           {"weight_bytes", shown.plan->weight_bytes()}, {"kv_bytes_per_token", shown.plan->kv_block_bytes() / kTokensPerBlock},
@@ -115,6 +122,11 @@ void print_text(const Json& j) {
   row("architecture", j["architecture"].get<std::string>() + ", " + number("layers") + " layers, hidden " + number("hidden_size") +
                           ", heads " + number("heads") + "/" + number("kv_heads") + " x " + number("head_dim"));
   row("parameters", absl::StrCat(j["parameters"].get<uint64_t>() / 1000 / 1000.0, " M"));
+  if (!j["experts"].is_null()) {
+    const Json& e = j["experts"];
+    row("experts", absl::StrCat(e["used"].get<uint64_t>(), " of ", e["count"].get<uint64_t>(), " for each token, in ", e["layers"].get<uint64_t>(), " layers",
+                                e["shared"].get<bool>() ? ", and one for all" : ""));
+  }
   row("vocabulary", number("vocab_size") + " (tokenizer " + number("tokenizer_vocab_size") + ")");
   row("context", number("context") + " tokens");
   std::string types = j["format"];

@@ -41,6 +41,18 @@ Status check_rope(const RopeConfig& rope, uint32_t head_dim) {
   return OkStatus();
 }
 
+Status check_experts(const ExpertConfig& e, const ModelConfig& config) {
+  if (e.used > e.count) return invalid_argument(e.used, " experts are to be chosen of ", e.count);
+  if (e.layers.size() != config.layers) return invalid_argument("which layers have experts is said for ", e.layers.size(), " of ", config.layers);
+  if (e.groups == 0 || e.count % e.groups != 0) return invalid_argument(e.count, " experts are not ", e.groups, " equal groups");
+  if (e.groups_used == 0 || e.groups_used > e.groups || uint64_t{e.groups_used} * (e.count / e.groups) < e.used) {
+    return invalid_argument("the ", e.groups_used, " groups that experts are chosen from do not hold ", e.used);
+  }
+  if (!is_positive(e.weight_scale)) return invalid_argument("the scale of expert weights is not a positive number");
+  if (!std::isfinite(e.sum_min) || e.sum_min < 0) return invalid_argument("the least sum of expert weights is not a number");
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<uint32_t> config_uint(const Json& json, std::string_view key, std::optional<uint32_t> fallback, uint32_t min,
@@ -67,6 +79,7 @@ Status check_config(const ModelConfig& config) {
   }
   RETURN_IF_ERROR(check_rope(config.rope, config.head_dim));
   if (config.local_rope) RETURN_IF_ERROR(check_rope(*config.local_rope, config.head_dim));
+  if (config.experts) RETURN_IF_ERROR(check_experts(*config.experts, config));
   return OkStatus();
 }
 

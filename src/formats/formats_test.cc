@@ -193,12 +193,54 @@ TEST(HfConfigTest, MissingFieldsAreNamed) {
   }
 }
 
-TEST(HfConfigTest, ExpertsAreRefusedByName) {
+Json experts_config(const char* architecture) {
   Json json = llama_config();
-  json["architectures"] = {"MixtralForCausalLM"};
-  const auto status = parse_hf_config(json).status();
-  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(message(status), HasSubstr("MixtralForCausalLM"));
+  json["architectures"] = {architecture};
+  json.update({{"num_experts", 16}, {"num_experts_per_tok", 4}, {"moe_intermediate_size", 40}, {"shared_expert_intermediate_size", 80}});
+  return json;
+}
+
+TEST(HfConfigTest, ExpertsAreThoseOfTheirFamily) {
+  Json json = experts_config("Qwen2MoeForCausalLM");
+  json["mlp_only_layers"] = {1};
+  const auto qwen2 = parse_hf_config(json);
+  ASSERT_TRUE(qwen2.ok()) << qwen2.status();
+  EXPECT_EQ(qwen2->experts->count, 16u);
+  EXPECT_EQ(qwen2->experts->used, 4u);
+  EXPECT_EQ(qwen2->experts->shared_intermediate_size, 80u);
+  EXPECT_TRUE(qwen2->experts->shared_gate && !qwen2->experts->normalize && !qwen2->experts->sigmoid_scores);
+  EXPECT_TRUE(qwen2->experts->layers[0]);
+  EXPECT_FALSE(qwen2->experts->layers[1]);
+
+  json = experts_config("Glm4MoeForCausalLM");
+  json.update({{"n_group", 4}, {"topk_group", 2}, {"routed_scaling_factor", 2.5}, {"n_shared_experts", 2}, {"first_k_dense_replace", 1}});
+  const auto glm = parse_hf_config(json);
+  ASSERT_TRUE(glm.ok()) << glm.status();
+  EXPECT_TRUE(glm->experts->sigmoid_scores && glm->experts->selection_bias && glm->experts->normalize);
+  EXPECT_EQ(glm->experts->shared_intermediate_size, 80u);
+  EXPECT_EQ(glm->experts->weight_scale, 2.5);
+  EXPECT_FALSE(glm->experts->layers[0]);
+
+  json = experts_config("MixtralForCausalLM");
+  const auto mixtral = parse_hf_config(json);
+  ASSERT_TRUE(mixtral.ok()) << mixtral.status();
+  EXPECT_EQ(mixtral->experts->intermediate_size, mixtral->intermediate_size);
+  EXPECT_TRUE(mixtral->experts->normalize);
+}
+
+TEST(HfConfigTest, ExpertsThatCannotBeAreRefusedWithTheReason) {
+  const auto refusal = [](auto change) {
+    Json json = experts_config("Glm4MoeForCausalLM");
+    change(json);
+    return message(parse_hf_config(json).status());
+  };
+  EXPECT_THAT(refusal([](Json& j) { j.erase("num_experts"); }), HasSubstr("how many experts"));
+  EXPECT_THAT(refusal([](Json& j) { j["num_experts_per_tok"] = 17; }), HasSubstr("17 experts are to be chosen of 16"));
+  EXPECT_THAT(refusal([](Json& j) { j["n_group"] = 3; }), HasSubstr("not 3 equal groups"));
+  EXPECT_THAT(refusal([](Json& j) { j["n_group"] = 8; }), HasSubstr("do not hold 4"));
+  EXPECT_THAT(refusal([](Json& j) { j["routed_scaling_factor"] = -1; }), HasSubstr("not a positive number"));
+  EXPECT_THAT(refusal([](Json& j) { j["num_experts"] = 1 << 20; }), HasSubstr("num_experts"));
+  EXPECT_THAT(refusal([](Json& j) { j["architectures"] = {"DeepseekV9ForCausalLM"}; }), HasSubstr("DeepseekV9ForCausalLM"));
 }
 
 TEST(HfConfigTest, InfinitiesAsPythonWritesThemAreReadAndWordsInStringsKept) {

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "formats/config_checks.h"
+#include "formats/gguf_experts.h"
+#include "formats/gguf_fields.h"
 
 namespace shoal {
 namespace {
@@ -12,44 +14,14 @@ namespace {
 constexpr const char* kEndTokens[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
                                       "<|end_of_text|>", "</s>", "<|end_of_sentence|>", "<|return|>", "<EOT>", "_<EOT>"};
 
-// Reads "<architecture>.<field>".
-class Fields {
- public:
-  Fields(const GgufMetadata& metadata, Architecture architecture)
-      : metadata_(metadata), prefix_(std::string(architecture_name(architecture)) + ".") {}
-
-  StatusOr<uint32_t> uint(const char* field, std::optional<uint32_t> fallback, uint32_t min, uint32_t max) const {
-    const std::string key = prefix_ + field;
-    const GgufValue* value = metadata_.find(key);
-    if (value == nullptr && !fallback) return invalid_argument("'", key, "' is missing");
-    if (value != nullptr && std::holds_alternative<GgufArray>(*value)) return uniform(key, min, max);
-    ASSIGN_OR_RETURN(const int64_t result, metadata_.integer(key, fallback.value_or(min), min, max));
-    return static_cast<uint32_t>(result);
-  }
-  StatusOr<double> number(const char* field, double fallback) const { return metadata_.number(prefix_ + field, fallback); }
-  StatusOr<std::string> text(const char* field) const { return metadata_.text(prefix_ + field, ""); }
-  bool has(const char* field) const { return metadata_.has(prefix_ + field); }
-
- private:
-  // A value per layer is served where all are equal.
-  StatusOr<uint32_t> uniform(const std::string& key, uint32_t min, uint32_t max) const {
-    ASSIGN_OR_RETURN(const std::vector<double> values, metadata_.numbers(key));
-    if (values.empty() || std::any_of(values.begin(), values.end(), [&](double v) { return v != values.front(); })) {
-      return unimplemented("'", key, "' differs between layers, which is not served");
-    }
-    if (!(values.front() >= min && values.front() <= max)) return invalid_argument("'", key, "' is outside of ", min, " to ", max);
-    return static_cast<uint32_t>(values.front());
-  }
-
-  const GgufMetadata& metadata_;
-  std::string prefix_;
-};
-
-Status parse_sizes(const Fields& fields, const GgufTensorNames& names, ModelConfig& c) {
+Status parse_sizes(const GgufFields& fields, const GgufTensorNames& names, ModelConfig& c) {
   if (names.vocab_rows == 0 || names.vocab_rows > kVocabMax) return invalid_argument("there is no token embedding ('token_embd.weight') of a size that is served");
   c.vocab_size = static_cast<uint32_t>(names.vocab_rows);
   ASSIGN_OR_RETURN(c.hidden_size, fields.uint("embedding_length", std::nullopt, 1, kHiddenMax));
   ASSIGN_OR_RETURN(c.layers, fields.uint("block_count", std::nullopt, 1, kLayersMax));
+  ASSIGN_OR_RETURN(const uint32_t drafts, fields.uint("nextn_predict_layers", 0, 0, kLayersMax));  // for speculation; not used
+  if (drafts >= c.layers) return invalid_argument("'nextn_predict_layers' are ", drafts, " of ", c.layers, " blocks");
+  c.layers -= drafts;
   ASSIGN_OR_RETURN(c.heads, fields.uint("attention.head_count", std::nullopt, 1, kHeadsMax));
   ASSIGN_OR_RETURN(c.kv_heads, fields.uint("attention.head_count_kv", c.heads, 1, kHeadsMax));
   ASSIGN_OR_RETURN(c.intermediate_size, fields.uint("feed_forward_length", std::nullopt, 1, 1u << 20));
@@ -66,7 +38,7 @@ Status parse_sizes(const Fields& fields, const GgufTensorNames& names, ModelConf
   return OkStatus();
 }
 
-Status parse_rope(const Fields& fields, const GgufTensorNames& names, ModelConfig& c) {
+Status parse_rope(const GgufFields& fields, const GgufTensorNames& names, ModelConfig& c) {
   RopeConfig& rope = c.rope;
   rope.interleaved = c.architecture == Architecture::kLlama;  // its q and k rows are stored for pairs (2i, 2i + 1)
   ASSIGN_OR_RETURN(rope.theta, fields.number("rope.freq_base", c.architecture == Architecture::kGemma3 ? 1e6 : 10000.0));
@@ -98,7 +70,7 @@ Status parse_rope(const Fields& fields, const GgufTensorNames& names, ModelConfi
 }
 
 // Windows: all layers of Phi-3, every other layer of Gemma 2, five of six of Gemma 3.
-Status parse_window(const Fields& fields, ModelConfig& c) {
+Status parse_window(const GgufFields& fields, ModelConfig& c) {
   c.sliding_layers.assign(c.layers, false);
   ASSIGN_OR_RETURN(c.sliding_window, fields.uint("attention.sliding_window", c.architecture == Architecture::kGemma2 ? 4096 : 0, 0, kContextMax));
   if (c.sliding_window == 0) return OkStatus();
@@ -110,7 +82,7 @@ Status parse_window(const Fields& fields, ModelConfig& c) {
   return OkStatus();
 }
 
-Status parse_attention(const Fields& fields, ModelConfig& c) {
+Status parse_attention(const GgufFields& fields, ModelConfig& c) {
   const bool gemma2 = c.architecture == Architecture::kGemma2, gemma3 = c.architecture == Architecture::kGemma3;
   // The 27 B models of Gemma 2 and 3 (46 and 62 layers) scale by hidden / heads; the files do not say so.
   const bool by_hidden = (gemma2 && c.layers == 46) || (gemma3 && c.layers == 62);
@@ -172,6 +144,16 @@ constexpr NamePair kGemmaNames[] = {{"ffn_norm.", "pre_feedforward_layernorm."},
                                     {"post_attention_norm.", "post_attention_layernorm."},
                                     {"post_ffw_norm.", "post_feedforward_layernorm."}};
 constexpr NamePair kPhi3Names[] = {{"ffn_up.", "mlp.gate_up_proj."}};
+constexpr NamePair kExpertNames[] = {{"ffn_gate_inp.", "mlp.gate."},
+                                     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
+                                     {"ffn_gate_exps.", "mlp.experts.gate_proj."},
+                                     {"ffn_up_exps.", "mlp.experts.up_proj."},
+                                     {"ffn_down_exps.", "mlp.experts.down_proj."},
+                                     {"ffn_gate_inp_shexp.", "mlp.shared_expert_gate."},
+                                     {"ffn_gate_shexp.", "mlp.shared_expert.gate_proj."},
+                                     {"ffn_up_shexp.", "mlp.shared_expert.up_proj."},
+                                     {"ffn_down_shexp.", "mlp.shared_expert.down_proj."}};
+constexpr NamePair kGlm4MoeNames[] = {{"post_attention_norm.", "post_attention_layernorm."}};
 constexpr NamePair kLayerNames[] = {{"attn_norm.", "input_layernorm."},        {"ffn_norm.", "post_attention_layernorm."},
                                     {"attn_q.", "self_attn.q_proj."},          {"attn_k.", "self_attn.k_proj."},
                                     {"attn_v.", "self_attn.v_proj."},          {"attn_qkv.", "self_attn.qkv_proj."},
@@ -195,13 +177,11 @@ bool translate(std::span<const NamePair> pairs, const std::string& name, std::st
 StatusOr<Architecture> gguf_architecture(const GgufMetadata& metadata) {
   ASSIGN_OR_RETURN(const std::string name, metadata.text("general.architecture", ""));
   if (name.empty()) return invalid_argument("'general.architecture' is missing");
-  ASSIGN_OR_RETURN(const int64_t experts, metadata.integer(name + ".expert_count", 0, 0, 1 << 20));
-  if (experts > 0) return unimplemented("architecture '", name, "' with ", experts, " experts is a mixture of experts, which is not served yet");
-  for (Architecture known : {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3, Architecture::kGemma2,
-                             Architecture::kGemma3, Architecture::kPhi3}) {
+  for (Architecture known : {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3, Architecture::kGemma2, Architecture::kGemma3,
+                             Architecture::kPhi3, Architecture::kQwen2Moe, Architecture::kQwen3Moe, Architecture::kGlm4Moe}) {
     if (name == architecture_name(known)) return known;
   }
-  return unimplemented("architecture '", name, "' is not served; served are llama (and Mistral), qwen2, qwen3, gemma2, gemma3 and phi3");
+  return unimplemented("architecture '", name, "' is not served; served are llama (and Mistral, Mixtral), qwen2, qwen3, qwen2moe, qwen3moe, glm4moe, gemma2, gemma3 and phi3");
 }
 
 StatusOr<GgufTokenizer> read_gguf_tokenizer(const GgufMetadata& metadata) {
@@ -228,8 +208,9 @@ StatusOr<GgufTokenizer> read_gguf_tokenizer(const GgufMetadata& metadata) {
 StatusOr<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const GgufTensorNames& names) {
   ModelConfig config;
   ASSIGN_OR_RETURN(config.architecture, gguf_architecture(metadata));
-  const Fields fields(metadata, config.architecture);
+  const GgufFields fields(metadata, config.architecture);
   RETURN_IF_ERROR(parse_sizes(fields, names, config));
+  RETURN_IF_ERROR(parse_gguf_experts(fields, config));
   RETURN_IF_ERROR(parse_window(fields, config));
   RETURN_IF_ERROR(parse_attention(fields, config));
   RETURN_IF_ERROR(parse_rope(fields, names, config));
@@ -265,6 +246,8 @@ std::string hf_tensor_name(Architecture architecture, const std::string& name) {
   const bool gemma = architecture == Architecture::kGemma2 || architecture == Architecture::kGemma3;
   if (gemma && translate(kGemmaNames, rest, out)) return out;
   if (architecture == Architecture::kPhi3 && translate(kPhi3Names, rest, out)) return out;
+  if (architecture == Architecture::kGlm4Moe && translate(kGlm4MoeNames, rest, out)) return out;
+  if (translate(kExpertNames, rest, out)) return out;
   return translate(kLayerNames, rest, out) ? out : name;
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "formats/config_checks.h"
+#include "formats/hf_experts.h"
 #include "formats/hf_rope.h"
 #include "nlohmann/json.hpp"
 
@@ -19,9 +20,10 @@ constexpr KnownArchitecture kKnown[] = {
     {"Qwen2ForCausalLM", "qwen2", Architecture::kQwen2},       {"Qwen3ForCausalLM", "qwen3", Architecture::kQwen3},
     {"Gemma2ForCausalLM", "gemma2", Architecture::kGemma2},    {"Gemma3ForCausalLM", "gemma3_text", Architecture::kGemma3},
     {"Phi3ForCausalLM", "phi3", Architecture::kPhi3},
+    {"MixtralForCausalLM", "mixtral", Architecture::kMixtral},     {"Qwen2MoeForCausalLM", "qwen2_moe", Architecture::kQwen2Moe},
+    {"Qwen3MoeForCausalLM", "qwen3_moe", Architecture::kQwen3Moe}, {"Glm4MoeForCausalLM", "glm4_moe", Architecture::kGlm4Moe},
 };
-constexpr const char* kExperts[] = {"MixtralForCausalLM",    "Qwen2MoeForCausalLM",   "Qwen3MoeForCausalLM",
-                                    "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"};
+constexpr const char* kExperts[] = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"};
 
 // The class name, or the model type where a config has none.
 StatusOr<std::string> class_name(const Json& config) {
@@ -34,7 +36,7 @@ StatusOr<std::string> class_name(const Json& config) {
     if (type == known.model_type) return std::string(known.name);
   }
   if (type.empty()) return invalid_argument("neither 'architectures' nor 'model_type' says what the model is");
-  return unimplemented("model_type '", type, "' is not served; served are Llama, Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3 and Phi-3");
+  return unimplemented("model_type '", type, "' is not served; served are Llama, Mistral, Mixtral, Qwen2, Qwen3 (both with experts too), GLM-4.5, Gemma 2, Gemma 3 and Phi-3");
 }
 
 StatusOr<Architecture> parse_architecture(const Json& config) {
@@ -45,7 +47,7 @@ StatusOr<Architecture> parse_architecture(const Json& config) {
   for (const char* experts : kExperts) {
     if (name == experts) return unimplemented("architecture '", name, "' is a mixture of experts, which is not served yet");
   }
-  return unimplemented("architecture '", name, "' is not served; served are Llama, Mistral, Qwen2, Qwen3, Gemma 2, Gemma 3 and Phi-3");
+  return unimplemented("architecture '", name, "' is not served; served are Llama, Mistral, Mixtral, Qwen2, Qwen3 (both with experts too), GLM-4.5, Gemma 2, Gemma 3 and Phi-3");
 }
 
 Status parse_sizes(const Json& json, ModelConfig& config) {
@@ -75,8 +77,9 @@ Status parse_activation(const Json& json, Architecture architecture) {
 
 Status parse_biases(const Json& json, ModelConfig& config) {
   ASSIGN_OR_RETURN(const bool attention, json_bool(json, "attention_bias", false));
-  config.qkv_bias = attention || config.architecture == Architecture::kQwen2;
-  config.output_bias = attention && config.architecture != Architecture::kQwen2;
+  const bool qwen2 = config.architecture == Architecture::kQwen2 || config.architecture == Architecture::kQwen2Moe;
+  config.qkv_bias = attention || qwen2;
+  config.output_bias = attention && !qwen2 && config.architecture != Architecture::kGlm4Moe;
   ASSIGN_OR_RETURN(config.mlp_bias, json_bool(json, "mlp_bias", false));
   return OkStatus();
 }
@@ -85,7 +88,7 @@ Status parse_biases(const Json& json, ModelConfig& config) {
 StatusOr<std::vector<bool>> default_sliding_layers(const Json& json, const ModelConfig& config) {
   std::vector<bool> sliding(config.layers, true);
   switch (config.architecture) {
-    case Architecture::kQwen2: case Architecture::kQwen3: {
+    case Architecture::kQwen2: case Architecture::kQwen3: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: {
       ASSIGN_OR_RETURN(const uint32_t full, config_uint(json, "max_window_layers", 28, 0, kLayersMax));
       for (uint32_t i = 0; i < config.layers; ++i) sliding[i] = i >= full;
       return sliding;
@@ -104,11 +107,12 @@ StatusOr<std::vector<bool>> default_sliding_layers(const Json& json, const Model
 }
 
 Status parse_window(const Json& json, ModelConfig& config) {
-  const bool qwen = config.architecture == Architecture::kQwen2 || config.architecture == Architecture::kQwen3;
+  const bool qwen = config.architecture == Architecture::kQwen2 || config.architecture == Architecture::kQwen3 ||
+                    config.architecture == Architecture::kQwen2Moe || config.architecture == Architecture::kQwen3Moe;
   const bool gemma = config.architecture == Architecture::kGemma2 || config.architecture == Architecture::kGemma3;
   ASSIGN_OR_RETURN(config.sliding_window, config_uint(json, "sliding_window", gemma ? 4096 : 0, 0, kContextMax));
   ASSIGN_OR_RETURN(const bool used, json_bool(json, "use_sliding_window", !qwen));
-  const bool windowed = config.architecture != Architecture::kLlama;  // Llama has no such field of its own
+  const bool windowed = config.architecture != Architecture::kLlama && config.architecture != Architecture::kGlm4Moe;  // they have no such field
   if (!used || !windowed) config.sliding_window = 0;
   config.sliding_layers.assign(config.layers, false);
   if (config.sliding_window == 0) return OkStatus();
@@ -223,6 +227,7 @@ StatusOr<ModelConfig> parse_hf_config(const Json& json) {
   RETURN_IF_ERROR(parse_window(json, config));
   RETURN_IF_ERROR(parse_attention(json, config));
   RETURN_IF_ERROR(parse_quantization(json, config));
+  RETURN_IF_ERROR(parse_hf_experts(json, config));
   RETURN_IF_ERROR(parse_hf_rope(json, config));
   RETURN_IF_ERROR(check_config(config));
   return config;

@@ -12,7 +12,10 @@
 
 namespace shoal {
 
-enum class Architecture : uint8_t { kLlama, kMistral, kQwen2, kQwen3, kGemma2, kGemma3, kPhi3 };
+enum class Architecture : uint8_t {
+  kLlama, kMistral, kQwen2, kQwen3, kGemma2, kGemma3, kPhi3,
+  kMixtral, kQwen2Moe, kQwen3Moe, kGlm4Moe,
+};
 const char* architecture_name(Architecture architecture);
 
 enum class RopeScaling : uint8_t { kNone, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
@@ -32,6 +35,22 @@ struct RopeConfig {
   double mscale = 0.0, mscale_all_dim = 0.0;             // yarn
   std::vector<float> short_factor, long_factor;          // longrope: [dims / 2]
   bool frequency_factors = false;  // GGUF: tensor "rope_freqs" divides the frequencies ([dims / 2])
+};
+
+// Layers whose MLP is a choice of experts. What the numbers do is in kernels/expert_router.h.
+struct ExpertConfig {
+  uint32_t count = 0, used = 0;          // of a layer; chosen for a token
+  uint32_t intermediate_size = 0;
+  uint32_t shared_intermediate_size = 0; // of the expert that every token goes to; 0: none
+  bool shared_gate = false;              // ... weighted by a sigmoid of its own
+  bool sigmoid_scores = false;           // else softmax
+  bool selection_bias = false;
+  bool normalize = false;
+  double sum_min = 1e-20;
+  double weight_scale = 1.0;
+  uint32_t groups = 1, groups_used = 1;
+  bool group_by_best_two = false;
+  std::vector<bool> layers;              // [layers]; the others are dense
 };
 
 struct ModelConfig {
@@ -55,6 +74,7 @@ struct ModelConfig {
   double embedding_scale = 1.0;
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;  // of sliding layers, where it differs
+  std::optional<ExpertConfig> experts;
   std::array<uint32_t, 2> fp8_block = {0, 0};  // rows and columns that share a scale in FP8 checkpoints; 0: none
 };
 
@@ -74,6 +94,7 @@ constexpr uint32_t kVocabMax = 1u << 24;
 constexpr uint32_t kHiddenMax = 1u << 18;
 constexpr uint32_t kLayersMax = 4096;
 constexpr uint32_t kHeadsMax = 4096;
+constexpr uint32_t kExpertsMax = 4096;
 constexpr uint32_t kConfigHeadDimMax = 512;
 constexpr uint32_t kContextMax = 1u << 28;
 

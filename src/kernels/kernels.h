@@ -123,6 +123,7 @@ struct Kernels {
   void (*rms_norm)(const float* x, const float* weight, float eps, size_t n, float* out);
   void (*add)(float* x, const float* y, size_t n);                                // x += y
   void (*scale)(float* x, float factor, size_t n);                                // x *= factor
+  void (*add_scaled)(float* x, float factor, const float* y, size_t n);           // x = fma(factor, y, x)
   void (*silu_mul)(const float* gate, const float* up, size_t n, float* out);     // gate / (1 + exp(-gate)) * up
   void (*gelu_mul)(const float* gate, const float* up, size_t n, float* out);     // tanh form of GELU(gate) * up
   void (*softcap)(float* x, float cap, size_t n);                                 // cap * tanh(x / cap)

@@ -42,6 +42,7 @@ TEST(ElementwiseTest, EveryBackendHasTheBitsOfTheOracle) {
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.rms_norm(v.data(), y.data(), 1e-5f, n, v.data()); })) << n;
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.add(v.data(), y.data(), n); }));
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.scale(v.data(), 0.3f, n); }));
+      EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.add_scaled(v.data(), 0.3f, y.data(), n); }));
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.silu_mul(x.data(), y.data(), n, v.data()); }));
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.gelu_mul(x.data(), y.data(), n, v.data()); }));
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.softcap(v.data(), 3.0f, n); }));

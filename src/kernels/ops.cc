@@ -38,6 +38,11 @@ void make_and_compute(const Kernels& kernels, const PanelMaker& maker, const Lin
 
 }  // namespace
 
+void compute_panels(const Kernels& kernels, const PanelMaker* maker, const LinearCall& call, size_t begin, size_t end) {
+  if (maker != nullptr) return make_and_compute(kernels, *maker, call, begin, end);
+  kernels.linear(call, begin, end);
+}
+
 void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& input, std::span<const LinearOutput> outputs) {
   const uint64_t columns = outputs.front().matrix.columns;
   bool quantized = false;
@@ -64,8 +69,7 @@ void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& inpu
     const LinearCall call{matrix, input.rows, input.x, columns, input.scratch, output->out, matrix.rows,
                           output->add, threads.scratch(worker)};
     const size_t begin = task * each, end = std::min<size_t>(matrix.panels(), begin + each);
-    if (output->maker != nullptr) make_and_compute(kernels, *output->maker, call, begin, end);
-    else kernels.linear(call, begin, end);
+    compute_panels(kernels, output->maker, call, begin, end);
   });
 }
 

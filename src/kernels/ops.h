@@ -44,6 +44,9 @@ struct LinearInput {
 // out = matrix x input + bias for every output. REQUIRES: all matrices have the same number of columns; at most 8 outputs.
 void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& input, std::span<const LinearOutput> outputs);
 
+// Panels [begin, end) of one product, by the calling thread; `maker` as LinearOutput's.
+void compute_panels(const Kernels& kernels, const PanelMaker* maker, const LinearCall& call, size_t begin, size_t end);
+
 // Below this many touched elements a barrier costs more than it saves, and the caller's thread does the work.
 constexpr uint64_t kShareElements = 16384;
 

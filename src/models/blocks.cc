@@ -11,10 +11,9 @@ StatusOr<MatrixPlace> plan_output(const ModelConfig& c, WeightLayout& layout, co
                         .bias = c.output_bias, .chunk_unit = c.head_dim});
 }
 
-StatusOr<MatrixPlace> plan_down(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
-  const uint32_t unit = c.intermediate_size % kQuantBlock == 0 ? kQuantBlock : 1;  // channels, in whole blocks
-  return layout.matrix({.name = prefix + "mlp.down_proj", .outputs = c.hidden_size, .columns = c.intermediate_size,
-                        .bias = c.mlp_bias, .chunk_unit = unit});
+StatusOr<MatrixPlace> plan_down(const ModelConfig& c, WeightLayout& layout, const std::string& at, uint32_t width) {
+  const uint32_t unit = width % kQuantBlock == 0 ? kQuantBlock : 1;  // channels, in whole blocks
+  return layout.matrix({.name = at + "down_proj", .outputs = c.hidden_size, .columns = width, .bias = c.mlp_bias, .chunk_unit = unit});
 }
 
 }  // namespace
@@ -44,12 +43,14 @@ StatusOr<AttentionBlock> plan_fused_attention(const ModelConfig& c, WeightLayout
 }
 
 StatusOr<MlpBlock> plan_mlp(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
-  const std::string at = prefix + "mlp.";
-  const uint32_t width = c.intermediate_size;
+  return plan_mlp_at(c, layout, prefix + "mlp.", c.intermediate_size);
+}
+
+StatusOr<MlpBlock> plan_mlp_at(const ModelConfig& c, WeightLayout& layout, const std::string& at, uint32_t width) {
   MlpBlock block;
   ASSIGN_OR_RETURN(block.gate, layout.matrix({.name = at + "gate_proj", .outputs = width, .columns = c.hidden_size, .bias = c.mlp_bias}));
   ASSIGN_OR_RETURN(block.up, layout.matrix({.name = at + "up_proj", .outputs = width, .columns = c.hidden_size, .bias = c.mlp_bias}));
-  ASSIGN_OR_RETURN(block.down, plan_down(c, layout, prefix));
+  ASSIGN_OR_RETURN(block.down, plan_down(c, layout, at, width));
   return block;
 }
 
@@ -60,7 +61,7 @@ StatusOr<MlpBlock> plan_fused_mlp(const ModelConfig& c, WeightLayout& layout, co
   ASSIGN_OR_RETURN(block.gate, layout.matrix(part));
   part.first_row = width;
   ASSIGN_OR_RETURN(block.up, layout.matrix(part));
-  ASSIGN_OR_RETURN(block.down, plan_down(c, layout, prefix));
+  ASSIGN_OR_RETURN(block.down, plan_down(c, layout, prefix + "mlp.", width));
   return block;
 }
 

@@ -30,6 +30,8 @@ struct MlpBlock {
 // `prefix` is "model.layers.N.". Separate q_proj, k_proj, v_proj, gate_proj, up_proj ...
 StatusOr<AttentionBlock> plan_attention(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);
 StatusOr<MlpBlock> plan_mlp(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);
+// `at` is "...mlp."; an MLP of that width.
+StatusOr<MlpBlock> plan_mlp_at(const ModelConfig& config, WeightLayout& layout, const std::string& at, uint32_t width);
 // ... or fused qkv_proj and gate_up_proj, split into the same blocks.
 StatusOr<AttentionBlock> plan_fused_attention(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);
 StatusOr<MlpBlock> plan_fused_mlp(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);
@@ -42,12 +44,12 @@ void norm_heads(const Step& step, const ModelConfig& config, const HeadNorms& no
 // Window, scale and soft cap of a layer.
 AttentionSpec attention_spec(const ModelConfig& config, uint32_t layer);
 
-// plan(config, layout, "model.layers.N.") for every layer.
+// plan(config, layout, "model.layers.N.", N) for every layer.
 template <typename Layer, typename Plan>
 StatusOr<std::vector<Layer>> plan_each_layer(const ModelConfig& config, WeightLayout& layout, const Plan& plan) {
   std::vector<Layer> layers;
   for (uint32_t i = 0; i < config.layers; ++i) {
-    ASSIGN_OR_RETURN(layers.emplace_back(), plan(config, layout, absl::StrCat("model.layers.", i, ".")));
+    ASSIGN_OR_RETURN(layers.emplace_back(), plan(config, layout, absl::StrCat("model.layers.", i, "."), i));
   }
   return layers;
 }

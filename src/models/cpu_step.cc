@@ -131,7 +131,7 @@ void CpuStep::linear(const Normed& input, Outputs outputs) const {
 
 void CpuStep::linear(const Gated& input, Outputs outputs) const {
   const auto activate = input.activation == Activation::kSilu ? compute_.kernels.silu_mul : compute_.kernels.gelu_mul;
-  const uint64_t width = context_.shape.mlp_width;
+  const uint64_t width = outputs.begin()->matrix->matrix.columns;
   const float* const gate = CpuDevice::at(input.gate);
   const float* const up = CpuDevice::at(input.up);
   float* const out = CpuDevice::at(input.out);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/cpu_device.h"
+#include "kernels/expert_ops.h"
 #include "kernels/kernels.h"
 #include "kernels/ops.h"
 #include "models/step.h"
@@ -36,6 +37,8 @@ class CpuStep : public Step {
   void linear(Floats input, Outputs outputs) const override;
   void linear(const Normed& input, Outputs outputs) const override;  // each row is made by the thread that quantises it
   void linear(const Gated& input, Outputs outputs) const override;
+  void experts(const ExpertPlaces& places, Activation activation, Floats input, Floats x) const override;
+  void add_gated(Floats input, const MatrixPlace& gate, Floats y, Floats x) const override;
   void rope(Floats q, Floats k, const RopeConfig& config, int which) const override;
   void attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const override;
   void add_normed(const Normed& input, Floats x) const override;
@@ -60,6 +63,8 @@ class CpuStep : public Step {
   LinearOutput output(const MatrixPlace& matrix, float* out, bool add) const;
   void multiply(const float* input, std::optional<LinearInput::MakeRow> make_row, Outputs outputs) const;
   void norm_row(const Normed& input, uint32_t row) const;
+  ExpertRoutes route(const ExpertPlaces& places, const float* input) const;
+  std::vector<LinearOutput> active_outputs(const std::vector<MatrixPlace>& places, const ExpertRoutes& routes) const;
   void embed_tied(const MatrixPlace& table, float* x) const;
   void plan_attention();
   AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;

@@ -1,5 +1,6 @@
 #include "models/decoder.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,7 @@ KvFormat kv_format(KvType type, bool quantized) {
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_layers(const ModelConfig& config, WeightLayout& layout) {
   switch (config.architecture) {
     case Architecture::kLlama: case Architecture::kMistral: case Architecture::kQwen2: case Architecture::kQwen3: case Architecture::kPhi3:
+    case Architecture::kMixtral: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kGlm4Moe:
       return plan_llama_layers(config, layout);
     case Architecture::kGemma2: case Architecture::kGemma3: return plan_gemma_layers(config, layout);
   }
@@ -184,6 +186,12 @@ Status DecoderPlan::plan(const LoadOptions& options, const WrapLayers& wrap) {
   shape_.q_width = config.heads * config.head_dim;
   shape_.kv_width = config.kv_heads * config.head_dim;
   shape_.mlp_width = config.intermediate_size;
+  if (config.experts) {
+    shape_.mlp_width = std::max(shape_.mlp_width, config.experts->shared_intermediate_size);
+    shape_.experts = config.experts->count;
+    shape_.experts_used = config.experts->used;
+    shape_.expert_width = config.experts->intermediate_size;
+  }
   shape_.rope_half = config.rope.dims / 2;
   shape_.head_dim = config.head_dim;
   shape_.context = config.context_length;

@@ -15,7 +15,8 @@ namespace shoal {
 namespace {
 
 constexpr Architecture kArchitectures[] = {Architecture::kLlama,  Architecture::kMistral, Architecture::kQwen2, Architecture::kQwen3,
-                                         Architecture::kGemma2, Architecture::kGemma3,  Architecture::kPhi3};
+                                         Architecture::kGemma2, Architecture::kGemma3,  Architecture::kPhi3,
+                                         Architecture::kQwen2Moe, Architecture::kGlm4Moe};
 
 struct Variant {
   DType dtype;
@@ -68,6 +69,8 @@ constexpr const char* kGoldens[] = {
     "d3c3ac7a6ebcb1c8", "267b5fd502ba7c06", "f69e265dfba3e70", "379c41df1c69d35e",  // gemma2
     "77713cc0c61290a8", "86fc18ae3e3d9d51", "cc2673814cbbe741", "c55dff1b9fbef29f",  // gemma3
     "6e22e9c7d6b46b69", "5997e4cf1f59cca5", "d782c1a86de8169d", "8ab7472313e219b5",  // phi3
+    "f199e6944ae45d05", "dd4d7baaf2b52f40", "e004eec080dc77e0", "69b3124dc1b689d",   // qwen2moe
+    "bdcc109d3763ae75", "5e7ec9110edf7b34", "7baf2225dc2ab7fc", "523ce7d491897032",  // glm4moe
 };
 
 // Logits after the prompt and after three more tokens.

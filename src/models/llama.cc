@@ -3,6 +3,7 @@
 // of every head before they turn; Phi-3 (arXiv 2404.14219), fused projections and longrope.
 #include "models/blocks.h"
 #include "models/decoder.h"
+#include "models/experts.h"
 
 namespace shoal {
 namespace {
@@ -13,6 +14,7 @@ struct LlamaLayer {
   std::optional<HeadNorms> head_norms;
   VectorPlace mlp_norm;  // [hidden]
   MlpBlock mlp;
+  std::optional<ExpertBlock> experts;  // instead of mlp
 };
 
 class LlamaLayers : public DecoderLayers {
@@ -22,7 +24,6 @@ class LlamaLayers : public DecoderLayers {
   std::optional<Exchange> run(const Step& step, uint32_t index, uint32_t) const override {
     const LlamaLayer& layer = layers_[index];
     const AttentionBlock& attention = layer.attention;
-    const MlpBlock& mlp = layer.mlp;
     const StepBuffers& b = step.at();
     step.linear({b.x, layer.attention_norm, config_.norm_eps, b.h},
                 {{&attention.q, b.q}, {&attention.k, b.k}, {&attention.v, b.v}});           // [rows, heads, head_dim]
@@ -30,6 +31,12 @@ class LlamaLayers : public DecoderLayers {
     step.rope(b.q, b.k, config_.rope);
     step.attend(b.q, b.k, b.v, attention_spec(config_, index), b.attn);                   // [rows, heads, head_dim]
     step.linear(b.attn, {{&attention.o, b.x, true}});                                     // [rows, hidden]
+    if (layer.experts) {
+      step.rms_norm(b.x, layer.mlp_norm, config_.norm_eps, b.h);
+      run_experts(step, *layer.experts, Activation::kSilu, b.h, b.x);
+      return std::nullopt;
+    }
+    const MlpBlock& mlp = layer.mlp;
     step.linear({b.x, layer.mlp_norm, config_.norm_eps, b.h}, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});  // [rows, intermediate]
     step.linear({Activation::kSilu, b.gate, b.up, b.gate}, {{&mlp.down, b.x, true}});     // [rows, hidden]
     return std::nullopt;
@@ -40,15 +47,20 @@ class LlamaLayers : public DecoderLayers {
   std::vector<LlamaLayer> layers_;
 };
 
-StatusOr<LlamaLayer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix) {
+StatusOr<LlamaLayer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix, uint32_t index) {
   const bool fused = config.architecture == Architecture::kPhi3;
   LlamaLayer layer;
   ASSIGN_OR_RETURN(layer.attention_norm, layout.vector(prefix + "input_layernorm.weight", config.hidden_size));
   ASSIGN_OR_RETURN(layer.attention, (fused ? plan_fused_attention : plan_attention)(config, layout, prefix));
-  if (config.architecture == Architecture::kQwen3) {
+  const bool normed = layout.has(prefix + "self_attn.q_norm.weight") && config.architecture != Architecture::kLlama;
+  if (config.architecture == Architecture::kQwen3 || config.architecture == Architecture::kQwen3Moe || (config.architecture == Architecture::kGlm4Moe && normed)) {
     ASSIGN_OR_RETURN(layer.head_norms, plan_head_norms(config, layout, prefix));
   }
   ASSIGN_OR_RETURN(layer.mlp_norm, layout.vector(prefix + "post_attention_layernorm.weight", config.hidden_size));
+  if (config.experts && config.experts->layers[index]) {
+    ASSIGN_OR_RETURN(layer.experts, plan_experts(config, layout, prefix));
+    return layer;
+  }
   ASSIGN_OR_RETURN(layer.mlp, (fused ? plan_fused_mlp : plan_mlp)(config, layout, prefix));
   return layer;
 }

@@ -69,6 +69,21 @@ class RandomCheckpoint {
     }
     linear("self_attn.o_proj", c.hidden_size, q, c.output_bias);
     linear("mlp.down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias);
+    if (c.experts) add_experts(c, *c.experts, prefix + "mlp.");
+  }
+
+  void add_experts(const ModelConfig& c, const ExpertConfig& e, const std::string& prefix) {
+    const float range = 2.0f / std::sqrt(static_cast<float>(c.hidden_size));
+    const auto mlp = [&](const std::string& at, uint32_t width) {
+      add(at + "gate_proj.weight", {width, c.hidden_size}, range);
+      add(at + "up_proj.weight", {width, c.hidden_size}, range);
+      add(at + "down_proj.weight", {c.hidden_size, width}, range);
+    };
+    add(prefix + "gate.weight", {e.count, c.hidden_size}, range);
+    if (e.selection_bias) add(prefix + "gate.e_score_correction_bias", {e.count}, 0.1f);
+    for (uint32_t i = 0; i < e.count; ++i) mlp(prefix + "experts." + std::to_string(i) + ".", e.intermediate_size);
+    if (e.shared_intermediate_size > 0) mlp(prefix + "shared_expert.", e.shared_intermediate_size);
+    if (e.shared_gate) add(prefix + "shared_expert_gate.weight", {1, c.hidden_size}, range);
   }
 
   Rng rng_;
@@ -103,6 +118,19 @@ inline ModelConfig small_config(Architecture architecture) {
   }
   if (gemma) c.embedding_scale = std::sqrt(96.0);
   if (architecture == Architecture::kGemma2) c.attention_softcap = 50, c.final_softcap = 30;
+  if (architecture == Architecture::kQwen2Moe || architecture == Architecture::kGlm4Moe) {
+    ExpertConfig& e = c.experts.emplace();
+    const bool glm = architecture == Architecture::kGlm4Moe;
+    e.count = 12;
+    e.used = 3;
+    e.intermediate_size = 64;
+    e.shared_intermediate_size = 96;
+    e.shared_gate = !glm;
+    e.sigmoid_scores = e.selection_bias = e.normalize = e.group_by_best_two = glm;
+    e.groups = glm ? 4 : 1;
+    e.groups_used = glm ? 2 : 1;
+    e.layers = {!glm, true};
+  }
   if (architecture == Architecture::kGemma3) {
     c.local_rope = c.rope;
     c.rope.theta = 1e6;

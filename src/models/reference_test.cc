@@ -20,8 +20,9 @@ constexpr double kMargin = 1e-3;          // of the range: below it either token
 
 // The folders of reference/ and the architectures of gguf/ that are served; every other is refused by name.
 const std::set<std::string> kServedFolders = {"gemma2", "gemma3", "llama", "llama-dynamic-rope", "llama-linear-rope", "llama-tied",
-                                              "llama-yarn-rope", "llama3-rope", "mistral-window", "phi3", "phi4-mini", "qwen2", "qwen3"};
-const std::set<std::string> kServedGguf = {"llama", "phi4mini", "qwen2", "qwen3"};
+                                              "llama-yarn-rope", "llama3-rope", "mistral-window", "phi3", "phi4-mini", "qwen2", "qwen3",
+                                              "mixtral", "qwen2-moe", "qwen3-moe", "glm4-moe"};
+const std::set<std::string> kServedGguf = {"llama", "phi4mini", "qwen2", "qwen3", "mixtral", "qwen3-moe", "glm4moe"};
 
 // What is in a folder of the shared models, sorted; empty where they are not on this machine.
 std::vector<fs::path> shared_models(const std::string& folder, const std::string& extension) {
@@ -156,7 +157,7 @@ TEST(ReferenceTest, GgufFilesAreNoWorseThanAFifthAboveLlamaCpp) {
 }
 
 TEST(ReferenceTest, TrainedModelsSayWhatTheReferenceSays) {
-  for (const char* name : {"tiny-llama", "tiny-qwen3"}) {
+  for (const char* name : {"tiny-llama", "tiny-qwen3", "trained-moe/tiny-qwen3-moe"}) {
     const std::string folder = std::string(SHOAL_SHARED_DIR) + "/models/" + name;
     if (!fs::exists(folder)) GTEST_SKIP() << "no shared models at " << SHOAL_SHARED_DIR;
     auto model = TestModel::open(folder, {});

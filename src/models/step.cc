@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-uint64_t widest_input(const StepShape& s) { return std::max({s.hidden, s.q_width, s.mlp_width}); }
+uint64_t widest_input(const StepShape& s) { return std::max({s.hidden, s.q_width, s.mlp_width, s.expert_width}); }
 
 // Hands out aligned pieces of a workspace, or counts them.
 class Carver {
@@ -45,7 +45,14 @@ StepBuffers carve(const StepShape& s, uint64_t rows, uint64_t logit_rows, Carver
   }
   b.last = carver.take<float>(logit_rows * s.hidden);
   b.partial = carver.take<float>(s.partial_floats());
-  if (s.quantized) b.quantized = carver.take<QuantBlock>(std::max(rows, logit_rows) * div_up(widest_input(s), kQuantBlock));
+  const uint64_t routed = rows * s.experts_used;
+  if (s.quantized) b.quantized = carver.take<QuantBlock>(std::max({rows, logit_rows, routed}) * div_up(widest_input(s), kQuantBlock));
+  if (s.experts == 0) return b;
+  b.router = carver.take<float>(rows * s.experts);
+  b.routed = carver.take<float>(routed * s.hidden);
+  b.expert_gate = carver.take<float>(routed * s.expert_width);
+  b.expert_up = carver.take<float>(routed * s.expert_width);
+  b.expert_out = carver.take<float>(routed * s.hidden);
   return b;
 }
 

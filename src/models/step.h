@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "device/device_span.h"
 #include "formats/model_config.h"
+#include "kernels/expert_router.h"
 #include "kernels/kernels.h"
 #include "models/pass.h"
 #include "models/rope.h"
@@ -35,6 +37,7 @@ struct StepShape {
   uint32_t head_dim = 0, context = 0;  // what bounds the states of attention that is split by segments
   bool local_rope = false;  // a second rotary table
   bool quantized = false;   // int8 activations are needed
+  uint32_t experts = 0, experts_used = 0, expert_width = 0;  // of layers with experts; 0: none
 
   uint64_t bytes(uint32_t rows, uint32_t logit_rows) const;
   // Room for the states of one row over the whole context, or for as much as is worth it.
@@ -58,7 +61,21 @@ struct StepBuffers {
   Floats sin[2];
   Floats last;   // [logit rows, hidden]
   Floats partial; // states of attention by segments
-  DevicePointer<QuantBlock> quantized;  // [rows, widest input / 32]
+  DevicePointer<QuantBlock> quantized;  // [rows, widest input / 32], or [rows * experts used, ...]
+  Floats router;         // [rows, experts]
+  Floats routed;         // [rows * experts used, hidden] inputs of experts
+  Floats expert_gate;    // [rows * experts used, expert width]
+  Floats expert_up;
+  Floats expert_out;     // [rows * experts used, hidden]
+};
+
+// The experts of a layer; matrices by expert.
+struct ExpertPlaces {
+  RouterRule rule;
+  MatrixPlace router;                          // [experts, hidden]
+  std::optional<VectorPlace> selection_bias;   // [experts]
+  std::vector<MatrixPlace> gate, up;           // [expert width, hidden]
+  std::vector<MatrixPlace> down;               // [hidden, expert width]
 };
 
 enum class Activation { kSilu, kGelu };  // kGelu: the tanh form
@@ -133,6 +150,11 @@ class Step {
   virtual void linear(Floats input, Outputs outputs) const = 0;
   virtual void linear(const Normed& input, Outputs outputs) const = 0;
   virtual void linear(const Gated& input, Outputs outputs) const = 0;
+
+  // x[row] += the weighted sum of what the experts chosen for input[row] make of it, [rows, hidden].
+  virtual void experts(const ExpertPlaces& places, Activation activation, Floats input, Floats x) const = 0;
+  // x[row] += sigmoid(gate x input[row]) * y[row], [rows, hidden]; gate [1, hidden].
+  virtual void add_gated(Floats input, const MatrixPlace& gate, Floats y, Floats x) const = 0;
 
   // Turns q and k in place by table `which`.
   virtual void rope(Floats q, Floats k, const RopeConfig& config, int which = 0) const = 0;

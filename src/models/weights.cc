@@ -22,12 +22,22 @@ uint64_t reserve(uint64_t bytes, uint64_t& total) { return std::exchange(total, 
 
 }  // namespace
 
-StatusOr<const TensorView*> WeightLayout::find(const std::string& name, const Shape& shape) const {
+namespace {
+
+// [a, b, columns] as [a * b, columns], and [columns] as [1, columns].
+Shape as_matrix(const TensorView& view) {
+  const uint64_t columns = view.shape.rank() == 0 ? 1 : view.shape[view.shape.rank() - 1];
+  return Shape{view.rows(), columns};
+}
+
+}  // namespace
+
+StatusOr<const TensorView*> WeightLayout::find(const std::string& name, const Shape& shape, bool any_rank) const {
   const TensorView* view = checkpoint_->weights.find(name);
   if (view == nullptr) {
     return not_found(checkpoint_->path, ": tensor '", name, "' is missing; the checkpoint is incomplete, fetch it again");
   }
-  if (view->shape != shape) {
+  if (view->shape != shape && !(any_rank && as_matrix(*view) == shape)) {
     return invalid_argument(checkpoint_->path, ": tensor '", name, "' has shape ", view->shape.to_string(),
                             " where the config asks for ", shape.to_string());
   }
@@ -75,10 +85,15 @@ Status WeightLayout::find_scales(const MatrixSpec& spec, MatrixJob& job) const {
 
 StatusOr<MatrixPlace> WeightLayout::add_matrix(const MatrixSpec& spec, bool head) {
   const uint32_t stored_rows = spec.stored_rows == 0 ? spec.outputs : spec.stored_rows;
-  const std::string name = spec.name + ".weight";
-  ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{stored_rows, spec.columns}));
+  // Experts in one tensor go by a name without the suffix in HF folders.
+  const std::string name = spec.any_rank && has(spec.name) ? spec.name : spec.name + ".weight";
+  ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{stored_rows, spec.columns}, spec.any_rank));
   MatrixPlace place;
-  ASSIGN_OR_RETURN(place.matrix.format, choose_format(name, source->dtype, spec.columns, head));
+  if (spec.exact && !is_block_type(source->dtype)) {
+    place.matrix.format = natural_format(source->dtype);
+  } else {
+    ASSIGN_OR_RETURN(place.matrix.format, choose_format(name, source->dtype, spec.columns, head));
+  }
   place.matrix.rows = spec.outputs;
   place.matrix.columns = spec.columns;
   const bool blocks = is_quantized(place.matrix.format);

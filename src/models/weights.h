@@ -57,6 +57,8 @@ struct MatrixSpec {
   uint32_t chunk_unit = 0;  // columns; see PackedMatrix. Rounded up to whole quantisation blocks
   // Rows [first_row, first_row + outputs) of a stored matrix of `stored_rows`; 0: the whole matrix.
   uint32_t first_row = 0, stored_rows = 0;
+  bool any_rank = false;  // the stored shape may have other dimensions before the columns, whose product is the rows
+  bool exact = false;     // never quantised at load: it decides instead of computing
 };
 
 class UnpackedWeights;
@@ -74,6 +76,7 @@ class WeightLayout {
   StatusOr<EmbeddingPlace> embedding(const std::string& name, uint32_t vocab, uint32_t hidden);
   StatusOr<MatrixPlace> head(const std::string& name, const std::string& embedding, uint32_t vocab, uint32_t hidden, bool tied,
                              EmbeddingPlace& place);
+  // Whether there is a tensor of that name.
   bool has(const std::string& name) const { return checkpoint_->weights.find(name) != nullptr; }
 
   uint64_t bytes() const { return matrix_bytes_ + vector_bytes_; }
@@ -116,7 +119,7 @@ class WeightLayout {
     TensorView source;
   };
 
-  StatusOr<const TensorView*> find(const std::string& name, const Shape& shape) const;
+  StatusOr<const TensorView*> find(const std::string& name, const Shape& shape, bool any_rank = false) const;
   StatusOr<WeightFormat> choose_format(const std::string& name, DType type, uint32_t columns, bool head) const;
   StatusOr<MatrixPlace> add_matrix(const MatrixSpec& spec, bool head);
   Status find_scales(const MatrixSpec& spec, MatrixJob& job) const;

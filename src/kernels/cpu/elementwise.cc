@@ -16,6 +16,7 @@ namespace shoal {
 namespace HWY_NAMESPACE {
 #if SHOAL_PORTABLE_TARGET
 using ref::add;
+using ref::add_scaled;
 using ref::gelu_mul;
 using ref::quantize_row;
 using ref::rms_norm;
@@ -56,6 +57,11 @@ void add(float* x, const float* y, size_t n) {
 void scale(float* x, float factor, size_t n) {
   const F16x f = set1(factor);
   for_each_16(n, [&](size_t i, size_t count) HWY_ATTR { store_some(load_some(x + i, count) * f, x + i, count); });
+}
+
+void add_scaled(float* x, float factor, const float* y, size_t n) {
+  const F16x f = set1(factor);
+  for_each_16(n, [&](size_t i, size_t count) HWY_ATTR { store_some(fma(f, load_some(y + i, count), load_some(x + i, count)), x + i, count); });
 }
 
 void silu_mul(const float* gate, const float* up, size_t n, float* out) {
@@ -154,6 +160,7 @@ void fill_elementwise(Kernels& kernels) {
   kernels.rms_norm = &rms_norm;
   kernels.add = &add;
   kernels.scale = &scale;
+  kernels.add_scaled = &add_scaled;
   kernels.silu_mul = &silu_mul;
   kernels.gelu_mul = &gelu_mul;
   kernels.softcap = &softcap;

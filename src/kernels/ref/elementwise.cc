@@ -36,6 +36,10 @@ void add(float* x, const float* y, size_t n) {
   for (size_t i = 0; i < n; ++i) x[i] += y[i];
 }
 
+void add_scaled(float* x, float factor, const float* y, size_t n) {
+  for (size_t i = 0; i < n; ++i) x[i] = std::fma(factor, y[i], x[i]);
+}
+
 void scale(float* x, float factor, size_t n) {
   for (size_t i = 0; i < n; ++i) x[i] *= factor;
 }

@@ -10,6 +10,7 @@ void quantize_row(const float* x, size_t columns, QuantBlock* out);
 void rms_norm(const float* x, const float* weight, float eps, size_t n, float* out);
 void add(float* x, const float* y, size_t n);
 void scale(float* x, float factor, size_t n);
+void add_scaled(float* x, float factor, const float* y, size_t n);
 void silu_mul(const float* gate, const float* up, size_t n, float* out);
 void gelu_mul(const float* gate, const float* up, size_t n, float* out);
 void softcap(float* x, float cap, size_t n);

@@ -1,0 +1,50 @@
+// The metadata of a GGUF file's architecture, by field.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "formats/gguf.h"
+#include "formats/model_config.h"
+
+namespace shoal {
+
+// Reads "<architecture>.<field>".
+class GgufFields {
+ public:
+  GgufFields(const GgufMetadata& metadata, Architecture architecture)
+      : metadata_(metadata), prefix_(std::string(architecture_name(architecture)) + ".") {}
+
+  StatusOr<uint32_t> uint(const char* field, std::optional<uint32_t> fallback, uint32_t min, uint32_t max) const {
+    const std::string key = prefix_ + field;
+    const GgufValue* value = metadata_.find(key);
+    if (value == nullptr && !fallback) return invalid_argument("'", key, "' is missing");
+    if (value != nullptr && std::holds_alternative<GgufArray>(*value)) return uniform(key, min, max);
+    ASSIGN_OR_RETURN(const int64_t result, metadata_.integer(key, fallback.value_or(min), min, max));
+    return static_cast<uint32_t>(result);
+  }
+  StatusOr<double> number(const char* field, double fallback) const { return metadata_.number(prefix_ + field, fallback); }
+  StatusOr<std::string> text(const char* field) const { return metadata_.text(prefix_ + field, ""); }
+  StatusOr<bool> boolean(const char* field, bool fallback) const { return metadata_.boolean(prefix_ + field, fallback); }
+  bool has(const char* field) const { return metadata_.has(prefix_ + field); }
+
+ private:
+  // A value per layer is served where all are equal.
+  StatusOr<uint32_t> uniform(const std::string& key, uint32_t min, uint32_t max) const {
+    ASSIGN_OR_RETURN(const std::vector<double> values, metadata_.numbers(key));
+    if (values.empty() || std::any_of(values.begin(), values.end(), [&](double v) { return v != values.front(); })) {
+      return unimplemented("'", key, "' differs between layers, which is not served");
+    }
+    if (!(values.front() >= min && values.front() <= max)) return invalid_argument("'", key, "' is outside of ", min, " to ", max);
+    return static_cast<uint32_t>(values.front());
+  }
+
+  const GgufMetadata& metadata_;
+  std::string prefix_;
+};
+
+}  // namespace shoal

@@ -1,0 +1,85 @@
+#include "formats/hf_experts.h"
+
+#include <string>
+
+#include "formats/config_checks.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+constexpr uint32_t kWidthMax = 1u << 20;
+
+// Newer files name the number of experts alike; older ones each in their own way.
+StatusOr<uint32_t> expert_count(const Json& json) {
+  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"}) {
+    if (json.contains(key) && !json[key].is_null()) return config_uint(json, key, std::nullopt, 1, kExpertsMax);
+  }
+  return invalid_argument("none of 'num_local_experts', 'num_experts', 'n_routed_experts' and 'moe_num_experts' says how many experts there are");
+}
+
+// Every `decoder_sparse_step`-th layer but those of `mlp_only_layers`.
+Status qwen_layers(const Json& json, ModelConfig& config) {
+  ASSIGN_OR_RETURN(const uint32_t step, config_uint(json, "decoder_sparse_step", 1, 1, kLayersMax));
+  ExpertConfig& e = *config.experts;
+  for (uint32_t i = 0; i < config.layers; ++i) e.layers[i] = (i + 1) % step == 0;
+  const auto dense = json.find("mlp_only_layers");
+  if (dense == json.end() || dense->is_null()) return OkStatus();
+  if (!dense->is_array()) return invalid_argument("'mlp_only_layers' is not a list");
+  for (const Json& layer : *dense) {
+    if (!layer.is_number_integer() || layer.get<int64_t>() < 0) return invalid_argument("'mlp_only_layers' holds something that is not a layer");
+    if (layer.get<int64_t>() < int64_t{config.layers}) e.layers[layer.get<size_t>()] = false;
+  }
+  return OkStatus();
+}
+
+Status qwen_experts(const Json& json, ModelConfig& config) {
+  ExpertConfig& e = *config.experts;
+  ASSIGN_OR_RETURN(e.intermediate_size, config_uint(json, "moe_intermediate_size", std::nullopt, 1, kWidthMax));
+  ASSIGN_OR_RETURN(e.normalize, json_bool(json, "norm_topk_prob", false));
+  if (config.architecture == Architecture::kQwen2Moe) {
+    ASSIGN_OR_RETURN(e.shared_intermediate_size, config_uint(json, "shared_expert_intermediate_size", std::nullopt, 1, kWidthMax));
+    e.shared_gate = true;
+  }
+  return qwen_layers(json, config);
+}
+
+// GLM-4.5 chooses as DeepSeek-V3 does.
+Status deepseek_experts(const Json& json, ModelConfig& config) {
+  ExpertConfig& e = *config.experts;
+  e.sigmoid_scores = e.selection_bias = e.group_by_best_two = true;
+  ASSIGN_OR_RETURN(e.intermediate_size, config_uint(json, "moe_intermediate_size", std::nullopt, 1, kWidthMax));
+  ASSIGN_OR_RETURN(e.normalize, json_bool(json, "norm_topk_prob", true));
+  ASSIGN_OR_RETURN(e.weight_scale, json_double(json, "routed_scaling_factor", 1.0));
+  ASSIGN_OR_RETURN(e.groups, config_uint(json, "n_group", 1, 1, kExpertsMax));
+  ASSIGN_OR_RETURN(e.groups_used, config_uint(json, "topk_group", 1, 1, kExpertsMax));
+  ASSIGN_OR_RETURN(const uint32_t shared, config_uint(json, "n_shared_experts", 1, 0, 1024));
+  if (uint64_t{shared} * e.intermediate_size > kWidthMax) return invalid_argument("'n_shared_experts' of that width are above the limit of ", kWidthMax);
+  e.shared_intermediate_size = shared * e.intermediate_size;
+  ASSIGN_OR_RETURN(const uint32_t dense, config_uint(json, "first_k_dense_replace", 0, 0, kLayersMax));
+  for (uint32_t i = 0; i < config.layers; ++i) e.layers[i] = i >= dense;
+  return OkStatus();
+}
+
+}  // namespace
+
+Status parse_hf_experts(const Json& json, ModelConfig& config) {
+  switch (config.architecture) {
+    case Architecture::kMixtral: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kGlm4Moe: break;
+    default: return OkStatus();
+  }
+  ExpertConfig& e = config.experts.emplace();
+  ASSIGN_OR_RETURN(e.count, expert_count(json));
+  ASSIGN_OR_RETURN(e.used, config_uint(json, "num_experts_per_tok", 2, 1, kExpertsMax));
+  e.layers.assign(config.layers, true);
+  switch (config.architecture) {
+    case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: return qwen_experts(json, config);
+    case Architecture::kGlm4Moe: return deepseek_experts(json, config);
+    default:  // Mixtral
+      e.intermediate_size = config.intermediate_size;
+      e.normalize = true;
+      return OkStatus();
+  }
+}
+
+}  // namespace shoal

@@ -1,0 +1,71 @@
+// Experts on the host's processor: rows are gathered by expert, so that each expert's panels are read once for all of its rows.
+#include <cmath>
+#include <cstring>
+
+#include "kernels/expert_ops.h"
+#include "kernels/scalar_math.h"
+#include "models/cpu_step.h"
+
+namespace shoal {
+
+ExpertRoutes CpuStep::route(const ExpertPlaces& places, const float* input) const {
+  const RouterRule& rule = places.rule;
+  float* const logits = CpuDevice::at(at_.router);
+  const LinearOutput product = output(places.router, logits, false);
+  shoal::linear(compute_.kernels, compute_.threads, {input, rows(), CpuDevice::at(at_.quantized), std::nullopt}, {&product, 1});
+  std::span<const float> bias;
+  if (places.selection_bias) bias = {vector(*places.selection_bias), rule.experts};
+  std::vector<ExpertChoice> choices(size_t{rows()} * rule.used);
+  for_rows(compute_.threads, rows(), uint64_t{rule.experts} * 16, [&](uint32_t row) {
+    choose_experts(rule, {logits + uint64_t{row} * rule.experts, rule.experts}, bias, std::span(choices).subspan(size_t{row} * rule.used, rule.used));
+  });
+  ExpertRoutes routes;
+  routes.assign(choices, rule.used, rule.experts);
+  return routes;
+}
+
+// Of the experts that have rows; the others' stay empty.
+std::vector<LinearOutput> CpuStep::active_outputs(const std::vector<MatrixPlace>& places, const ExpertRoutes& routes) const {
+  std::vector<LinearOutput> outputs(places.size());
+  for (const auto& active : routes.active) outputs[active.expert] = output(places[active.expert], nullptr, false);
+  return outputs;
+}
+
+void CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats from, Floats to) const {
+  const uint64_t hidden = context_.shape.hidden, width = context_.shape.expert_width;
+  const float* const input = CpuDevice::at(from);
+  float* const routed = CpuDevice::at(at_.routed);
+  float* const gate = CpuDevice::at(at_.expert_gate);
+  float* const up = CpuDevice::at(at_.expert_up);
+  float* const out = CpuDevice::at(at_.expert_out);
+  QuantBlock* const quantized = CpuDevice::at(at_.quantized);
+  const ExpertRoutes routes = route(places, input);
+  const auto count = static_cast<uint32_t>(routes.routed.size());
+  for_rows(compute_.threads, count, hidden, [&](uint32_t i) {
+    std::memcpy(routed + i * hidden, input + routes.routed[i].row * hidden, hidden * sizeof(float));
+  });
+  const auto gates = active_outputs(places.gate, routes), ups = active_outputs(places.up, routes), downs = active_outputs(places.down, routes);
+  const ExpertOutput gate_up[] = {{gates, gate}, {ups, up}};
+  expert_linear(compute_.kernels, compute_.threads, routes, routed, quantized, gate_up);
+  const auto activate = activation == Activation::kSilu ? compute_.kernels.silu_mul : compute_.kernels.gelu_mul;
+  for_rows(compute_.threads, count, width * 4, [&](uint32_t i) { activate(gate + i * width, up + i * width, width, gate + i * width); });
+  const ExpertOutput down[] = {{downs, out}};
+  expert_linear(compute_.kernels, compute_.threads, routes, gate, quantized, down);
+  add_experts(compute_.kernels, compute_.threads, routes, places.rule.experts, places.rule.used, out, hidden, rows(), CpuDevice::at(to));
+}
+
+void CpuStep::add_gated(Floats from, const MatrixPlace& gate, Floats other, Floats to) const {
+  const uint64_t hidden = context_.shape.hidden;
+  float* const weights = CpuDevice::at(at_.router);
+  const LinearOutput product = output(gate, weights, false);
+  shoal::linear(compute_.kernels, compute_.threads, {CpuDevice::at(from), rows(), CpuDevice::at(at_.quantized), std::nullopt}, {&product, 1});
+  float* const x = CpuDevice::at(to);
+  const float* const y = CpuDevice::at(other);
+  for_rows(compute_.threads, rows(), hidden, [&](uint32_t row) {
+    const double logit = std::fmin(std::fmax(double{weights[row]}, -600.0), 600.0);
+    const auto weight = static_cast<float>(1.0 / (1.0 + portable_exp(-logit)));
+    compute_.kernels.add_scaled(x + row * hidden, weight, y + row * hidden, hidden);
+  });
+}
+
+}  // namespace shoal

@@ -1,0 +1,100 @@
+#include "models/experts.h"
+
+namespace shoal {
+namespace {
+
+// How a family calls the parts.
+struct Names {
+  std::string router, experts, gate, up, down;
+};
+
+std::string first_of(const WeightLayout& layout, const std::string& prefix, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (layout.has(prefix + name + ".weight")) return prefix + name;
+  }
+  return prefix + *names.begin();  // the error names it
+}
+
+Names names_of(const WeightLayout& layout, const std::string& prefix) {
+  const bool sparse = layout.has(prefix + "block_sparse_moe.gate.weight");
+  const std::string router = first_of(layout, prefix, {"mlp.gate", "block_sparse_moe.gate", "mlp.gate.wg"});
+  const std::string experts = prefix + (sparse ? "block_sparse_moe.experts" : "mlp.experts");
+  return sparse ? Names{router, experts, "w1", "w3", "w2"} : Names{router, experts, "gate_proj", "up_proj", "down_proj"};
+}
+
+RouterRule rule_of(const ExpertConfig& e) {
+  RouterRule rule{.experts = e.count, .used = e.used};
+  if (e.sigmoid_scores) rule.scores = RouterRule::Scores::kSigmoid;
+  if (e.group_by_best_two) rule.group_score = RouterRule::GroupScore::kBestTwo;
+  rule.groups = e.groups;
+  rule.groups_used = e.groups_used;
+  rule.normalize = e.normalize;
+  rule.sum_min = e.sum_min;
+  rule.weight_scale = e.weight_scale;
+  return rule;
+}
+
+// Of one expert: a tensor of its own, rows of a tensor of all experts, or rows of one that holds gate and up.
+Status plan_expert(const ModelConfig& c, WeightLayout& layout, const Names& names, uint32_t index, ExpertPlaces& out) {
+  const uint32_t width = c.experts->intermediate_size, count = c.experts->count, hidden = c.hidden_size;
+  const auto part = [&](const std::string& name, uint32_t outputs, uint32_t columns, uint32_t first_row, uint32_t rows) {
+    return layout.matrix({.name = name, .outputs = outputs, .columns = columns, .first_row = first_row, .stored_rows = rows, .any_rank = true});
+  };
+  const std::string fused = names.experts + ".gate_up_proj", own = absl::StrCat(names.experts, ".", index, ".");
+  if (layout.has(fused)) {
+    ASSIGN_OR_RETURN(out.gate.emplace_back(), part(fused, width, hidden, index * 2 * width, 2 * count * width));
+    ASSIGN_OR_RETURN(out.up.emplace_back(), part(fused, width, hidden, index * 2 * width + width, 2 * count * width));
+    ASSIGN_OR_RETURN(out.down.emplace_back(), part(names.experts + ".down_proj", hidden, width, index * hidden, count * hidden));
+  } else if (layout.has(names.experts + ".gate_proj.weight")) {
+    ASSIGN_OR_RETURN(out.gate.emplace_back(), part(names.experts + ".gate_proj", width, hidden, index * width, count * width));
+    ASSIGN_OR_RETURN(out.up.emplace_back(), part(names.experts + ".up_proj", width, hidden, index * width, count * width));
+    ASSIGN_OR_RETURN(out.down.emplace_back(), part(names.experts + ".down_proj", hidden, width, index * hidden, count * hidden));
+  } else {
+    ASSIGN_OR_RETURN(out.gate.emplace_back(), layout.matrix({.name = own + names.gate, .outputs = width, .columns = hidden}));
+    ASSIGN_OR_RETURN(out.up.emplace_back(), layout.matrix({.name = own + names.up, .outputs = width, .columns = hidden}));
+    ASSIGN_OR_RETURN(out.down.emplace_back(), layout.matrix({.name = own + names.down, .outputs = hidden, .columns = width}));
+  }
+  return OkStatus();
+}
+
+Status plan_shared(const ModelConfig& c, WeightLayout& layout, const std::string& prefix, ExpertBlock& block) {
+  const uint32_t width = c.experts->shared_intermediate_size;
+  if (width == 0) return OkStatus();
+  std::string at = prefix + "mlp.shared_experts.";
+  for (const char* name : {"mlp.shared_expert.", "mlp.shared_mlp."}) {
+    if (layout.has(prefix + name + "gate_proj.weight")) at = prefix + name;
+  }
+  ASSIGN_OR_RETURN(block.shared, plan_mlp_at(c, layout, at, width));
+  if (!c.experts->shared_gate) return OkStatus();
+  ASSIGN_OR_RETURN(block.shared_gate, layout.matrix({.name = prefix + "mlp.shared_expert_gate", .outputs = 1, .columns = c.hidden_size,
+                                                     .any_rank = true, .exact = true}));
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<ExpertBlock> plan_experts(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
+  const ExpertConfig& e = *c.experts;
+  const Names names = names_of(layout, prefix);
+  ExpertBlock block;
+  block.experts.rule = rule_of(e);
+  ASSIGN_OR_RETURN(block.experts.router, layout.matrix({.name = names.router, .outputs = e.count, .columns = c.hidden_size, .exact = true}));
+  if (e.selection_bias) {
+    ASSIGN_OR_RETURN(block.experts.selection_bias, layout.vector(names.router + ".e_score_correction_bias", e.count));
+  }
+  for (uint32_t i = 0; i < e.count; ++i) RETURN_IF_ERROR(plan_expert(c, layout, names, i, block.experts));
+  RETURN_IF_ERROR(plan_shared(c, layout, prefix, block));
+  return block;
+}
+
+void run_experts(const Step& step, const ExpertBlock& block, Activation activation, StepBuffers::Floats h, StepBuffers::Floats x) {
+  const StepBuffers& b = step.at();
+  step.experts(block.experts, activation, h, x);
+  if (!block.shared) return;
+  step.linear(h, {{&block.shared->gate, b.gate}, {&block.shared->up, b.up}});  // [rows, shared intermediate]
+  if (!block.shared_gate) return step.linear({activation, b.gate, b.up, b.gate}, {{&block.shared->down, x, true}});
+  step.linear({activation, b.gate, b.up, b.gate}, {{&block.shared->down, b.y}});
+  step.add_gated(h, *block.shared_gate, b.y, x);
+}
+
+}  // namespace shoal
