@@ -19,8 +19,6 @@ namespace {
 constexpr size_t kNameBytesMax = 4096;
 constexpr double kShutdownSecondsMax = 86'400;
 
-HttpReply json_reply(Json body, int status = 200) { return {.status = status, .body = dump_json(body)}; }
-
 ApiResult<OrderedJson> body_of(std::string_view body) {
   if (trimmed(body).empty()) return OrderedJson(OrderedJson::object());
   return parse_body(body);
@@ -90,7 +88,7 @@ HttpReply Admin::models() const {
     workspace += node.workspace_bytes;
   }
   return json_reply({{"object", "list"}, {"data", std::move(list)}, {"device", {{"memory", total}, {"free", free}, {"workspace", workspace}}},
-                     {"draining", service_.draining()}});
+                     {"draining", service_.admission().draining()}});
 }
 
 HttpReply Admin::running() const {
@@ -139,7 +137,7 @@ AdminReply Admin::load(std::string_view body) {
   if (!fields.ok()) return error_reply(*fields.error());
   const ModelRef model = catalog_.find(name);
   if (model == nullptr) return error_reply(model_not_found(name));
-  if (service_.draining()) return error_reply(draining_error());
+  if (service_.admission().draining()) return error_reply(draining_error());
   loop_.want_resident(model->id, true);
   if (!wait) return json_reply({{"success", true}, {"model", model->name}}, 202);
   // A failure reported before this call is no answer to it: give the new load a moment to be reported.

@@ -38,6 +38,7 @@ class ApiResult {
   T& operator*() { return std::get<0>(held_); }
   const T& operator*() const { return std::get<0>(held_); }
   T* operator->() { return &std::get<0>(held_); }
+  const T* operator->() const { return &std::get<0>(held_); }
   const ApiError& error() const { return std::get<1>(held_); }
 
  private:

@@ -261,7 +261,7 @@ void Http2Pump::tend() {
   const TimePoint now = steady_now();
   if (!streams_.empty()) idle_since_ = now;
   if (now - idle_since_ > shared_.config.idle_time_max) nghttp2_session_terminate_session(session_, NGHTTP2_NO_ERROR);
-  if (!shared_.service.draining() || std::exchange(draining_, true)) return;
+  if (!shared_.service.admission().draining() || std::exchange(draining_, true)) return;
   nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(session_), NGHTTP2_NO_ERROR, nullptr, 0);
 }
 

@@ -85,8 +85,8 @@ HttpSession::Task<void> HttpSession::run_answer(PreparedAnswer& answer, TimePoin
   const ModelEntry& model = *answer.request.model;
   RequestRecord record{.n = answer.request.n, .max_tokens = answer.request.request.max_tokens};
   service.metrics().request_started(model);
-  auto lease = service.admit(caller_, answer.request);
-  rate_headers_ = service.rate_headers(caller_);
+  auto lease = service.admission().admit(caller_, answer.request);
+  rate_headers_ = service.admission().rate_headers(caller_);
   if (!lease.ok()) {
     record.http_status = lease.error().http_status;
     log_info("request id=", request_id_, log_context(), " model=", model.name, " status=", record.http_status, " error=",
@@ -121,7 +121,7 @@ HttpSession::Task<void> HttpSession::run_answer(PreparedAnswer& answer, TimePoin
   record.total_s = to_seconds(steady_now() - arrived);
   complete(generation, record);
   lease->charge_tokens(record.completion_tokens, steady_now());
-  service.answer_ended();
+  service.admission().answer_ended();
   log_answer(answer, generation, record);
   service.metrics().request_ended(model, record);
 }
@@ -278,7 +278,7 @@ std::string HttpSession::stream_end() const { return http_1_0_ ? "" : boost::bea
 
 // " key=NAME trace_id=HEX", of what there is.
 std::string HttpSession::log_context() const {
-  const std::string_view key = shared_.service.caller_name(caller_);
+  const std::string_view key = shared_.service.admission().name(caller_);
   return absl::StrCat(key.empty() ? "" : " key=", str(key), traceparent_.empty() ? "" : " trace_id=",
                       traceparent_.empty() ? "" : traceparent_.substr(3, 32));
 }

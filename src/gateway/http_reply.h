@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/json.h"
 #include "gateway/api_error.h"
 #include "gateway/api_keys.h"
 
@@ -15,6 +16,8 @@ struct HttpReply {
   Headers headers;
 };
 
+HttpReply json_reply(const Json& body, int status = 200);
+// With Retry-After and what else the error's status asks for.
 HttpReply error_reply(const ApiError& error);
 
 }  // namespace shoal

@@ -225,7 +225,7 @@ HttpSession::Task<HttpSession::Read> HttpSession::read_request(BeastRequest& req
   const auto& head = parser.get();
   request_id_ = request_id_of(view(head["X-Request-Id"]));
   http_1_0_ = head.version() < 11;
-  keep_alive_ = head.keep_alive() && !shared_.service.draining();
+  keep_alive_ = head.keep_alive() && !shared_.service.admission().draining();
   if (equal_ignoring_case(view(head[http::field::expect]), "100-continue")) {
     const std::string go_on(kGoOn);
     co_await send_bytes(go_on);
@@ -326,7 +326,7 @@ HttpSession::Task<void> HttpSession::dispatch(const BeastRequest& request, const
   Service& service = shared_.service;
   const bool post = request.method() == http::verb::post;
   const bool head_only = request.method() == http::verb::head;
-  const auto caller = service.authenticate(view(request[http::field::authorization]), view(request["X-Api-Key"]));
+  const auto caller = service.admission().authenticate(view(request[http::field::authorization]), view(request["X-Api-Key"]));
   if (!caller && (route == nullptr || !route->open)) co_return co_await send_error(no_key(), head_only);
   caller_ = caller.value_or(Caller());
   HttpReply reply;
@@ -400,7 +400,7 @@ HttpSession::Task<bool> HttpSession::send_reply(HttpReply reply, bool head_only)
   response.set("X-Request-Id", request_id_);
   for (const auto& [name, value] : answer_headers()) response.set(name, value);
   for (const auto& [name, value] : reply.headers) response.set(name, value);
-  if (shared_.service.draining()) keep_alive_ = false;
+  if (shared_.service.admission().draining()) keep_alive_ = false;
   response.keep_alive(keep_alive_);
   response.content_length(reply.status == 204 ? boost::optional<std::uint64_t>(boost::none)
                                               : boost::optional<std::uint64_t>(reply.body.size()));

@@ -1,12 +1,12 @@
 #include "gateway/metrics.h"
 
 #include <algorithm>
-#include <limits>
+#include <array>
 #include <map>
 #include <mutex>
-#include <sstream>
+#include <utility>
 
-#include "gateway/model_totals.h"
+#include "gateway/metrics_page.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/gauge.h"
@@ -45,53 +45,52 @@ Buckets decades(uint32_t max) {
   return out;
 }
 
-// The series of one model; made at its first request so that a thousand idle models do not fill the page.
+// A histogram of each model. kTokens: its buckets end at the model's context.
+enum Series : size_t {
+  kFirstToken, kTokenGap, kTokenGapOld, kTokenTime, kTotal, kDecode, kQueue, kPrefill, kInference, kPromptTokens, kGenerationTokens,
+  kChoices, kMaxTokens, kLateness, kSeries
+};
+struct SeriesRow {
+  Series series;
+  const char* name;
+  const char* help;
+  const Buckets* buckets;  // null: decades() of the model's context
+  const char* label = "model_name";
+};
+const SeriesRow kRows[] = {
+    {kFirstToken, "vllm:time_to_first_token_seconds", "Arrival to first token.", &kFirstTokenBuckets},
+    {kTokenGap, "vllm:inter_token_latency_seconds", "Between deliveries of one choice.", &kTokenGapBuckets},
+    {kTokenGapOld, "vllm:time_per_output_token_seconds", "As inter_token_latency_seconds.", &kTokenGapBuckets},
+    {kTokenTime, "vllm:request_time_per_output_token_seconds", "Mean time per token after the first.", &kTokenGapBuckets},
+    {kTotal, "vllm:e2e_request_latency_seconds", "Arrival to the end of the answer.", &kRequestBuckets},
+    {kDecode, "vllm:request_decode_time_seconds", "First token to the end of the answer.", &kRequestBuckets},
+    {kQueue, "vllm:request_queue_time_seconds", "Arrival at the node to the first step.", &kRequestBuckets},
+    {kPrefill, "vllm:request_prefill_time_seconds", "First step to first token.", &kRequestBuckets},
+    {kInference, "vllm:request_inference_time_seconds", "First step to the end of the answer.", &kRequestBuckets},
+    {kPromptTokens, "vllm:request_prompt_tokens", "Prompt length in tokens.", nullptr},
+    {kGenerationTokens, "vllm:request_generation_tokens", "Answer length in tokens.", nullptr},
+    {kChoices, "vllm:request_params_n", "Choices asked for.", &kChoiceBuckets},
+    {kMaxTokens, "vllm:request_params_max_tokens", "max_tokens asked for.", nullptr},
+    {kLateness, "shoal_token_lateness_seconds", "How long after its deadline each token came; 0: on time.", &kLatenessBuckets, "model"},
+};
+static_assert(std::size(kRows) == kSeries);
+
+// What is counted of one model; made at its first request so that a thousand idle models do not fill the page.
 struct ModelSeries {
   Gauge* inflight;
-  Histogram* first_token;
-  Histogram* token_gap;
-  Histogram* token_gap_old;
-  Histogram* token_time;
-  Histogram* total;
-  Histogram* decode;
-  Histogram* queue;
-  Histogram* prefill;
-  Histogram* inference;
-  Histogram* prompt_tokens;
-  Histogram* generation_tokens;
-  Histogram* choices;
-  Histogram* max_tokens;
-  Histogram* lateness;
+  std::array<Histogram*, kSeries> histograms;
+
+  void observe(Series series, double value) { histograms[series]->Observe(value); }
 };
-
-// A family whose values are read from the nodes' reports when the page is made.
-prometheus::MetricFamily reported(std::string name, std::string help, prometheus::MetricType type) {
-  prometheus::MetricFamily family;
-  family.name = std::move(name);
-  family.help = std::move(help);
-  family.type = type;
-  return family;
-}
-
-void add(prometheus::MetricFamily& family, std::vector<prometheus::ClientMetric::Label> labels, double value) {
-  prometheus::ClientMetric metric;
-  metric.label = std::move(labels);
-  metric.counter.value = metric.gauge.value = value;
-  family.metric.push_back(std::move(metric));
-}
 
 }  // namespace
 
 struct Metrics::State {
-  Family<Histogram>& histogram(const char* name, const char* help) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
+  State() {
+    for (const SeriesRow& row : kRows) histograms[row.series] = &prometheus::BuildHistogram().Name(row.name).Help(row.help).Register(registry);
   }
-  Family<Counter>& counter(const char* name, const char* help) {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
-  }
-  Family<Gauge>& gauge(const char* name, const char* help) {
-    return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
-  }
+  Family<Counter>& counter(const char* name, const char* help) { return prometheus::BuildCounter().Name(name).Help(help).Register(registry); }
+  Family<Gauge>& gauge(const char* name, const char* help) { return prometheus::BuildGauge().Name(name).Help(help).Register(registry); }
 
   ModelSeries& series(const ModelEntry& model);
 
@@ -100,21 +99,7 @@ struct Metrics::State {
   std::map<ModelId, ModelSeries> per_model;  // guarded by mutex; entries stay where they are
   std::map<std::string, Attainment> attainment;  // by name of the model; guarded by mutex
 
-  Family<Histogram>& first_token = histogram("vllm:time_to_first_token_seconds", "Arrival to first token.");
-  Family<Histogram>& token_gap = histogram("vllm:inter_token_latency_seconds", "Between deliveries of one choice.");
-  Family<Histogram>& token_gap_old = histogram("vllm:time_per_output_token_seconds", "As inter_token_latency_seconds.");
-  Family<Histogram>& token_time =
-      histogram("vllm:request_time_per_output_token_seconds", "Mean time per token after the first.");
-  Family<Histogram>& total = histogram("vllm:e2e_request_latency_seconds", "Arrival to the end of the answer.");
-  Family<Histogram>& decode = histogram("vllm:request_decode_time_seconds", "First token to the end of the answer.");
-  Family<Histogram>& queue = histogram("vllm:request_queue_time_seconds", "Arrival at the node to the first step.");
-  Family<Histogram>& prefill = histogram("vllm:request_prefill_time_seconds", "First step to first token.");
-  Family<Histogram>& inference = histogram("vllm:request_inference_time_seconds", "First step to the end of the answer.");
-  Family<Histogram>& prompt_tokens = histogram("vllm:request_prompt_tokens", "Prompt length in tokens.");
-  Family<Histogram>& generation_tokens = histogram("vllm:request_generation_tokens", "Answer length in tokens.");
-  Family<Histogram>& choices = histogram("vllm:request_params_n", "Choices asked for.");
-  Family<Histogram>& max_tokens = histogram("vllm:request_params_max_tokens", "max_tokens asked for.");
-  Family<Histogram>& lateness = histogram("shoal_token_lateness_seconds", "How long after its deadline each token came; 0: on time.");
+  std::array<Family<Histogram>*, kSeries> histograms;
   Family<Counter>& success = counter("vllm:request_success_total", "Answers by how they ended.");
   Family<Counter>& requests = counter("shoal_requests_total", "Generation requests by model and HTTP status.");
   Family<Counter>& http = counter("shoal_http_requests_total", "HTTP requests by route and status.");
@@ -130,25 +115,10 @@ ModelSeries& Metrics::State::series(const ModelEntry& model) {
   std::lock_guard lock(mutex);
   const auto known = per_model.find(model.id);
   if (known != per_model.end()) return known->second;
-  const prometheus::Labels labels = {{"model_name", model.name}};
-  const Buckets tokens = decades(model.max_model_len);
-  const ModelSeries made = {
-      .inflight = &inflight.Add(labels),
-      .first_token = &first_token.Add(labels, kFirstTokenBuckets),
-      .token_gap = &token_gap.Add(labels, kTokenGapBuckets),
-      .token_gap_old = &token_gap_old.Add(labels, kTokenGapBuckets),
-      .token_time = &token_time.Add(labels, kTokenGapBuckets),
-      .total = &total.Add(labels, kRequestBuckets),
-      .decode = &decode.Add(labels, kRequestBuckets),
-      .queue = &queue.Add(labels, kRequestBuckets),
-      .prefill = &prefill.Add(labels, kRequestBuckets),
-      .inference = &inference.Add(labels, kRequestBuckets),
-      .prompt_tokens = &prompt_tokens.Add(labels, tokens),
-      .generation_tokens = &generation_tokens.Add(labels, tokens),
-      .choices = &choices.Add(labels, kChoiceBuckets),
-      .max_tokens = &max_tokens.Add(labels, tokens),
-      .lateness = &lateness.Add({{"model", model.name}}, kLatenessBuckets),
-  };
+  ModelSeries made{.inflight = &inflight.Add({{"model_name", model.name}})};
+  for (const SeriesRow& row : kRows) {
+    made.histograms[row.series] = &histograms[row.series]->Add({{row.label, model.name}}, row.buckets ? *row.buckets : decades(model.max_model_len));
+  }
   return per_model.emplace(model.id, made).first->second;
 }
 
@@ -168,29 +138,29 @@ void Metrics::count(const ModelEntry& model, const RequestRecord& record) {
   if (record.http_status == 499) state_->disconnects.Increment();
   if (record.finish_reason.empty()) return;
   state_->success.Add({{"model_name", model.name}, {"finished_reason", std::string(record.finish_reason)}}).Increment();
-  series.total->Observe(record.total_s);
-  series.prompt_tokens->Observe(record.prompt_tokens);
-  series.generation_tokens->Observe(record.completion_tokens);
-  series.choices->Observe(record.n);
-  series.max_tokens->Observe(record.max_tokens);
+  series.observe(kTotal, record.total_s);
+  series.observe(kPromptTokens, record.prompt_tokens);
+  series.observe(kGenerationTokens, record.completion_tokens);
+  series.observe(kChoices, record.n);
+  series.observe(kMaxTokens, record.max_tokens);
   if (record.first_token_s < 0) return;
-  series.first_token->Observe(record.first_token_s);
-  series.decode->Observe(record.total_s - record.first_token_s);
-  series.queue->Observe(record.queued_s);
-  series.prefill->Observe(std::max(0.0, record.first_token_s - record.queued_s));
-  series.inference->Observe(std::max(0.0, record.total_s - record.queued_s));
+  series.observe(kFirstToken, record.first_token_s);
+  series.observe(kDecode, record.total_s - record.first_token_s);
+  series.observe(kQueue, record.queued_s);
+  series.observe(kPrefill, std::max(0.0, record.first_token_s - record.queued_s));
+  series.observe(kInference, std::max(0.0, record.total_s - record.queued_s));
   if (record.completion_tokens > 1) {
-    series.token_time->Observe((record.total_s - record.first_token_s) / (record.completion_tokens - 1));
+    series.observe(kTokenTime, (record.total_s - record.first_token_s) / (record.completion_tokens - 1));
   }
 }
 
 void Metrics::token_gap(const ModelEntry& model, double seconds) {
   ModelSeries& series = state_->series(model);
-  series.token_gap->Observe(seconds);
-  series.token_gap_old->Observe(seconds);
+  series.observe(kTokenGap, seconds);
+  series.observe(kTokenGapOld, seconds);
 }
 
-void Metrics::token_lateness(const ModelEntry& model, double seconds) { state_->series(model).lateness->Observe(std::max(0.0, seconds)); }
+void Metrics::token_lateness(const ModelEntry& model, double seconds) { state_->series(model).observe(kLateness, std::max(0.0, seconds)); }
 
 void Metrics::answer_scored(const ModelEntry& model, const TokenScore& answer, bool finished) {
   std::lock_guard lock(state_->mutex);
@@ -214,221 +184,9 @@ void Metrics::http_request(std::string_view route, int status) {
 void Metrics::connections(int64_t change) { state_->connections.Increment(static_cast<double>(change)); }
 void Metrics::streams_dropped() { state_->dropped.Increment(); }
 
-namespace {
-
-using prometheus::MetricType;
-
-// One row per series that comes from ModelStatus; summed over the nodes that serve the model.
-struct ReportedSeries {
-  const char* name;
-  const char* help;
-  MetricType type;
-  double (*value)(const ModelStatus&);
-};
-
-constexpr ReportedSeries kModelSeries[] = {
-    {"vllm:num_requests_running", "Sequences in the running batch.", MetricType::Gauge,
-     [](const ModelStatus& m) -> double { return m.running; }},
-    {"vllm:num_requests_waiting", "Sequences waiting for their first step.", MetricType::Gauge,
-     [](const ModelStatus& m) -> double { return m.waiting; }},
-    {"vllm:prompt_tokens_total", "Prompt tokens processed.", MetricType::Counter,
-     [](const ModelStatus& m) -> double { return static_cast<double>(m.prompt_tokens); }},
-    {"vllm:generation_tokens_total", "Tokens generated.", MetricType::Counter,
-     [](const ModelStatus& m) -> double { return static_cast<double>(m.generated_tokens); }},
-    {"vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", MetricType::Counter,
-     [](const ModelStatus& m) -> double { return static_cast<double>(m.prefix_queries); }},
-    {"vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", MetricType::Counter,
-     [](const ModelStatus& m) -> double { return static_cast<double>(m.prefix_hits); }},
-    {"vllm:num_preemptions_total", "Sequences preempted and recomputed.", MetricType::Counter,
-     [](const ModelStatus& m) -> double { return static_cast<double>(m.preemptions); }},
-    {"shoal_steps_total", "Forward passes.", MetricType::Counter,
-     [](const ModelStatus& m) -> double { return static_cast<double>(m.steps); }},
-    {"shoal_model_loads_total", "Times the model was made resident.", MetricType::Counter,
-     [](const ModelStatus& m) -> double { return static_cast<double>(m.loads); }},
-    {"shoal_kv_parkings_total", "Sequences whose KV went to the host tier.", MetricType::Counter,
-     [](const ModelStatus& m) -> double { return static_cast<double>(m.parkings); }},
-    {"shoal_model_kv_host_bytes", "KV blocks on the host tier.", MetricType::Gauge,
-     [](const ModelStatus& m) -> double { return static_cast<double>(m.kv_bytes_host); }},
-    {"shoal_model_weight_bytes", "Weights on devices.", MetricType::Gauge,
-     [](const ModelStatus& m) -> double { return static_cast<double>(m.weight_bytes); }},
-    {"shoal_model_kv_bytes", "KV blocks held by sequences or the prefix cache.", MetricType::Gauge,
-     [](const ModelStatus& m) -> double { return static_cast<double>(m.kv_bytes_used); }},
-    {"shoal_model_kv_active_bytes", "KV blocks held by sequences.", MetricType::Gauge,
-     [](const ModelStatus& m) -> double { return static_cast<double>(m.kv_bytes_active); }},
-};
-
-void add_device_series(const RouterSnapshot& nodes, std::vector<prometheus::MetricFamily>& out) {
-  auto bytes = reported("shoal_device_memory_bytes", "Device memory by kind.", MetricType::Gauge);
-  for (const auto& [id, status] : nodes.nodes) {
-    const std::string node = std::to_string(id.value);
-    uint64_t weights = 0;
-    uint64_t kv = 0;
-    for (const ModelStatus& model : status.models) {
-      weights += model.weight_bytes;
-      kv += model.kv_bytes_used;
-    }
-    add(bytes, {{"node", node}, {"kind", "total"}}, static_cast<double>(status.device_bytes));
-    add(bytes, {{"node", node}, {"kind", "free"}}, static_cast<double>(status.device_bytes_free));
-    add(bytes, {{"node", node}, {"kind", "weights"}}, static_cast<double>(weights));
-    add(bytes, {{"node", node}, {"kind", "kv"}}, static_cast<double>(kv));
-  }
-  out.push_back(std::move(bytes));
-  auto swapped = reported("shoal_kv_swap_bytes_total", "KV copied between the device and the host tier.", MetricType::Counter);
-  auto fragments = reported("shoal_kv_fragmentation", "Share of the device's KV slabs that lies in no block, 0 to 1.", MetricType::Gauge);
-  auto waiting = reported("shoal_models_waiting", "Models with requests that wait for the device.", MetricType::Gauge);
-  auto alpha = reported("shoal_round_alpha", "Share of the device that its decodes need to keep their time; above 1: too much.", MetricType::Gauge);
-  auto pressure = reported("shoal_prompt_pressure", "Seconds to compute the waiting prompts over those until they are due; above 1: some will be late.",
-                           MetricType::Gauge);
-  for (const auto& [id, status] : nodes.nodes) {
-    const std::string node = std::to_string(id.value);
-    add(alpha, {{"node", node}}, status.alpha);
-    add(pressure, {{"node", node}}, status.prompt_pressure);
-    add(swapped, {{"node", node}, {"direction", "out"}}, static_cast<double>(status.kv_bytes_out));
-    add(swapped, {{"node", node}, {"direction", "in"}}, static_cast<double>(status.kv_bytes_in));
-    add(fragments, {{"node", node}}, fragmentation(status));
-    add(waiting, {{"node", node}}, static_cast<double>(status.next.size()));
-  }
-  for (auto* family : {&swapped, &fragments, &waiting, &alpha, &pressure}) out.push_back(std::move(*family));
-}
-
-using ModelPlaces = std::map<ModelId, std::vector<std::pair<const NodeStatus*, const ModelStatus*>>>;
-
-// Steps by the tokens they computed, summed over nodes.
-void add_step_histogram(const std::vector<ModelRef>& models, ModelPlaces& where, std::vector<prometheus::MetricFamily>& out) {
-  auto family = reported("vllm:iteration_tokens_total", "Tokens computed per forward pass.", MetricType::Histogram);
-  for (const ModelRef& entry : models) {
-    prometheus::ClientMetric metric;
-    metric.label = {{"model_name", entry->name}};
-    std::vector<uint64_t> counts(kStepTokenBuckets.size() + 1);
-    for (const auto& [node, model] : where[entry->id]) {
-      for (size_t i = 0; i < counts.size(); ++i) counts[i] += model->steps_by_tokens[i];
-      metric.histogram.sample_sum += static_cast<double>(model->step_tokens);
-    }
-    for (size_t i = 0; i < counts.size(); ++i) {
-      metric.histogram.sample_count += counts[i];
-      const double bound = i < kStepTokenBuckets.size() ? kStepTokenBuckets[i] : std::numeric_limits<double>::infinity();
-      metric.histogram.bucket.push_back({metric.histogram.sample_count, bound});
-    }
-    family.metric.push_back(std::move(metric));
-  }
-  out.push_back(std::move(family));
-}
-
-// Share of the memory that KV blocks could take (all but weights) which sequences of the model hold, 0..1.
-double kv_usage(const NodeStatus& node, const ModelStatus& model) {
-  uint64_t weights = 0;
-  for (const ModelStatus& other : node.models) weights += other.weight_bytes;
-  if (node.device_bytes <= weights) return 0;
-  return static_cast<double>(model.kv_bytes_active) / static_cast<double>(node.device_bytes - weights);
-}
-
-void add_model_series(const std::vector<ModelRef>& models, const RouterSnapshot& nodes,
-                      std::vector<prometheus::MetricFamily>& out) {
-  ModelPlaces where;
-  for (const auto& [id, status] : nodes.nodes) {
-    for (const ModelStatus& model : status.models) where[model.model].emplace_back(&status, &model);
-  }
-  for (const ReportedSeries& series : kModelSeries) {
-    auto family = reported(series.name, series.help, series.type);
-    for (const ModelRef& entry : models) {
-      double sum = 0;
-      for (const auto& [node, model] : where[entry->id]) sum += series.value(*model);
-      add(family, {{"model_name", entry->name}}, sum);
-    }
-    out.push_back(std::move(family));
-  }
-  add_step_histogram(models, where, out);
-  auto usage = reported("vllm:kv_cache_usage_perc", "Share of the KV memory in use by sequences, 0 to 1.", MetricType::Gauge);
-  auto state = reported("shoal_model_state", "1 for the state each model is in on each node.", MetricType::Gauge);
-  for (const ModelRef& entry : models) {
-    double most = 0;
-    for (const auto& [node, model] : where[entry->id]) most = std::max(most, kv_usage(*node, *model));
-    add(usage, {{"model_name", entry->name}}, most);
-    for (const auto& [id, status] : nodes.nodes) {
-      for (const ModelStatus& model : status.models) {
-        if (model.model != entry->id) continue;
-        add(state, {{"model", entry->name}, {"node", std::to_string(id.value)}, {"state", std::string(model_state_name(model.state))}}, 1);
-      }
-    }
-  }
-  auto old_usage = usage;
-  old_usage.name = "vllm:gpu_cache_usage_perc";
-  out.push_back(std::move(usage));
-  out.push_back(std::move(old_usage));
-  out.push_back(std::move(state));
-}
-
-void add_switch_series(const std::vector<ModelRef>& models, const std::map<ModelId, SwitchTotals>& totals, std::vector<prometheus::MetricFamily>& out) {
-  auto ends = reported("shoal_switches_total", "Switches to the model by how they ended: served, unused (nobody waited any more), failed, cancelled.", MetricType::Counter);
-  auto hidden = reported("shoal_switches_hidden_total", "Of those served, whose requests waited less than 20 ms of idle device for it.", MetricType::Counter);
-  auto ahead = reported("shoal_prefetches_total", "Loads that began while another model had work on the device, by how they ended: used, unused (nobody waited any more), failed, cancelled.", MetricType::Counter);
-  auto stages = reported("shoal_switch_stage_seconds_total", "Seconds of switches by stage.", MetricType::Counter);
-  auto visible = reported("shoal_switch_visible_seconds_total", "Seconds in which requests of the model waited and the device computed nothing.", MetricType::Counter);
-  auto loading = reported("shoal_switch_load_seconds_total", "Seconds from the begin of loads to the weights being there.", MetricType::Counter);
-  auto bytes = reported("shoal_switch_bytes_total", "Bytes of loads: read from files, written on the device.", MetricType::Counter);
-  constexpr const char* kEnds[] = {"served", "unused", "failed", "cancelled"};
-  constexpr const char* kAheadEnds[] = {"used", "unused", "failed", "cancelled"};
-  for (const ModelRef& model : models) {
-    const auto found = totals.find(model->id);
-    const SwitchTotals t = found == totals.end() ? SwitchTotals() : found->second;
-    for (size_t i = 0; i < t.by_end.size(); ++i) add(ends, {{"model", model->name}, {"end", kEnds[i]}}, static_cast<double>(t.by_end[i]));
-    for (size_t i = 0; i < t.by_end.size(); ++i) add(ahead, {{"model", model->name}, {"end", kAheadEnds[i]}}, static_cast<double>(t.ahead_by_end[i]));
-    for (size_t i = 0; i < t.stages.size(); ++i) add(stages, {{"model", model->name}, {"stage", kSwitchStages[i]}}, t.stages[i]);
-    add(hidden, {{"model", model->name}}, static_cast<double>(t.hidden));
-    add(visible, {{"model", model->name}}, t.visible_seconds);
-    add(loading, {{"model", model->name}}, t.load_seconds);
-    add(bytes, {{"model", model->name}, {"kind", "read"}}, static_cast<double>(t.bytes_read));
-    add(bytes, {{"model", model->name}, {"kind", "written"}}, static_cast<double>(t.bytes_written));
-  }
-  for (auto* family : {&ends, &hidden, &ahead, &stages, &visible, &loading, &bytes}) out.push_back(std::move(*family));
-}
-
-// The counts that the four figures are made of, so that a board can show any window, and the figures since the start.
-void add_slo_series(const std::vector<ModelRef>& models, const Metrics& metrics, std::vector<prometheus::MetricFamily>& out) {
-  struct Row {
-    const char* name;
-    const char* help;
-    double (*value)(const Attainment&);
-  };
-  constexpr Row kRows[] = {
-      {"shoal_slo_tokens_total", "Tokens that had a deadline; a failed request counts at least one.", [](const Attainment& a) { return static_cast<double>(a.tokens); }},
-      {"shoal_slo_tokens_on_time_total", "Of those, delivered by it.", [](const Attainment& a) { return static_cast<double>(a.tokens_on_time); }},
-      {"shoal_slo_requests_total", "Choices that were scored.", [](const Attainment& a) { return static_cast<double>(a.requests); }},
-      {"shoal_slo_requests_on_time_total", "Of those, with every token on time.", [](const Attainment& a) { return static_cast<double>(a.requests_on_time); }},
-      {"shoal_slo_request_shares_total", "Sum over choices of their share of tokens on time.", [](const Attainment& a) { return a.request_shares; }},
-      {"shoal_slo_artifact_shares_total", "Sum over choices of the time fraction of Aegaeon's artifact.", [](const Attainment& a) { return a.artifact_fractions; }},
-  };
-  for (const Row& row : kRows) {
-    auto family = reported(row.name, row.help, MetricType::Counter);
-    for (const ModelRef& model : models) add(family, {{"model", model->name}}, row.value(metrics.attainment(*model)));
-    out.push_back(std::move(family));
-  }
-  auto share = reported("shoal_slo_attainment", "Since the start, 0 to 1, 1 when nothing was asked. tokens: of all tokens on time; tokens_per_request: "
-                        "mean over requests; requests: with every token on time; artifact: time fraction, for comparison only.", MetricType::Gauge);
-  auto target = reported("shoal_slo_target_seconds", "What the model aims at.", MetricType::Gauge);
-  for (const ModelRef& model : models) {
-    const Attainment a = metrics.attainment(*model);
-    const std::pair<const char*, double> figures[] = {{"tokens", a.of_tokens()}, {"tokens_per_request", a.of_tokens_per_request()},
-                                                      {"requests", a.of_requests()}, {"artifact", a.of_artifact()}};
-    for (const auto& [figure, value] : figures) add(share, {{"model", model->name}, {"figure", figure}}, value);
-    add(target, {{"model", model->name}, {"kind", "ttft"}}, to_seconds(model->slo.ttft));
-    add(target, {{"model", model->name}, {"kind", "tbt"}}, to_seconds(model->slo.tbt));
-  }
-  out.push_back(std::move(share));
-  out.push_back(std::move(target));
-}
-
-}  // namespace
-
-std::string Metrics::text(const std::vector<ModelRef>& models, const RouterSnapshot& nodes, size_t live_requests, const NodeTimeline& timeline) const {
+std::string Metrics::text(const MetricsView& view) const {
   std::vector<prometheus::MetricFamily> families = state_->registry.Collect();
-  auto live = reported("shoal_routed_requests", "Choices accepted by the router and not ended.", MetricType::Gauge);
-  add(live, {}, static_cast<double>(live_requests));
-  families.push_back(std::move(live));
-  add_model_series(models, nodes, families);
-  add_slo_series(models, *this, families);
-  add_switch_series(models, timeline.switch_totals(), families);
-  add_device_series(nodes, families);
+  add_reported_families(view, [this](const ModelEntry& model) { return attainment(model); }, families);
   return prometheus::TextSerializer().Serialize(families);
 }
 

@@ -6,13 +6,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "gateway/catalog.h"
-#include "gateway/router_loop.h"
 #include "policy/slo.h"
 
 namespace shoal {
+
+struct MetricsView;
 
 // One finished request, for the histograms.
 struct RequestRecord {
@@ -46,7 +46,7 @@ class Metrics {
   void streams_dropped();                                    // readers too slow to keep
 
   // Prometheus text format 0.0.4.
-  std::string text(const std::vector<ModelRef>& models, const RouterSnapshot& nodes, size_t live_requests, const NodeTimeline& timeline) const;
+  std::string text(const MetricsView& view) const;
 
  private:
   void count(const ModelEntry& model, const RequestRecord& record);
