@@ -3,7 +3,8 @@
 
 Include direction and circles, who may ask for the time or the environment, dead headers, sources in no target, banned words with
 what to write instead, lengths of files and functions, fields and methods of classes (tools/tidy_allow.json holds the
-exceptions, which may only shrink; --update rewrites it), absolute paths of a machine, links in documents.
+exceptions, which may only shrink; --update rewrites it), absolute paths of a machine, links and names of files in
+documents.
 """
 import argparse
 import json
@@ -68,7 +69,7 @@ def layer_deps():
     for call in re.findall(r'shoal_layer\((.*?)\)', re.sub(r'#.*', '', read('src/CMakeLists.txt')), re.S):
         words, key, parts = call.split(), None, {}
         for word in words:
-            if word in ('NAME', 'DEPS', 'LIBS', 'TEST_DEPS', 'PURE'):
+            if word in ('NAME', 'DEPS', 'LIBS', 'TEST_DEPS', 'PURE', 'GUARDED'):
                 key = word
                 parts[key] = []
             elif key:
@@ -303,6 +304,9 @@ def check_links(files, complain):
                 path = target.split('#')[0]
                 if path and not re.match(r'[a-z]+:', path) and not (ROOT / name).parent.joinpath(path).exists():
                     complain(name, number, f'the link {target} leads nowhere')
+            for path in [] if fenced else re.findall(r'`((?:src|tests|tools|docs|cmake)/[\w./-]+)`', line):
+                if 'NAME' not in path and not (ROOT / path).exists():
+                    complain(name, number, f'there is no {path}')
 
 
 def main():
