@@ -238,7 +238,7 @@ StatusOr<Trace> parse_trace(std::string_view text) {
 
 StatusOr<std::vector<TraceRow>> cut_trace(const Trace& trace, const TraceCut& cut) {
   if (!(cut.speedup > 0) || std::isinf(cut.speedup)) return invalid_argument("--trace-speedup must be above 0 and finite");
-  if (cut.start_s < 0 || cut.duration_s < 0) return invalid_argument("--trace-start and --trace-duration must not be negative");
+  if (!(cut.start_s >= 0) || !(cut.duration_s >= 0)) return invalid_argument("--trace-start and --trace-duration must not be negative");
   std::vector<TraceRow> rows;
   for (const TraceRow& row : trace.rows) {
     if (row.arrival_s < cut.start_s) continue;
