@@ -95,7 +95,7 @@ ExprPtr ExpressionParser::parse_compare() {
                                                {">", Op::kGt}, {">=", Op::kGe}})) {
       return true;
     }
-    const bool negated = at_name("not") && tokens_[next_ + 1].kind == TokenKind::kName && tokens_[next_ + 1].text == "in";
+    const bool negated = at_name("not") && after().kind == TokenKind::kName && after().text == "in";
     if (!negated && !at_name("in")) return false;
     skip();
     if (negated) skip();
@@ -317,7 +317,7 @@ void ExpressionParser::parse_args(Expr& e) {
     } else if (take_op("*")) {
       if (args.star || args.star_star) bad("misplaced * argument");
       args.star = keep(parse_expression());
-    } else if (at(TokenKind::kName) && tokens_[next_ + 1].kind == TokenKind::kOperator && tokens_[next_ + 1].text == "=") {
+    } else if (at(TokenKind::kName) && after().kind == TokenKind::kOperator && after().text == "=") {
       std::string name = take_identifier();
       skip();
       args.named.emplace_back(std::move(name), keep(parse_expression()));

@@ -1,4 +1,4 @@
-// The expressions of a template, and the tokens under them. The statements are in parser.cc.
+// The expressions of a template. The statements are in parser.cc.
 #pragma once
 
 #include <algorithm>
@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "text/jinja/ast.h"
-#include "text/jinja/lexer.h"
+#include "text/jinja/token_cursor.h"
 
 namespace shoal::jinja {
 
 // Precedence from loose to tight: inline if, or, and, not, comparisons, sums, ~, products, **, signs, postfix; filters
 // and tests bind to the operand before them.
-class ExpressionParser {
+class ExpressionParser : protected TokenCursor {
  public:
-  explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
+  using TokenCursor::TokenCursor;
 
  protected:
   static constexpr int kDepthMax = 120;  // of statements and brackets in the source
@@ -31,42 +31,6 @@ class ExpressionParser {
     ~Deeper() { --parser.depth_; }
     ExpressionParser& parser;
   };
-
-  // ---- tokens ----
-  const Token& now() const { return tokens_[next_]; }
-  bool at(TokenKind kind) const { return now().kind == kind; }
-  bool at_name(std::string_view name) const { return at(TokenKind::kName) && now().text == name; }
-  bool at_op(std::string_view op) const { return at(TokenKind::kOperator) && now().text == op; }
-  void skip() {
-    if (!at(TokenKind::kEnd)) ++next_;
-  }
-  bool take_op(std::string_view op) { return at_op(op) && (skip(), true); }
-  bool take_name(std::string_view name) { return at_name(name) && (skip(), true); }
-  [[noreturn]] void bad(const std::string& why) const { fail("line ", now().line, ": ", why); }
-  std::string describe() const {
-    switch (now().kind) {
-      case TokenKind::kEnd: return "end of template";
-      case TokenKind::kBlockEnd: return "'%}'";
-      case TokenKind::kVariableEnd: return "'}}'";
-      default: return "'" + now().text + "'";
-    }
-  }
-  void expect_op(std::string_view op) {
-    if (!take_op(op)) bad("expected '" + std::string(op) + "', got " + describe());
-  }
-  void expect_name(std::string_view name) {
-    if (!take_name(name)) bad("expected '" + std::string(name) + "', got " + describe());
-  }
-  std::string take_identifier() {
-    if (!at(TokenKind::kName)) bad("expected a name, got " + describe());
-    std::string name = now().text;
-    skip();
-    return name;
-  }
-  void end_block() {
-    if (!at(TokenKind::kBlockEnd)) bad("expected '%}', got " + describe());
-    skip();
-  }
 
   ExprPtr make(ExprKind kind) const {
     auto e = std::make_unique<Expr>();
@@ -127,8 +91,6 @@ class ExpressionParser {
   std::string take_dotted_name();
   ExprPtr parse_test(ExprPtr e);
 
-  std::vector<Token> tokens_;
-  size_t next_ = 0;
   int depth_ = 0;
   Uses uses_;
 };

@@ -22,27 +22,10 @@ const Value* Scope::find(std::string_view name) const {
   return nullptr;
 }
 
-Interpreter::Interpreter(const RenderOptions& options) : options_(options), steps_left_(options.limits.steps_max) {}
-
-void Interpreter::exhausted(std::string_view what) const {
-  throw Fault{StatusCode::kResourceExhausted, absl::StrCat("line ", line_, ": the template exceeds ", std::string(what))};
-}
-
-void Interpreter::charge(uint64_t steps) {
-  if (steps > steps_left_) exhausted(absl::StrCat("its budget of ", options_.limits.steps_max, " steps"));
-  steps_left_ -= steps;
-}
-
 void Interpreter::enter() {
   charge(1);
-  if (++depth_ > options_.limits.depth_max * kEvaluationsPerDepth) {
-    exhausted(absl::StrCat("the nesting limit of ", options_.limits.depth_max));
-  }
-}
-
-void Interpreter::check_size(size_t bytes) const {
-  if (bytes > options_.limits.output_bytes_max) {
-    exhausted(absl::StrCat("the output limit of ", options_.limits.output_bytes_max, " bytes"));
+  if (++depth_ > options().limits.depth_max * kEvaluationsPerDepth) {
+    exhausted(absl::StrCat("the nesting limit of ", options().limits.depth_max));
   }
 }
 
@@ -99,7 +82,7 @@ Flow Interpreter::run(const Stmt& s, Scope& scope, MarkedText& out) {
     case StmtKind::kFor: return run_for(s, scope, out, nullptr, 0);
     case StmtKind::kSet: assign(*s.target, eval(*s.expr, scope), scope); break;
     case StmtKind::kSetBlock: run_set_block(s, scope); break;
-    case StmtKind::kMacro: scope.set(s.text, make_macro(s, scope)); break;
+    case StmtKind::kMacro: scope.set(s.text, Value::callable(make_macro(*this, s, scope))); break;
     case StmtKind::kCall: run_call(s, scope, out); break;
     case StmtKind::kFilter: {
       const Value body = make_string(capture(s.body, scope));
@@ -143,7 +126,7 @@ Flow Interpreter::run_for(const Stmt& s, Scope& scope, MarkedText& out, const Va
   auto* loop = make<LoopObject>();
   loop->items = std::move(items);
   loop->depth = depth;
-  if (s.recursive) loop->recurse = make_recursive_loop(s, scope, depth);
+  if (s.recursive) loop->recurse = make_recursive_loop(*this, s, scope, depth);
   for (; loop->index < loop->items.size(); ++loop->index) {
     charge(1);
     fresh();
@@ -167,7 +150,7 @@ void Interpreter::run_set_block(const Stmt& s, Scope& scope) {
 }
 
 void Interpreter::run_call(const Stmt& s, Scope& scope, MarkedText& out) {
-  const Value caller = make_macro(s, scope);
+  const Value caller = Value::callable(make_macro(*this, s, scope));
   write(out, eval_call(*s.expr, scope, &caller));
 }
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "text/jinja/chat_template.h"
 #include "text/jinja/ast.h"
+#include "text/jinja/heap.h"
 #include "text/jinja/value.h"
 
 namespace shoal::jinja {
@@ -25,38 +25,16 @@ struct Scope : Object {
 
 enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
-class Interpreter {
+class Interpreter : public Heap {
  public:
-  explicit Interpreter(const RenderOptions& options);
+  using Heap::Heap;
 
   // Renders the template with the variables of `root`. Throws Fault.
   MarkedText render(const Body& body, Scope& root);
 
   // ---- services for filters, tests, methods and globals ----
-  const RenderOptions& options() const { return options_; }
-  // Counts work; fails with ResourceExhausted when the budget is spent. Bytes count less than evaluations.
-  void charge(uint64_t steps);
-  void charge_bytes(size_t bytes) { charge(bytes / kBytesPerStep + 1); }
-
-  // Objects live until the rendering ends.
-  template <typename T, typename... A>
-  T* make(A&&... args) {
-    charge_bytes(sizeof(T));
-    auto owned = std::make_unique<T>(std::forward<A>(args)...);
-    T* object = owned.get();
-    arena_.push_back(std::move(owned));
-    return object;
-  }
-  Value make_list(std::vector<Value> items, Kind kind = Kind::kList, bool untrusted = false, const char* view = "");
-  DictObject* make_dict() { return make<DictObject>(); }
-  // A string that counts against the budget and the bound on sizes.
-  Value make_string(MarkedText text);
-  Value make_string(std::string_view text, bool untrusted = false);
-  void check_size(size_t bytes) const;  // before it is allocated
-
   // The items of an iterable; takes all that is left of a generator. Fails for what is not iterable.
   std::vector<Value> iterate(const Value& v);
-  MarkedText text_of(const Value& v);  // str(v), counted
   Value attribute(const Value& object, std::string_view name);      // object.name
   Value item(const Value& object, const Value& key);                // object[key]
   Value call(const Value& function, Args& args);
@@ -72,7 +50,6 @@ class Interpreter {
   Value call_loop(const Stmt& loop, Scope& defined_in, const Value& iterable, uint32_t depth);
 
  private:
-  static constexpr size_t kBytesPerStep = 64;
   // Evaluations may nest this many times deeper than macros: statements and expressions of every macro add up.
   static constexpr uint32_t kEvaluationsPerDepth = 10;
 
@@ -83,7 +60,6 @@ class Interpreter {
     Interpreter& interpreter;
   };
   void enter();
-  [[noreturn]] void exhausted(std::string_view what) const;
 
   Flow run(const Body& body, Scope& scope, MarkedText& out);
   Flow run(const Stmt& s, Scope& scope, MarkedText& out);
@@ -93,10 +69,7 @@ class Interpreter {
   void run_call(const Stmt& s, Scope& scope, MarkedText& out);
   void run_with(const Stmt& s, Scope& scope, MarkedText& out);
   MarkedText capture(const Body& body, Scope& parent);
-  Value make_macro(const Stmt& s, Scope& scope);
-  CallableObject* make_recursive_loop(const Stmt& s, Scope& scope, uint32_t depth);
   void bind_parameters(const Stmt& macro, Args& args, Scope& scope);
-  void bind_surplus(const Stmt& macro, Args& args, const std::vector<bool>& given, Scope& scope);
   void write(MarkedText& out, const Value& v);
   void assign(const Expr& target, const Value& value, Scope& scope);
   Scope* new_scope(Scope* parent);
@@ -116,13 +89,13 @@ class Interpreter {
   Args eval_args(const CallArgs& args, Scope& scope);
   Value slice(const Value& object, const Expr& e, Scope& scope);
 
-  const RenderOptions& options_;
-  uint64_t steps_left_;
   uint32_t depth_ = 0;
   uint32_t macro_depth_ = 0;
-  uint32_t line_ = 0;  // of what is being evaluated, for messages
-  std::vector<std::unique_ptr<Object>> arena_;
 };
+
+// The statement as what a template calls: its macro or call block, its recursive loop `depth` loops down.
+CallableObject* make_macro(Heap& heap, const Stmt& s, Scope& scope);
+CallableObject* make_recursive_loop(Heap& heap, const Stmt& s, Scope& scope, uint32_t depth);
 
 // Tables of the language, by name; null if there is no such thing.
 using FilterFn = Value (*)(Interpreter&, const Value& input, Args& args);

@@ -38,12 +38,28 @@ struct RecursiveLoop : CallableObject {
   const uint32_t depth;
 };
 
+// What no parameter took.
+void bind_surplus(Heap& heap, const Stmt& macro, Args& args, const std::vector<bool>& given, Scope& scope) {
+  const size_t surplus = args.positional.size() - std::min(args.positional.size(), macro.params.size());
+  if (surplus > 0 && !macro.uses_varargs) fail("macro '", macro.text, "' takes not more than ", macro.params.size(), " argument(s)");
+  if (macro.uses_varargs) {
+    scope.set("varargs", heap.make_list({args.positional.end() - static_cast<ptrdiff_t>(surplus), args.positional.end()}, Kind::kTuple));
+  }
+  DictObject* kwargs = macro.uses_kwargs ? heap.make_dict() : nullptr;
+  for (size_t i = 0; i < args.named.size(); ++i) {
+    if (given[i]) continue;
+    if (kwargs == nullptr) fail("macro '", macro.text, "' takes no keyword argument '", args.named[i].first, "'");
+    kwargs->set(Value::string(args.named[i].first), args.named[i].second);
+  }
+  if (kwargs != nullptr) scope.set("kwargs", Value::dict(kwargs));
+}
+
 }  // namespace
 
-Value Interpreter::make_macro(const Stmt& s, Scope& scope) { return Value::callable(make<Macro>(s, scope)); }
+CallableObject* make_macro(Heap& heap, const Stmt& s, Scope& scope) { return heap.make<Macro>(s, scope); }
 
-CallableObject* Interpreter::make_recursive_loop(const Stmt& s, Scope& scope, uint32_t depth) {
-  return make<RecursiveLoop>(s, scope, depth);
+CallableObject* make_recursive_loop(Heap& heap, const Stmt& s, Scope& scope, uint32_t depth) {
+  return heap.make<RecursiveLoop>(s, scope, depth);
 }
 
 // Positional and named arguments into the macro's scope; what is left over goes to varargs and kwargs, if the body
@@ -74,27 +90,12 @@ void Interpreter::bind_parameters(const Stmt& macro, Args& args, Scope& scope) {
     const Value* caller = named("caller");
     scope.set("caller", caller != nullptr ? *caller : Value::undefined("No caller defined"));
   }
-  bind_surplus(macro, args, given, scope);
-}
-
-void Interpreter::bind_surplus(const Stmt& macro, Args& args, const std::vector<bool>& given, Scope& scope) {
-  const size_t surplus = args.positional.size() - std::min(args.positional.size(), macro.params.size());
-  if (surplus > 0 && !macro.uses_varargs) fail("macro '", macro.text, "' takes not more than ", macro.params.size(), " argument(s)");
-  if (macro.uses_varargs) {
-    scope.set("varargs", make_list({args.positional.end() - static_cast<ptrdiff_t>(surplus), args.positional.end()}, Kind::kTuple));
-  }
-  DictObject* kwargs = macro.uses_kwargs ? make_dict() : nullptr;
-  for (size_t i = 0; i < args.named.size(); ++i) {
-    if (given[i]) continue;
-    if (kwargs == nullptr) fail("macro '", macro.text, "' takes no keyword argument '", args.named[i].first, "'");
-    kwargs->set(Value::string(args.named[i].first), args.named[i].second);
-  }
-  if (kwargs != nullptr) scope.set("kwargs", Value::dict(kwargs));
+  bind_surplus(*this, macro, args, given, scope);
 }
 
 Value Interpreter::call_macro(const Stmt& macro, Scope& defined_in, Args& args) {
-  if (++macro_depth_ > options_.limits.depth_max) {
-    exhausted(absl::StrCat("the limit of ", options_.limits.depth_max, " nested macro calls"));
+  if (++macro_depth_ > options().limits.depth_max) {
+    exhausted(absl::StrCat("the limit of ", options().limits.depth_max, " nested macro calls"));
   }
   Scope* scope = new_scope(&defined_in);
   const uint32_t line = line_;
@@ -107,7 +108,7 @@ Value Interpreter::call_macro(const Stmt& macro, Scope& defined_in, Args& args) 
 }
 
 Value Interpreter::call_loop(const Stmt& loop, Scope& defined_in, const Value& iterable, uint32_t depth) {
-  if (depth > options_.limits.depth_max) exhausted(absl::StrCat("the limit of ", options_.limits.depth_max, " nested loops"));
+  if (depth > options().limits.depth_max) exhausted(absl::StrCat("the limit of ", options().limits.depth_max, " nested loops"));
   const Deeper deeper(*this);
   MarkedText out;
   run_for(loop, defined_in, out, &iterable, depth);

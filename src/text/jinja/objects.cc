@@ -96,39 +96,6 @@ SliceBounds resolve(int64_t length, const Value& start, const Value& stop, const
 
 }  // namespace
 
-Value Interpreter::make_list(std::vector<Value> items, Kind kind, bool untrusted, const char* view) {
-  auto* list = make<ListObject>();
-  charge(items.size());  // they bound memory too: a budget of steps is a budget of items
-  for (const Value& item : items) {
-    list->depth = std::max(list->depth, depth_of(item) + 1);
-    list->weight = add_weights(list->weight, weight_of(item));
-  }
-  if (list->depth > kValueDepthMax) fail("containers are nested deeper than ", kValueDepthMax);
-  list->items = std::move(items);
-  list->untrusted = untrusted;
-  list->view = view;
-  return Value::list(list, kind);
-}
-
-Value Interpreter::make_string(MarkedText text) {
-  check_size(text.text.size());
-  charge_bytes(text.text.size());
-  return Value::string(std::move(text));
-}
-
-Value Interpreter::make_string(std::string_view text, bool untrusted) {
-  check_size(text.size());
-  charge_bytes(text.size());
-  return Value::string(text, untrusted);
-}
-
-MarkedText Interpreter::text_of(const Value& v) {
-  charge(weight_of(v));
-  MarkedText text = to_text(v);
-  check_size(text.text.size());
-  return text;
-}
-
 std::vector<Value> Interpreter::iterate(const Value& v) {
   std::vector<Value> out;
   switch (v.kind()) {
