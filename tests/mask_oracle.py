@@ -120,6 +120,7 @@ class Comparison:
     """Walks through one grammar on both sides. `judge` names the reason why a token is in one mask only, or None."""
     def __init__(self, shoal, reference, rng, counts):
         self.shoal, self.reference, self.rng, self.counts = shoal, reference, rng, counts
+        self.closing = [id for id, token in enumerate(shoal.tokens) if token in (b'"', b'}', b']', b'0', b'1', b'"}')]
 
     def walks(self, what, line, grammar_of, judge, count=3, steps=60):
         for _ in range(count):
@@ -184,10 +185,6 @@ class Comparison:
             id = int(self.rng.choice(closing) if closing and self.rng.random() < 0.9 else self.rng.choice(allowed))
         return None
 
-    @property
-    def closing(self):
-        return [id for id, token in enumerate(self.shoal.tokens) if token in (b'"', b'}', b']', b'0', b'1', b'"}')]
-
     def prefer_long(self, ids):
         return max((int(self.rng.choice(ids)) for _ in range(8)), key=lambda id: len(self.shoal.tokens[id]))
 
@@ -206,6 +203,7 @@ PARTS = {
     'digits or exponents of bounded numbers': lambda text, schema: 'imum"' in json.dumps(schema) and re.search(rb'[0-9]{16}|[.][0-9]{10}|[0-9][eE]', text),
     'an escape in a name that is not declared': lambda text, schema: re.search(rb'\\[^:]*":', text),
     'escapes of surrogates': lambda text, schema: re.search(rb'\\u[dD][89a-fA-F]', text),
+    'an integer with a point': lambda text, schema: '"integer"' in json.dumps(schema) and re.search(rb'[0-9][.]0+[^0-9]|[0-9][eE]', text + b' '),
     'rare forms of a format': lambda text, schema: '"format"' in json.dumps(schema),
 }
 

@@ -32,14 +32,16 @@ struct TalkFlags {
 void add_talk_flags(CLI::App& verb, TalkFlags& flags);
 
 struct Answer {
-  std::string text;
-  uint32_t tokens = 0;
-  bool interrupted = false;
+  std::string text;          // all that was shown
+  uint32_t tokens = 0;       // of the answer, by the model's count
+  bool interrupted = false;  // by the person; the text is what came until then
 };
 
+// One thread at a time; what a method is given is called on the caller's thread.
 class Conversation {
  public:
-  // Finds the model and starts the roles; the model itself is loaded with the first question.
+  // Finds the model and starts the roles; the model itself is loaded with the first question. NotFound names the nearest
+  // model; Unavailable: the node did not come up within a minute.
   static StatusOr<std::unique_ptr<Conversation>> start(const TalkFlags& flags);
 
   bool has_chat_template() const { return text_->chat_template != nullptr; }

@@ -57,7 +57,7 @@ inline std::pair<uint32_t, uint32_t> chunk_columns(uint32_t columns, uint32_t ch
           static_cast<uint32_t>(units * (chunk + 1) / kChunks * chunk_unit)};
 }
 
-// 32 quantised activations of one row (ref/quantize.cc defines the rounding). value = q * scale.
+// 32 quantised activations of one row (quantize_row of kernels.h defines the rounding). value = q * scale.
 struct alignas(64) QuantBlock {
   int8_t q[kQuantBlock];       // codes in order
   float scale;

@@ -26,7 +26,7 @@ struct LoadCounters {
 class Slots {
  public:
   Slots(boost::asio::io_context& io, uint64_t count) : io_(io), free_(count) {}
-  boost::asio::awaitable<void> take();
+  boost::asio::awaitable<void> take();  // waits for a free one, in order
   void give();
   void open_for_all();  // everybody who waits, and who will, goes through
 
@@ -37,19 +37,20 @@ class Slots {
   std::deque<boost::asio::steady_timer*> waiting_;
 };
 
+// run() belongs to the lane's thread; the counters may be read from others. What is referred to outlives the lane.
 class LoadLane {
  public:
   struct Share {
     std::span<const LoadRequest> requests;   // of the whole run
-    std::span<RequestRecord> records;
+    std::span<RequestRecord> records;        // as requests; each lane writes its own
     uint32_t index = 0;                      // this lane's are index, index + lanes, ...
     uint32_t lanes = 1;
-    uint64_t concurrency = 0;
+    uint64_t concurrency = 0;                // requests of this lane under way at most
   };
   LoadLane(const LoadSpec& spec, const Destination& destination, const WordBook& words, Share share, TimePoint begin,
            LoadCounters& counters);
   void run();  // until every request of the share has ended
-  double lag_max_s() const { return lag_max_s_; }
+  double lag_max_s() const { return lag_max_s_; }  // longest time that a request was sent after it was due
 
  private:
   template <typename T>

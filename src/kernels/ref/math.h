@@ -1,4 +1,4 @@
-// The elementary functions of the kernels, scalar. cpu/math-inl.h holds the same steps in lanes; the two are compared bit
+// The elementary functions of the kernels, scalar. cpu/lanes-inl.h holds the same steps in lanes; the two are compared bit
 // for bit over their whole range by kernels_test.
 #pragma once
 

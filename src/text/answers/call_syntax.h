@@ -1,5 +1,5 @@
-// How families of models write tool calls and reasoning: one row per family, read by the parser of answers, by the
-// grammar that constrains them, and by tools/families.py, which prints the table of docs/TOOLS.md.
+// How families of models write tool calls and reasoning: one row per family, read by the parser of answers and by the
+// grammar that constrains them. docs/TOOLS.md has the families as a table; a test compares the two.
 #pragma once
 
 #include <array>

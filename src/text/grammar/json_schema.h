@@ -4,8 +4,8 @@
 //     say additionalProperties gets no others;
 //   - between parts at most one space, or one line break with an indentation, is allowed; none inside numbers and
 //     strings that a length, pattern or format rules;
-//   - numbers have up to 16 digits before and after the point and an exponent of up to 2 digits; between bounds up to 15
-//     before it, up to 10 after it (more if a bound has more), and no exponent;
+//   - integers have up to 16 digits and no point; numbers up to 16 before and after it and an exponent of up to 2; between
+//     bounds numbers have up to 15 before it, up to 10 after it (more if a bound has more), and no exponent;
 //   - a tuple that does not say minItems has all its items; one that does not say what follows them ends there;
 //   - beside declared properties, names of additional ones hold no escapes; escapes never spell half a surrogate pair;
 //   - a format matches without its rare forms (schema_scalars.cc has each as an expression).

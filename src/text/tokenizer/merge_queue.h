@@ -13,11 +13,11 @@
 namespace shoal {
 
 struct MergeCandidate {
-  uint32_t rank, at;  // `at`: where the left symbol is
-  TokenId result;
+  uint32_t rank, at;  // the lowest rank merges first; `at`: where the left symbol is
+  TokenId result;     // of the two symbols
 };
 
-// For pieces of moderate length.
+// For pieces of moderate length: log n per candidate. pop() REQUIRES: not empty.
 class MergeHeap {
  public:
   bool empty() const { return heap_.empty(); }
