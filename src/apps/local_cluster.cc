@@ -115,6 +115,10 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
     recorder->write_bytes(kEventLogHead);
     for (NodePlan& plan : plans) plan.record = [recorder](std::string_view record) { recorder->write_bytes(framed(record)); };
   }
+  if (!flags.digests_file.empty()) {
+    const auto digests = std::make_shared<DigestStore>(flags.digests_file);
+    for (NodePlan& plan : plans) plan.digests = digests;
+  }
   RETURN_IF_ERROR(cluster->start_nodes(std::move(plans)));
   return cluster;
 }

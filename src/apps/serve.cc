@@ -213,6 +213,7 @@ Status settle(ServeFlags& flags) {
   RETURN_IF_ERROR(check_serve_flags(flags));
   if (!config_file(flags).empty()) log_info("settings of ", config_file(flags));
   flags.engine.estimates_file = estimates_file(flags);
+  flags.engine.digests_file = digests_file(flags);
   return OkStatus();
 }
 

@@ -22,6 +22,15 @@ std::vector<std::string> names_of(const std::vector<FoundModel>& models) {
   return names;
 }
 
+// What a flag says ("none": no file), or the default place below a folder that the environment names, or below home.
+std::string kept_file(const std::string& given, const char* variable, const char* below_home, const char* name) {
+  if (!given.empty()) return given == "none" ? "" : given;
+  const char* folder = std::getenv(variable);
+  const char* home = std::getenv("HOME");
+  if (folder != nullptr && *folder == '/') return absl::StrCat(folder, name);
+  return home == nullptr || *home != '/' ? "" : absl::StrCat(home, below_home, name);
+}
+
 }  // namespace
 
 StatusOr<size_t> index_of(const std::string& name, const std::vector<FoundModel>& models, const std::string& flag) {
@@ -33,13 +42,8 @@ StatusOr<size_t> index_of(const std::string& name, const std::vector<FoundModel>
 
 std::string config_file(const ServeFlags& flags) { return flags.config == "none" ? "" : flags.config; }
 
-std::string estimates_file(const ServeFlags& flags) {
-  if (!flags.estimates.empty()) return flags.estimates == "none" ? "" : flags.estimates;
-  const char* state = std::getenv("XDG_STATE_HOME");
-  const char* home = std::getenv("HOME");
-  if (state != nullptr && *state == '/') return absl::StrCat(state, "/shoal/estimates.json");
-  return home == nullptr || *home != '/' ? "" : absl::StrCat(home, "/.local/state/shoal/estimates.json");
-}
+std::string estimates_file(const ServeFlags& flags) { return kept_file(flags.estimates, "XDG_STATE_HOME", "/.local/state", "/shoal/estimates.json"); }
+std::string digests_file(const ServeFlags& flags) { return kept_file(flags.digests, "XDG_CACHE_HOME", "/.cache", "/shoal/digests.json"); }
 
 std::vector<std::string> changed_flags(const ServeFlags& before, const ServeFlags& after) {
   std::set<std::string> names;

@@ -47,6 +47,7 @@ struct ServeFlags {
   uint32_t http_threads = 2;
   std::string record;                   // file; empty: none
   std::string estimates;                // file; empty: the default one; "none"
+  std::string digests;                  // likewise
   EngineFlags engine;
   LogFlags log;
   GivenOptions given;                   // what the command line and the environment said; the rest is the file's
@@ -68,6 +69,8 @@ std::string config_file(const ServeFlags& flags);
 
 // The file that --estimates means; "" for none.
 std::string estimates_file(const ServeFlags& flags);
+// Likewise --digests.
+std::string digests_file(const ServeFlags& flags);
 
 // Names of flags that have other values in the one than in the other.
 std::vector<std::string> changed_flags(const ServeFlags& before, const ServeFlags& after);

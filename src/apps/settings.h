@@ -73,6 +73,7 @@ struct EngineFlags {
   std::string model_io = "mmap";
   bool no_prefix_cache = false;
   std::string estimates_file;      // of host/estimate_store.h; empty: none
+  std::string digests_file;        // of host/digest_store.h; empty: none
   std::string record_events;       // file for what nodes were told and answered; empty: none
 };
 void add_engine_flags(CLI::App& verb, EngineFlags& flags);

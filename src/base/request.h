@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/model_digest.h"
 #include "base/time.h"
 
 namespace shoal {
@@ -112,7 +113,7 @@ struct Request {
   Duration tbt_max = Duration::max();
   TimePoint arrival{};
   std::optional<float> mirostat_mu;  // after `output`; none: it begins
-  uint64_t weights = 0;           // which `output` was computed with (WeightsReady); 0: not known, or there is none
+  ModelDigest weights;            // which `output` was computed with (WeightsReady); none: not known, or there is no output
 
   friend bool operator==(const Request&, const Request&) = default;
 };

@@ -80,7 +80,8 @@ void RouterLoop::run() {
 
 void RouterLoop::handle(Command command) {
   if (auto* incoming = std::get_if<Incoming>(&command)) {
-    auto message = decode(incoming->bytes);
+    uint32_t life = 0;
+    auto message = decode(incoming->bytes, &life);
     if (!message.ok()) {  // a peer's fault, not ours: say so and go on
       log_warning("message from node ", incoming->from.value, " dropped: ", message.status().message());
       return;
@@ -88,7 +89,7 @@ void RouterLoop::handle(Command command) {
     const auto* status = std::get_if<NodeStatus>(&*message);
     const bool is_status = status != nullptr;
     if (is_status) timeline_.add(incoming->from, *status, steady_now());
-    handle_event(MessageFrom{incoming->from, *std::move(message)});
+    handle_event(MessageFrom{incoming->from, *std::move(message), life});
     if (is_status) publish_snapshot();
   } else if (auto* accept = std::get_if<Accept>(&command)) {
     const Request& request = accept->request.request;
@@ -113,7 +114,7 @@ void RouterLoop::handle_event(const Event& event) {
 
 void RouterLoop::perform(Effect effect) {
   if (auto* send = std::get_if<Send>(&effect)) {
-    const Status sent = transport_->send(send->to, encode(send->message));
+    const Status sent = transport_->send(send->to, encode(send->message, life_));
     if (!sent.ok()) log_debug("node ", send->to.value, " cannot be reached: ", sent.message());
   } else if (auto* deliver_effect = std::get_if<Deliver>(&effect)) {
     deliver(std::move(deliver_effect->tokens));

@@ -1,14 +1,12 @@
 #include "host/estimate_store.h"
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "host/state_file.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -36,14 +34,6 @@ StatusOr<std::map<std::string, std::string>> parse(const std::string& text) {
     if (out.size() < EstimateStore::kModelsMax) out.emplace(key, std::move(line));
   }
   return out;
-}
-
-std::error_code write(const std::filesystem::path& path, const std::string& text) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  return file ? std::error_code() : std::error_code(errno != 0 ? errno : EIO, std::generic_category());
 }
 
 }  // namespace
@@ -82,15 +72,9 @@ Status EstimateStore::save() {
   for (const auto& [key, line] : models_) {
     if (auto value = parse_json(line); value.ok()) models[key] = *std::move(value);
   }
-  const std::filesystem::path path(path_), fresh(absl::StrCat(path_, ".", getpid()));
-  std::error_code error;
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  if (!error) error = write(fresh, dump_json({{"version", kVersion}, {"models", std::move(models)}}, 1) + "\n");
-  if (!error) std::filesystem::rename(fresh, path, error);
-  if (!error) return OkStatus();
-  std::error_code ignored;
-  std::filesystem::remove(fresh, ignored);
-  return unavailable(path_, ": the estimates cannot be kept for the next run: ", error.message(),
+  const Status written = replace_file(path_, dump_json({{"version", kVersion}, {"models", std::move(models)}}, 1) + "\n");
+  if (written.ok()) return written;
+  return unavailable(path_, ": the estimates cannot be kept for the next run: ", written.message(),
                      "; make the folder writable, or name another file with --estimates (none: keep none)");
 }
 

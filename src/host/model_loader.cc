@@ -57,7 +57,7 @@ Status check_shape(const ModelLoader::Job& job, const ModelPlan& plan) {
 }  // namespace
 
 ModelLoader::ModelLoader(Device& device, Backend& backend, const CpuShare& cpus, std::unique_ptr<WeightCache> cache,
-                         std::function<void()> give_way, OnLoaded on_loaded)
+                         std::shared_ptr<DigestStore> digests, std::function<bool()> busy, std::function<void()> give_way, OnLoaded on_loaded)
     : device_(device),
       backend_(backend),
       cpus_(cpus.cpus),
@@ -67,6 +67,7 @@ ModelLoader::ModelLoader(Device& device, Backend& backend, const CpuShare& cpus,
       on_loaded_(std::move(on_loaded)),
       control_(std::make_shared<LoadControl>()),
       ahead_(std::make_shared<LoadControl>()),
+      hasher_(std::move(digests), std::move(busy)),
       thread_([this] { work(); }) {}
 
 ModelLoader::~ModelLoader() {
@@ -113,9 +114,27 @@ void ModelLoader::work() {
       if (!read.ok() && read.code() != StatusCode::kCancelled) log_debug("read ahead: ", read.message());  // its load will say it
       continue;
     }
-    on_loaded_(load(*work));
+    LoadedModel loaded = load(*work);
+    const uint64_t stamp = loaded.weights.stamp;
+    std::shared_ptr<const Checkpoint> unread = loaded.status.ok() ? std::move(loaded.unread) : nullptr;
+    on_loaded_(std::move(loaded));
+    if (unread != nullptr) name_later(work->job.model, stamp, std::move(unread));
     opened_.tidy(steady_now());  // now that nobody waits
   }
+}
+
+ModelDigest ModelLoader::digest_of(const Checkpoint& checkpoint, const LoadOptions& options) const {
+  ModelDigest digest = identity_of(checkpoint, options);
+  if (const auto files = hasher_.find(checkpoint)) digest.content = weights_content(*files, options);
+  return digest;
+}
+
+// What is read past the system's cache is not brought into it for its name.
+void ModelLoader::name_later(const ServedModel& model, uint64_t stamp, std::shared_ptr<const Checkpoint> unread) {
+  if (model.load.io == ModelIo::kDirect) return;
+  hasher_.want(std::move(unread), [this, id = model.id, load = model.load, stamp](const ModelDigest::Content& files) {
+    on_loaded_({.part = LoadedModel::Part::kNamed, .id = id, .weights = {stamp, weights_content(files, load)}});
+  });
 }
 
 Status ModelLoader::read_files(const ServedModel& model, LoadControl& control) {
@@ -152,7 +171,8 @@ LoadedModel ModelLoader::load(const Work& work) {
     ASSIGN_OR_RETURN(const OpenedModel opened, opened_.open(job.model));
     stage(result.stages.open_seconds);
     RETURN_IF_ERROR(check_shape(job, *opened.plan));
-    result.weights = identity_of(*opened.checkpoint, job.model.load);
+    result.weights = digest_of(*opened.checkpoint, job.model.load);
+    if (!result.weights.known()) result.unread = opened.checkpoint;
     if (job.model.load.io == ModelIo::kDirect) control.kept = cache_->use(job.model.id);
     if (early && cached(*opened.checkpoint)) {
       control.early = [&](std::unique_ptr<Model> model) {

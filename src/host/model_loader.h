@@ -15,6 +15,7 @@
 #include "base/switch_record.h"
 #include "device/device.h"
 #include "device/thread_pool.h"
+#include "host/content_hasher.h"
 #include "host/node_plan.h"
 #include "host/opened_models.h"
 #include "host/weight_cache.h"
@@ -29,6 +30,7 @@ struct LoadedModel {
     kWhole,   // the load has ended
     kUsable,  // the model computes from its files, and its weights are being packed; kPacked follows
     kPacked,  // the load has ended; what else is here was said before, but for the status and the stages
+    kNamed,   // some time after a load: its weights' content is known now
   };
   Part part = Part::kWhole;
   ModelId id;
@@ -36,7 +38,8 @@ struct LoadedModel {
   DeviceSpan memory;              // mapped pages, also after a failure
   std::unique_ptr<Model> model;   // null after a failure
   LoadStages stages;              // but unmapping
-  uint64_t weights = 0;           // see WeightsReady
+  ModelDigest weights;            // see WeightsReady
+  std::shared_ptr<const Checkpoint> unread;  // if their content is not known, and kNamed may follow
 };
 
 class ModelLoader {
@@ -44,9 +47,10 @@ class ModelLoader {
   using OnLoaded = std::function<void(LoadedModel)>;
 
   // `on_loaded` runs on a thread of the loader; `give_way` is called before each piece of a load and may wait a moment.
-  // `device` and `backend`, which the models compute on, outlive the loader and every model it loaded.
-  ModelLoader(Device& device, Backend& backend, const CpuShare& cpus, std::unique_ptr<WeightCache> cache, std::function<void()> give_way,
-              OnLoaded on_loaded);
+  // `device` and `backend`, which the models compute on, outlive the loader and every model it loaded. `digests`: what files hold, and
+  // none: that is not asked; they are read while not `busy`.
+  ModelLoader(Device& device, Backend& backend, const CpuShare& cpus, std::unique_ptr<WeightCache> cache, std::shared_ptr<DigestStore> digests,
+              std::function<bool()> busy, std::function<void()> give_way, OnLoaded on_loaded);
   ~ModelLoader();  // cancels a load under way
 
   struct Job {
@@ -75,6 +79,8 @@ class ModelLoader {
     bool ahead = false;  // only to be read
   };
   LoadedModel load(const Work& work);
+  ModelDigest digest_of(const Checkpoint& checkpoint, const LoadOptions& options) const;
+  void name_later(const ServedModel& model, uint64_t stamp, std::shared_ptr<const Checkpoint> unread);
   Status read_files(const ServedModel& model, LoadControl& control);
 
   Device& device_;
@@ -89,6 +95,7 @@ class ModelLoader {
   std::shared_ptr<LoadControl> control_;  // of the load under way, or the last one
   std::shared_ptr<LoadControl> ahead_;    // of what was asked to be read last
   uint64_t bytes_total_ = 1;
+  ContentHasher hasher_;
   std::thread thread_;
 };
 

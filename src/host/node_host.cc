@@ -78,7 +78,7 @@ uint32_t pages_of_the_largest(const NodeConfig& node) {
 class NodeHostImpl : public NodeHost {
  public:
   NodeHostImpl(const NodeConfig& node, std::map<ModelId, ServedModel> models, std::unique_ptr<CpuDevice> device,
-               std::unique_ptr<PagedMemory> host_tier, DeviceSpan workspace, std::unique_ptr<WeightCache> cache, const CpuShare& cpus,
+               std::unique_ptr<PagedMemory> host_tier, DeviceSpan workspace, std::unique_ptr<WeightCache> cache, std::shared_ptr<DigestStore> digests, const CpuShare& cpus,
                EstimateStore estimates, std::function<void(std::string_view)> record, uint32_t pages_ahead, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
       : config_(node),
         record_(std::move(record)),
@@ -98,7 +98,7 @@ class NodeHostImpl : public NodeHost {
         runner_(workspace),
         node_(node),
         transport_(network.connect(node.self, [this](NodeId from, std::string bytes) { receive(from, bytes); })),
-        loader_(*device_, *backend_, cpus, std::move(cache), [this] { give_way(); },
+        loader_(*device_, *backend_, cpus, std::move(cache), std::move(digests), [this] { return working_.load(); }, [this] { give_way(); },
                 [this](LoadedModel loaded) { events_.push(std::move(loaded)); }),
         filler_(*device_, pages_ahead, [this] { return working_.load(); }),
         step_thread_([this] { step_loop(); }),
@@ -117,7 +117,10 @@ class NodeHostImpl : public NodeHost {
     save_estimates();
   }
 
-  void set_cluster(ClusterState state) override { events_.push(Event(ClusterChanged{std::move(state)})); }
+  void set_cluster(ClusterState state) override {
+    if (const auto self = state.members.find(config_.self); self != state.members.end()) life_ = self->second.epoch;
+    events_.push(Event(ClusterChanged{std::move(state)}));
+  }
   StatusOr<NodeModel> add_model(ServedModel model) override {
     ASSIGN_OR_RETURN(NodeModel facts, plan_another(config_, model));
     events_.push(AddModel{std::move(model), facts});
@@ -137,12 +140,10 @@ class NodeHostImpl : public NodeHost {
   };
 
   void receive(NodeId from, const std::string& bytes) {
-    StatusOr<Message> message = decode(bytes);
-    if (!message.ok()) {
-      log_error("message from ", from.value, " dropped: ", message.status().message());
-      return;
-    }
-    events_.push(Event(MessageFrom{from, *std::move(message)}));
+    uint32_t life = 0;
+    StatusOr<Message> message = decode(bytes, &life);
+    if (!message.ok()) return log_error("message from ", from.value, " dropped: ", message.status().message());
+    events_.push(Event(MessageFrom{from, *std::move(message), life}));
   }
 
   // ---- the loop: pop, handle, perform --------------------------------------------------------------------------------
@@ -168,25 +169,26 @@ class NodeHostImpl : public NodeHost {
 
   // Of the weights as they are on the device, since the load began: "1.23 GB/s".
   std::string load_rate(TimePoint now) const {
-    return absl::StrFormat("%.2f GB/s", static_cast<double>(loader_.bytes_done()) / 1e9 / std::max(to_seconds(now - load_started_), 1e-3));
+    return absl::StrFormat("%.2f GB/s", static_cast<double>(loader_.bytes_done()) / 1e9 / std::max(to_seconds(now - load_times_.began), 1e-3));
   }
 
   void log_progress(TimePoint now) {
-    if (!loading_ || now < load_logged_ + kProgressLogInterval) return;
-    load_logged_ = now;
+    if (!loading_ || now < load_times_.logged + kProgressLogInterval) return;
+    load_times_.logged = now;
     log_info("loading '", models_.at(*loading_).name, "': ", static_cast<int>(loader_.progress() * 100), " %, ", load_rate(now));
   }
 
   void dispatch(HostEvent event, TimePoint now) {
     if (auto* loaded = std::get_if<LoadedModel>(&event)) {
       if (loaded->part == LoadedModel::Part::kUsable) return on_usable(*loaded, now);
+      if (loaded->part == LoadedModel::Part::kNamed) return handle(DigestKnown{loaded->id, loaded->weights}, now);
       loading_.reset();
       const ServedModel& served = models_.at(loaded->id);
       if (loaded->status.ok()) {
         log_info("loaded '", served.name, "' (", format_bytes(facts(loaded->id).weight_bytes), ") in ",
-                 static_cast<int64_t>(to_seconds(now - load_started_) * 1000), " ms, ", load_rate(now));
+                 static_cast<int64_t>(to_seconds(now - load_times_.began) * 1000), " ms, ", load_rate(now));
       } else if (loaded->status.code() == StatusCode::kCancelled) {
-        log_info("loading '", served.name, "' was called off after ", static_cast<int64_t>(to_seconds(now - load_started_) * 1000), " ms");
+        log_info("loading '", served.name, "' was called off after ", static_cast<int64_t>(to_seconds(now - load_times_.began) * 1000), " ms");
       } else {
         log_error("could not load '", served.name, "': ", loaded->status.message());
       }
@@ -246,16 +248,15 @@ class NodeHostImpl : public NodeHost {
 
   void perform(Effect& effect, TimePoint now) {
     if (auto* send = std::get_if<Send>(&effect)) {
-      if (const Status sent = transport_->send(send->to, encode(send->message)); !sent.ok()) {
-        log_debug("message lost: ", sent.message());
-      }
+      const Status sent = transport_->send(send->to, encode(send->message, life_));
+      if (!sent.ok()) log_debug("message lost: ", sent.message());
     } else if (auto* start = std::get_if<StartStep>(&effect)) {
       start_step(*start);
     } else if (auto* load = std::get_if<LoadWeights>(&effect)) {
       const ServedModel& model = models_.at(load->model);
       log_info("loading '", model.name, "' from ", model.path);
       loading_ = load->model;
-      load_started_ = load_logged_ = now;
+      load_times_ = {now, now};
       wake_ = std::min(wake_, now + kProgressInterval);
       loader_.start({model, facts(load->model), page_ranges(load->pages), load->alone});
     } else if (std::holds_alternative<CancelLoad>(effect)) {
@@ -371,11 +372,12 @@ class NodeHostImpl : public NodeHost {
   TimePoint wake_{};  // the first tick is due at once: it reports the models before anybody asks for one
   std::optional<ModelId> loading_;
   std::optional<ModelId> packing_;  // the same model, when it computes already
-  TimePoint load_started_{}, load_logged_{};
+  struct LoadTimes { TimePoint began, logged; } load_times_;
   double unmap_seconds_ = 0;  // of weights dropped since the last load ended
   std::atomic<int64_t> busy_since_ns_{0};
   std::atomic<bool> working_{false};
   std::atomic<bool> step_before_packing_{false};
+  std::atomic<uint32_t> life_{0};  // as last heard from the membership
   std::unique_ptr<Transport> transport_;
   // When nothing is loaded any more; what copies tell is still heard.
   struct EndCopies {
@@ -441,7 +443,7 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwo
   }
   const uint32_t pages_ahead = plan.fill_ahead ? pages_of_the_largest(plan.node) : 0;
   return std::make_unique<NodeHostImpl>(plan.node, std::move(plan.served), std::move(device), std::move(host_tier), workspace,
-                                        std::move(cache), plan.cpus, std::move(estimates), std::move(plan.record), pages_ahead, network, std::move(peers));
+                                        std::move(cache), std::move(plan.digests), plan.cpus, std::move(estimates), std::move(plan.record), pages_ahead, network, std::move(peers));
 }
 
 }  // namespace shoal

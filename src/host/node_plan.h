@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "base/ids.h"
 #include "base/pooling_settings.h"
 #include "base/status.h"
+#include "host/digest_store.h"
 #include "models/model.h"
 #include "roles/node.h"
 #include "runner/token_constraints.h"
@@ -61,6 +63,7 @@ struct NodePlan {
   uint64_t workspace_bytes = 0;           // of the largest step; the rest of the budget is pages
   CpuShare cpus;
   std::string estimates_file;
+  std::shared_ptr<DigestStore> digests;   // of all nodes of this process; none: files are not read for their names
   bool guarded = false;
   bool fill_ahead = true;                 // memory for the next load is touched while nothing is to be done
   std::function<void(std::string_view record)> record;  // gets those of replay/event_log.h, on the node's loop thread; or none

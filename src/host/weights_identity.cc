@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/rng.h"
+#include "host/sha256.h"
 
 namespace shoal {
 namespace {
@@ -23,6 +24,13 @@ uint64_t weights_identity(std::span<const FileIdentity> files, const LoadOptions
     for (const uint64_t part : file) add(part);
   }
   return std::max<uint64_t>(identity, 1);
+}
+
+ModelDigest::Content weights_content(const ModelDigest::Content& files, const LoadOptions& options) {
+  Sha256 hash;
+  for (const uint64_t part : {kForm, kPortable, static_cast<uint64_t>(options.quantization), static_cast<uint64_t>(options.kv_type)}) hash.add_number(part);
+  hash.add(files.data(), files.size());
+  return hash.result();
 }
 
 }  // namespace shoal

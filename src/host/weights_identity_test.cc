@@ -31,6 +31,17 @@ TEST(WeightsIdentity, WhateverChangesTheBitsOfAnAnswerChangesIt) {
   EXPECT_TRUE(is_new(weights_identity({{kFile}}, {.kv_type = KvType::kBF16}))) << "as many bytes as F16";
 }
 
+TEST(WeightsIdentity, WhatFilesHoldAndWhatIsDoneWithThemIsTheContent) {
+  const ModelDigest::Content one{1}, other{2};
+  std::set<ModelDigest::Content> seen = {weights_content(one, {})};
+  EXPECT_EQ(*seen.begin(), weights_content(one, {.io = ModelIo::kDirect}));
+  const auto is_new = [&](const ModelDigest::Content& content) { return ModelDigest(1, content).known() && seen.insert(content).second; };
+  EXPECT_TRUE(is_new(weights_content(other, {})));
+  EXPECT_TRUE(is_new(weights_content(one, {.quantization = Quantization::kQ8_0})));
+  EXPECT_TRUE(is_new(weights_content(one, {.kv_type = KvType::kF16})));
+  EXPECT_TRUE(is_new(weights_content(one, {.kv_type = KvType::kBF16}))) << "as many bytes as F16";
+}
+
 TEST(WeightsIdentity, HowTheFilesAreReadDoesNot) {
   EXPECT_EQ(weights_identity({{kFile}}, {.io = ModelIo::kDirect}), weights_identity({{kFile}}, {.io = ModelIo::kMapped}));
 }

@@ -29,6 +29,7 @@ struct EventWriter {
   void operator()(const MessageFrom& e) {
     event.mutable_message()->set_from(e.from.value);
     to_pb(e.message, event.mutable_message()->mutable_message());
+    event.mutable_message()->mutable_message()->set_life(e.life);
   }
   void operator()(const StepDone& e) {
     pb::StepDone* to = event.mutable_step();
@@ -53,7 +54,7 @@ struct EventWriter {
   }
   void operator()(const WeightsReady& e) {
     put_end(e, event.mutable_weights());
-    event.mutable_weights()->set_weights(e.weights);
+    put_digest(e.weights, event.mutable_weights());
     event.mutable_weights()->set_packing(e.packing);
   }
   void operator()(const WeightsPacked& e) { put_end(e, event.mutable_packed()); }
@@ -76,6 +77,10 @@ struct EventWriter {
       to->set_draining(member.draining);
       for (const ModelId model : member.models) to->add_models(model.value);
     }
+  }
+  void operator()(const DigestKnown& e) {
+    event.mutable_digest()->set_model(e.model.value);
+    put_digest(e.weights, event.mutable_digest());
   }
   void operator()(const ModelAdded& e) { to_pb(e.model, event.mutable_added()); }
   void operator()(const ModelRetired& e) { event.set_retired(e.model.value); }
@@ -122,7 +127,7 @@ StatusOr<End> load_end_from(const pb::LoadEnded& from) {
 
 StatusOr<Event> ready_from(const pb::LoadEnded& from) {
   ASSIGN_OR_RETURN(WeightsReady to, load_end_from<WeightsReady>(from));
-  to.weights = from.weights();
+  ASSIGN_OR_RETURN(to.weights, digest_of(from));
   to.packing = from.packing();
   return to;
 }
@@ -147,7 +152,7 @@ StatusOr<Event> event_from(const pb::Event& from) {
   switch (from.kind_case()) {
     case pb::Event::kMessage: {
       ASSIGN_OR_RETURN(Message message, message_from(from.message().message()));
-      return MessageFrom{NodeId(from.message().from()), std::move(message)};
+      return MessageFrom{NodeId(from.message().from()), std::move(message), from.message().message().life()};
     }
     case pb::Event::kStep: return step_from(from.step());
     case pb::Event::kWeights: return ready_from(from.weights());
@@ -165,6 +170,10 @@ StatusOr<Event> event_from(const pb::Event& from) {
       return ModelAdded{std::move(model)};
     }
     case pb::Event::kRetired: return ModelRetired{ModelId(from.retired())};
+    case pb::Event::kDigest: {
+      ASSIGN_OR_RETURN(const ModelDigest weights, digest_of(from.digest()));
+      return DigestKnown{ModelId(from.digest().model()), weights};
+    }
     case pb::Event::kDrain: return DrainRequested{};
     case pb::Event::kTick: return Tick{};
     case pb::Event::KIND_NOT_SET: break;

@@ -87,6 +87,7 @@ std::vector<std::string> some_run() {
   node.give(MessageFrom{NodeId(9), Cancel{RequestId(4), 0}});
   node.give(ClusterChanged{{3, {{NodeId(1), {NodeId(1), Role::kNode, 2, {ModelId(0)}, false}}}}});
   node.give(LoadProgress{ModelId(0), 0.3f});
+  node.give(DigestKnown{ModelId(0), ModelDigest(0, {1, 2})});
   node.give(ModelAdded{model(5)});
   node.submit(10, 5);
   node.run();

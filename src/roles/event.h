@@ -12,10 +12,13 @@
 
 namespace shoal {
 
-// A message arrived. `from` is who sent it, as the transport knows it.
+// A message arrived. `from` is who sent it, as the transport knows it. A role that has heard of a later life of the sender drops it.
 struct MessageFrom {
   NodeId from;
   Message message;
+  uint32_t life = 0;  // of the sender when it sent; 0: it does not say
+
+  bool of_life_before(uint32_t epoch) const { return life != 0 && life < epoch; }
 };
 
 // Router: a client's request, validated and in ids. `arrival` is set by the router.
@@ -59,7 +62,7 @@ struct WeightsReady {
   ModelId model;
   Status status;
   LoadStages stages;
-  uint64_t weights = 0;  // which bytes they are: the same number for the same files as long as nobody has changed them
+  ModelDigest weights;   // which they are
   bool packing = false;  // one step can run, the load goes on: ends in WeightsPacked, and until then no other load begins
 };
 
@@ -69,6 +72,13 @@ struct WeightsPacked {
   ModelId model;
   Status status;
   LoadStages stages;
+};
+
+// Node: the files of a model that was loaded have been read, and these are its weights. Means nothing for others than those that
+// were loaded last.
+struct DigestKnown {
+  ModelId model;
+  ModelDigest weights;
 };
 
 // Node: the copies of CopyKv are done. Only a copy from another node can fail: that node was lost before it was done.
@@ -100,6 +110,6 @@ struct ModelRetired {
 struct Tick {};
 
 using Event = std::variant<MessageFrom, NewRequest, ClientGone, ResidencyWanted, SettingsWanted, ClusterChanged, DrainRequested,
-                           StepDone, WeightsReady, WeightsPacked, KvCopied, LoadProgress, ModelAdded, ModelRetired, Tick>;
+                           StepDone, WeightsReady, WeightsPacked, KvCopied, LoadProgress, DigestKnown, ModelAdded, ModelRetired, Tick>;
 
 }  // namespace shoal

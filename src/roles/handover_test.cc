@@ -85,7 +85,7 @@ struct Body {
 
   Node node;
   TimePoint now = kStart;
-  uint64_t weights = 5;  // that its loads find
+  ModelDigest weights = 5;  // that its loads find
   std::vector<CopyKv> copies;
 };
 
@@ -159,6 +159,39 @@ TEST(Handover, APromptBegunWithOtherWeightsIsComputedAnew) {
   EXPECT_EQ(tokens, (std::vector<TokenId>{40, 41, 42, 43}));
   EXPECT_EQ(sent<KvTaken>(effects).size(), 1u);
   EXPECT_TRUE(second.node.idle());
+}
+
+// F16 and BF16 have equally many bytes, and what one holds means nothing as the other.
+TEST(Handover, KvOfAnotherTypeIsRefusedThoughItsBlocksHaveAsManyBytes) {
+  const ModelDigest f16(5, {0xf1, 6}), bf16(7, {0xbf, 16});
+  Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
+  first.weights = f16;
+  second.weights = bf16;
+  second.say(kGateway, SetResident{ModelId(0), true});
+  const KvTicket ticket = handed_over(first);
+  EXPECT_EQ(ticket.weights, f16);
+  EXPECT_EQ(ticket.block_bytes, kPageBytes / 4);
+  const auto wanted = sent<KvWanted>(second.say(kGateway, resubmitted(ticket)));
+  ASSERT_EQ(wanted.size(), 1u);
+  const auto effects = second.say(kFirst, sent<KvGranted>(first.say(kSecond, wanted[0])).at(0));
+  EXPECT_TRUE(second.copies.empty());
+  EXPECT_EQ(sent<Tokens>(effects).at(0).error_code, StatusCode::kFailedPrecondition);
+}
+
+TEST(Handover, WhatAnotherMachineStampedOtherwiseIsTakenByItsContent) {
+  Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
+  first.weights = ModelDigest(5, {1});
+  second.weights = 6;  // not read yet
+  second.say(kGateway, SetResident{ModelId(0), true});
+  second.give(DigestKnown{ModelId(0), ModelDigest(4, {9})});  // of files that were replaced since
+  second.give(DigestKnown{ModelId(0), ModelDigest(6, {1})});
+  const KvTicket ticket = handed_over(first);
+  const auto wanted = sent<KvWanted>(second.say(kGateway, resubmitted(ticket)));
+  second.say(kFirst, sent<KvGranted>(first.say(kSecond, wanted.at(0))).at(0));
+  const auto tokens = sent<Tokens>(second.copy());
+  ASSERT_FALSE(tokens.empty());
+  EXPECT_TRUE(tokens[0].error.empty()) << tokens[0].error;
+  EXPECT_EQ(tokens[0].weights, ModelDigest(6, {1}));
 }
 
 // The others may have dropped the model already.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr NodeId kFirst{1000}, kSecond{1001}, kNode{1};
 
-NodeConfig node_config() {
+NodeConfig node_config(NodeId self) {
   NodeModel m;
   m.name = "m";
   m.weight_bytes = 2 * kPageBytes;
@@ -20,7 +20,7 @@ NodeConfig node_config() {
   m.max_model_len = 64;
   m.vocab_size = 100;
   NodeConfig config;
-  config.self = kNode;
+  config.self = self;
   config.pages = 16;
   config.models = {m};
   config.gateways = {kFirst, kSecond};
@@ -38,7 +38,7 @@ Request request(RequestId id, TokenId token, uint32_t max_tokens) {
 // A node to which gateways speak in bytes, as from other processes. The token that follows is the prompt's first.
 class NodeBehindWire {
  public:
-  NodeBehindWire() : node_(node_config()) {}
+  explicit NodeBehindWire(ModelDigest weights = {}, NodeId self = kNode) : weights_(weights), node_(node_config(self)) {}
 
   void say(NodeId from, const Message& message) {
     const auto heard = decode(encode(message));
@@ -59,10 +59,11 @@ class NodeBehindWire {
     return std::exchange(answers_, {});
   }
   bool idle() const { return node_.idle(); }
+  const Tokens& told(RequestId id) const { return told_.at(id); }  // the last of it
 
  private:
   void perform(const Effect& effect) {
-    if (const auto* load = std::get_if<LoadWeights>(&effect)) give(WeightsReady{load->model, OkStatus()});
+    if (const auto* load = std::get_if<LoadWeights>(&effect)) give(WeightsReady{load->model, OkStatus(), {}, weights_});
     if (const auto* start = std::get_if<StartStep>(&effect)) {
       StepResult result{start->input.step, {}};
       for (const StepSlice& slice : start->input.slices) {
@@ -76,12 +77,15 @@ class NodeBehindWire {
       const auto heard = decode(encode(send->message));
       const auto* tokens = heard.ok() ? std::get_if<Tokens>(&*heard) : nullptr;
       if (tokens == nullptr) return;
+      told_[tokens->id] = *tokens;
       for (const SampledToken& token : tokens->tokens) answers_[{send->to, tokens->id}].push_back(token.token);
     }
   }
 
+  const ModelDigest weights_;
   Node node_;
   std::vector<Effect> todo_;
+  std::map<RequestId, Tokens> told_;
   std::map<std::pair<NodeId, RequestId>, std::vector<TokenId>> answers_;
 };
 
@@ -136,6 +140,70 @@ TEST(Identity, ARouterDropsTokensOfARequestOfItsFormerLife) {
   };
   EXPECT_EQ(shown({kFirst, 1, 1}), 0u);
   EXPECT_EQ(shown({kFirst, 2, 1}), 1u);
+}
+
+// What was on its way when its sender's life ended is of nobody, on whichever side it arrives.
+TEST(Identity, AMessageOfALifeThatEndedIsDroppedWhereItArrives) {
+  ClusterState state;
+  state.version = 1;
+  state.members[kNode] = {kNode, Role::kNode, 3, {ModelId(0)}, false};
+  state.members[kFirst] = {kFirst, Role::kGateway, 5, {}, false};
+
+  Router router({.self = kFirst, .life = 5});
+  router.handle(ClusterChanged{state}, TimePoint{});
+  router.handle(NewRequest{request({kFirst, 5, 1}, 5, 4), kForever}, TimePoint{});
+  const auto shown = [&](uint32_t life) {
+    Tokens tokens;
+    tokens.id = {kFirst, 5, 1};
+    tokens.tokens = {{9, 0, {}}};
+    size_t count = 0;
+    for (const Effect& effect : router.handle(MessageFrom{kNode, tokens, life}, TimePoint{})) count += std::holds_alternative<Deliver>(effect);
+    return count;
+  };
+  EXPECT_EQ(shown(2), 0u);
+  EXPECT_EQ(shown(3), 1u);
+
+  NodeBehindWire node;
+  node.give(ClusterChanged{state});
+  const auto answered = [&](uint32_t life, uint64_t sequence) {
+    const RequestId id{kFirst, 5, sequence};
+    node.give(MessageFrom{kFirst, Submit{request(id, 11, 1)}, life});
+    return node.answers().contains({kFirst, id});
+  };
+  EXPECT_FALSE(answered(4, 1));
+  EXPECT_TRUE(answered(5, 1));
+  EXPECT_TRUE(answered(6, 2)) << "one that the membership has not told of yet";
+  EXPECT_TRUE(answered(0, 3)) << "it does not say";
+}
+
+// What a gateway knows of an answer whose node is gone: it goes on elsewhere.
+Submit continued(Request request, const Tokens& told) {
+  request.epoch = 1;
+  for (const SampledToken& token : told.tokens) request.output.push_back(token.token);
+  request.weights = told.weights;
+  return {request};
+}
+
+// Two gateways, and nodes of two processes, each of which stamped its copy of the files by itself.
+TEST(Identity, AnAnswerGoesOnInAnotherProcessIfItsWeightsHoldTheSame) {
+  constexpr ModelDigest kHere(5, {1, 2, 3}), kThere(6, {1, 2, 3}), kUnread(6), kOthers(6, {1, 2, 4});
+  const RequestId ids[] = {{kFirst, 1, 7}, {kSecond, 1, 7}};  // alike but for whose they are
+  NodeBehindWire here(kHere);
+  for (const RequestId& id : ids) here.say(id.gateway, Submit{request(id, 30 + static_cast<TokenId>(id.gateway.value % 2), 1)});
+  here.answers();
+  for (const ModelDigest& weights : {kThere, kHere, kUnread, kOthers}) {
+    const bool same = weights.content == kHere.content;
+    NodeBehindWire there(weights, NodeId(2));
+    for (const RequestId& id : ids) there.say(id.gateway, continued(request(id, 30 + static_cast<TokenId>(id.gateway.value % 2), 3), here.told(id)));
+    const auto answers = there.answers();
+    for (const RequestId& id : ids) {
+      const TokenId token = 30 + static_cast<TokenId>(id.gateway.value % 2);
+      if (same) EXPECT_EQ(answers.at({id.gateway, id}), (std::vector<TokenId>{token, token})) << id;
+      EXPECT_EQ(answers.contains({id.gateway, id}), same) << id;
+      EXPECT_EQ(there.told(id).error_code, same ? StatusCode::kOk : StatusCode::kFailedPrecondition) << there.told(id).error;
+    }
+    EXPECT_TRUE(there.idle());
+  }
 }
 
 // Mirostat's memory is a part of where an answer stands.

@@ -30,20 +30,27 @@ Node::Node(const NodeConfig& config)
 
 Node::~Node() = default;
 
+// What was sent in a life that ended is of nobody.
+void Node::on_message(const MessageFrom& event, TimePoint now, std::vector<Effect>& effects) {
+  const auto life = lives_.find(event.from);
+  if (life != lives_.end() && event.of_life_before(life->second)) return;
+  if (const auto* submit = std::get_if<Submit>(&event.message)) on_submit(event.from, *submit, now, effects);
+  if (const auto* cancel = std::get_if<Cancel>(&event.message)) on_cancel(*cancel, effects);
+  if (const auto* resident = std::get_if<SetResident>(&event.message)) on_set_resident(*resident, now);
+  if (const auto* settings = std::get_if<Configure>(&event.message)) on_configure(*settings);
+  if (const auto* wanted = std::get_if<KvWanted>(&event.message)) on_kv_wanted(event.from, *wanted, effects);
+  if (const auto* granted = std::get_if<KvGranted>(&event.message)) on_kv_granted(event.from, *granted, now, effects);
+  if (const auto* taken = std::get_if<KvTaken>(&event.message)) on_kv_taken(event.from, *taken, now);
+  if (const auto* shed = std::get_if<Shed>(&event.message)) on_shed(*shed);
+  if (const auto* duty = std::get_if<SetDuty>(&event.message)) duty_ = duty->duty;
+}
+
 std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   std::vector<Effect> effects;
   log_.at(now);
   switches_.advance(now, !stepping_, [this](ModelId m) { return models_.at(m).engine->has_work(); });
   if (const auto* e = std::get_if<MessageFrom>(&event)) {
-    if (const auto* submit = std::get_if<Submit>(&e->message)) on_submit(e->from, *submit, now, effects);
-    if (const auto* cancel = std::get_if<Cancel>(&e->message)) on_cancel(*cancel, effects);
-    if (const auto* resident = std::get_if<SetResident>(&e->message)) on_set_resident(*resident, now);
-    if (const auto* settings = std::get_if<Configure>(&e->message)) on_configure(*settings);
-    if (const auto* wanted = std::get_if<KvWanted>(&e->message)) on_kv_wanted(e->from, *wanted, effects);
-    if (const auto* granted = std::get_if<KvGranted>(&e->message)) on_kv_granted(e->from, *granted, now, effects);
-    if (const auto* taken = std::get_if<KvTaken>(&e->message)) on_kv_taken(e->from, *taken, now);
-    if (const auto* shed = std::get_if<Shed>(&e->message)) on_shed(*shed);
-    if (const auto* duty = std::get_if<SetDuty>(&e->message)) duty_ = duty->duty;
+    on_message(*e, now, effects);
   } else if (const auto* e = std::get_if<StepDone>(&event)) {
     on_step_done(*e, now, effects);
   } else if (const auto* e = std::get_if<WeightsReady>(&event)) {
@@ -55,8 +62,12 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   } else if (const auto* e = std::get_if<LoadProgress>(&event)) {
     if (const auto found = models_.find(e->model); found != models_.end()) found->second.progress = e->progress;
     changed_ = true;
+  } else if (const auto* e = std::get_if<DigestKnown>(&event)) {
+    const auto found = models_.find(e->model);
+    if (found != models_.end() && found->second.weights.stamp == e->weights.stamp) found->second.weights = e->weights;
   } else if (const auto* e = std::get_if<ModelAdded>(&event)) {
-    on_model_added(*e);
+    host_model(e->model);
+    choose_static();
   } else if (const auto* e = std::get_if<ModelRetired>(&event)) {
     on_model_retired(*e);
   } else if (std::holds_alternative<DrainRequested>(event)) {
@@ -133,8 +144,8 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
   const auto found = models_.find(request.model);
   if (found == models_.end()) return no(unavailable("this node does not serve model ", request.model.value, " any more"));
   Hosted& hosted = found->second;
-  const uint64_t begun_with = !request.output.empty() ? request.weights : kv ? message.kv->weights : 0;
-  if (begun_with != 0 && resident(hosted) && begun_with != hosted.weights) return no(replaced(hosted.facts, !request.output.empty()));
+  const ModelDigest begun_with = !request.output.empty() ? request.weights : kv ? message.kv->weights : ModelDigest();
+  if (begun_with.given() && resident(hosted) && !same_weights(begun_with, hosted.weights)) return no(replaced(hosted.facts, !request.output.empty()));
   const bool begun = !request.output.empty() || kv;  // elsewhere: it has been admitted
   const Duration wait = begun ? Duration(0) : predicted_wait(hosted, turns_ahead());
   const Duration waited = begun ? Duration(0) : message.waited;

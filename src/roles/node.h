@@ -41,7 +41,7 @@ class Node {
   ~Node();
 
   // Handles MessageFrom{Submit, Cancel, SetResident, Configure, KvWanted, KvGranted, KvTaken, SetDuty, Shed}, StepDone,
-  // WeightsReady, WeightsPacked, KvCopied, LoadProgress, ModelAdded, ModelRetired, ClusterChanged, DrainRequested and Tick.
+  // WeightsReady, WeightsPacked, KvCopied, LoadProgress, DigestKnown, ModelAdded, ModelRetired, ClusterChanged, DrainRequested and Tick.
   std::vector<Effect> handle(const Event& event, TimePoint now);
 
   // Measured so far, by model.
@@ -79,7 +79,7 @@ class Node {
     float progress = 0.0f;
     uint64_t last_turn = 0;          // number of the last step
     uint64_t loads = 0;
-    uint64_t weights = 0;            // WeightsReady::weights of the last load; 0: none yet
+    ModelDigest weights;             // of the last load; none yet
     uint32_t prompts_queued = 0;     // in prompts_
     ModelEstimator costs;
     double quota_seconds = Turn::kUnlimited;  // of its turn on the device
@@ -95,7 +95,7 @@ class Node {
     bool stays = false;  // came back: nobody else would take it
     bool prompt_queued = false;  // in prompts_: no step yet
     TimePoint begin_by = kForever;  // in bounds_: no step yet
-    uint64_t weights = 0;        // that computed its KV or output so far; 0: none yet
+    ModelDigest weights;         // that computed its KV or output so far; none yet
   };
   using Owners = std::unordered_map<RequestId, Owner>;
   // The device ran out of memory with several models under way: until this request ends, only its model admits.
@@ -153,7 +153,7 @@ class Node {
   void forget(AwaitingList& list, AwaitingList::iterator entry, std::vector<Effect>& effects);
   bool accept(NodeId from, const Submit& message, const std::optional<HostKv>& kv, TimePoint now, std::vector<Effect>& effects);
   void on_cancel(const Cancel& message, std::vector<Effect>& effects);
-  void on_model_added(const ModelAdded& event);
+  void on_message(const MessageFrom& event, TimePoint now, std::vector<Effect>& effects);
   void on_model_retired(const ModelRetired& event);
   void on_set_resident(const SetResident& message, TimePoint now);
   void on_configure(const Configure& message);

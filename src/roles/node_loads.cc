@@ -36,7 +36,7 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   const bool used = event.status.ok() && hosted.engine->has_work();
   switches_.ready(event.model, event.stages, used ? SwitchEnd::kServed : event.status.ok() ? SwitchEnd::kUnused : SwitchEnd::kFailed, event.packing, now);
   if (event.status.ok()) {
-    const bool others = hosted.weights != 0 && hosted.weights != event.weights;
+    const bool others = hosted.weights.given() && !same_weights(hosted.weights, event.weights);
     hosted.weights = event.weights;
     end_begun_with_others(hosted, effects);
     if (others) forget_computed(hosted);
@@ -107,7 +107,7 @@ Status Node::replaced(const NodeModel& model, bool begun) {
 void Node::end_begun_with_others(Hosted& hosted, std::vector<Effect>& effects) {
   std::vector<RequestId> others;
   for (const auto& [id, owner] : owners_) {
-    if (owner.model == hosted.facts.model && owner.weights != 0 && owner.weights != hosted.weights) others.push_back(id);
+    if (owner.model == hosted.facts.model && owner.weights.given() && !same_weights(owner.weights, hosted.weights)) others.push_back(id);
   }
   std::sort(others.begin(), others.end());
   for (const RequestId id : others) {
@@ -117,7 +117,7 @@ void Node::end_begun_with_others(Hosted& hosted, std::vector<Effect>& effects) {
       continue;
     }
     hosted.engine->restart(id);
-    owner->second.weights = 0;
+    owner->second.weights = {};
     settle_fetch(id, effects);
   }
 }

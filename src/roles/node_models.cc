@@ -14,11 +14,6 @@ void bound_ttft(PoolingSettings& settings) { settings.slo.ttft = std::min(settin
 
 }  // namespace
 
-void Node::on_model_added(const ModelAdded& event) {
-  host_model(event.model);
-  choose_static();
-}
-
 void Node::host_model(const NodeModel& facts) {
   CHECK_LE(uint64_t{weight_pages(facts)} + kv_pages_min(facts), uint64_t{config_.pages});
   std::unique_ptr<BlockPool>& blocks = shape_classes_[facts.kv_block_bytes];

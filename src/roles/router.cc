@@ -21,7 +21,8 @@ std::vector<Effect> Router::handle(const Event& event, TimePoint now) {
   } else if (const auto* e = std::get_if<ClientGone>(&event)) {
     on_gone(e->id, effects);
   } else if (const auto* e = std::get_if<MessageFrom>(&event)) {
-    on_message(*e, now, effects);
+    const auto member = cluster_.members.find(e->from);
+    if (member == cluster_.members.end() || !e->of_life_before(member->second.epoch)) on_message(*e, now, effects);
   } else if (const auto* e = std::get_if<ClusterChanged>(&event)) {
     on_cluster(e->state, now, effects);
   } else if (const auto* e = std::get_if<ResidencyWanted>(&event)) {

@@ -41,7 +41,7 @@ void to_pb(const Request& from, pb::Request* to) {
   to->set_priority(from.priority);
   if (from.ttft_max != Duration::max()) to->set_ttft_max_ns(static_cast<uint64_t>(from.ttft_max.count()));
   if (from.tbt_max != Duration::max()) to->set_tbt_max_ns(static_cast<uint64_t>(from.tbt_max.count()));
-  to->set_weights(from.weights);
+  put_digest(from.weights, to);
   if (from.mirostat_mu) to->set_mirostat_mu(*from.mirostat_mu);
 }
 
@@ -57,7 +57,7 @@ void to_pb(const Tokens& from, pb::Tokens* to) {
   to->set_cached_prompt_tokens(from.cached_prompt_tokens);
   to->set_queued_ns(static_cast<uint64_t>(from.queued.count()));
   to->set_retry_after_ns(static_cast<uint64_t>(from.retry_after.count()));
-  to->set_weights(from.weights);
+  put_digest(from.weights, to);
 }
 
 void to_pb(const KvTicket& from, pb::KvTicket* to) {
@@ -65,7 +65,7 @@ void to_pb(const KvTicket& from, pb::KvTicket* to) {
   to->set_epoch(from.epoch);
   to->set_tokens(from.tokens);
   to->set_block_bytes(from.block_bytes);
-  to->set_weights(from.weights);
+  put_digest(from.weights, to);
 }
 
 struct EnvelopeWriter {
@@ -135,7 +135,7 @@ StatusOr<Request> from_pb(const pb::Request& from) {
   to.priority = from.priority();
   if (from.ttft_max_ns() > 0) to.ttft_max = duration_of(from.ttft_max_ns());
   if (from.tbt_max_ns() > 0) to.tbt_max = duration_of(from.tbt_max_ns());
-  to.weights = from.weights();
+  ASSIGN_OR_RETURN(to.weights, digest_of(from));
   if (from.has_mirostat_mu()) {
     RETURN_IF_ERROR(finite(from.mirostat_mu(), "mirostat_mu"));
     to.mirostat_mu = from.mirostat_mu();
@@ -162,13 +162,14 @@ StatusOr<Tokens> from_pb(const pb::Tokens& from) {
   to.cached_prompt_tokens = from.cached_prompt_tokens();
   to.queued = duration_of(from.queued_ns());
   to.retry_after = duration_of(from.retry_after_ns());
-  to.weights = from.weights();
+  ASSIGN_OR_RETURN(to.weights, digest_of(from));
   return to;
 }
 
 StatusOr<KvTicket> from_pb(const pb::KvTicket& from) {
   if (from.tokens() == 0 || from.block_bytes() == 0) return invalid_argument("message: a ticket for nothing");
-  return KvTicket{NodeId(from.node()), from.epoch(), from.tokens(), from.block_bytes(), from.weights()};
+  ASSIGN_OR_RETURN(const ModelDigest weights, digest_of(from));
+  return KvTicket{NodeId(from.node()), from.epoch(), from.tokens(), from.block_bytes(), weights};
 }
 
 StatusOr<Message> from_pb(const pb::Submit& from) {
@@ -230,17 +231,19 @@ StatusOr<Message> message_from(const pb::Envelope& envelope) {
   return invalid_argument("message of an unknown kind; the peer speaks a newer protocol");
 }
 
-std::string encode(const Message& message) {
+std::string encode(const Message& message, uint32_t life) {
   pb::Envelope envelope;
   to_pb(message, &envelope);
+  envelope.set_life(life);
   return envelope.SerializeAsString();
 }
 
-StatusOr<Message> decode(std::string_view bytes) {
+StatusOr<Message> decode(std::string_view bytes, uint32_t* life) {
   pb::Envelope envelope;
   if (bytes.size() > kMessageBytesMax || !envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return invalid_argument("message of ", bytes.size(), " bytes cannot be parsed: truncated, damaged or too long");
   }
+  if (life != nullptr) *life = envelope.life();
   return message_from(envelope);
 }
 

@@ -1,6 +1,7 @@
 // What the files of the codec have in common. For them, and for the records of a run (src/replay), only.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "wire/message.h"
@@ -31,6 +32,21 @@ void put_id(const RequestId& id, Pb* to) {
 template <typename Pb>
 RequestId id_of(const Pb& from) {
   return {NodeId(from.gateway()), from.life(), from.id()};
+}
+
+template <typename Pb>
+void put_digest(const ModelDigest& from, Pb* to) {
+  to->set_weights(from.stamp);
+  if (from.known()) to->set_content(from.content.data(), from.content.size());
+}
+
+template <typename Pb>
+StatusOr<ModelDigest> digest_of(const Pb& from) {
+  ModelDigest to(from.weights());
+  if (from.content().empty()) return to;
+  if (from.content().size() != to.content.size()) return invalid_argument("message: a digest of ", from.content().size(), " bytes");
+  std::copy(from.content().begin(), from.content().end(), to.content.begin());
+  return to;
 }
 
 void to_pb(const Message& from, pb::Envelope* to);

@@ -11,6 +11,7 @@
 
 #include "base/device_event.h"
 #include "base/duty.h"
+#include "base/model_digest.h"
 #include "base/pooling_settings.h"
 #include "base/request.h"
 #include "base/status.h"
@@ -33,7 +34,7 @@ struct KvTicket {
   uint32_t epoch = 0;        // of the request when it was there
   uint32_t tokens = 0;       // covered by the blocks
   uint64_t block_bytes = 0;  // the shape class
-  uint64_t weights = 0;      // that computed them (WeightsReady)
+  ModelDigest weights;       // that computed them (WeightsReady)
   friend bool operator==(const KvTicket&, const KvTicket&) = default;
 };
 
@@ -121,7 +122,7 @@ struct Tokens {
   uint32_t cached_prompt_tokens = 0;     // served from the prefix index; known from the first delta on
   Duration queued{0};                    // at the node, before its first step
   Duration retry_after{0};               // with kError: when the same request may be taken; 0: not known
-  uint64_t weights = 0;                  // that computed the tokens (WeightsReady)
+  ModelDigest weights;                   // that computed the tokens (WeightsReady)
   friend bool operator==(const Tokens&, const Tokens&) = default;
 };
 
@@ -184,9 +185,11 @@ using Message = std::variant<Submit, Cancel, SetResident, Tokens, NodeStatus, Co
 
 constexpr size_t kMessageBytesMax = 256u << 20;
 
-std::string encode(const Message& message);
+// `life`: of the sender, its epoch in the cluster; 0: it has none yet, or there is only one.
+std::string encode(const Message& message, uint32_t life = 0);
 
 // InvalidArgument for anything encode() does not write: truncated, unknown kind, absurd counts, non-finite numbers.
-StatusOr<Message> decode(std::string_view bytes);
+// `life`: gets the sender's.
+StatusOr<Message> decode(std::string_view bytes, uint32_t* life = nullptr);
 
 }  // namespace shoal

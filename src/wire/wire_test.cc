@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "wire/message.h"
+#include "wire/messages.pb.h"
 
 namespace shoal {
 namespace {
@@ -41,7 +42,7 @@ Request full_request() {
   r.priority = -3;
   r.ttft_max = std::chrono::milliseconds(300);
   r.tbt_max = std::chrono::milliseconds(20);
-  r.weights = 1ull << 63;
+  r.weights = ModelDigest(1ull << 63, {9, 8});
   return r;
 }
 
@@ -154,6 +155,24 @@ TEST(Wire, ATicketForNothingIsRefused) {
   EXPECT_TRUE(decode(encode(Handover{RequestId(1), 1, KvTicket{NodeId(4), 2, 33, 4096}})).ok());
   EXPECT_FALSE(decode(encode(Handover{RequestId(1), 1, KvTicket{NodeId(4), 2, 0, 4096}})).ok());
   EXPECT_FALSE(decode(encode(Handover{RequestId(1), 1, KvTicket{NodeId(4), 2, 33, 0}})).ok());
+}
+
+TEST(Wire, TheLifeOfTheSenderGoesAlong) {
+  const Message message = Shed{ModelId(3)};
+  uint32_t life = 9;
+  EXPECT_EQ(*decode(encode(message), &life), message);
+  EXPECT_EQ(life, 0u);
+  EXPECT_EQ(*decode(encode(message, 7), &life), message);
+  EXPECT_EQ(life, 7u);
+}
+
+TEST(Wire, ADigestIsWholeOrNotThere) {
+  const KvTicket ticket{NodeId(4), 2, 33, 4096, ModelDigest(7, {1, 2, 3})};
+  EXPECT_EQ(std::get<Handover>(*decode(encode(Handover{RequestId(1), 1, ticket}))).kv, ticket);
+  pb::Envelope envelope;
+  ASSERT_TRUE(envelope.ParseFromString(encode(Handover{RequestId(1), 1, ticket})));
+  envelope.mutable_handover()->mutable_kv()->set_content(std::string(31, 'x'));
+  EXPECT_FALSE(decode(envelope.SerializeAsString()).ok());
 }
 
 }  // namespace

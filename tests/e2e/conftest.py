@@ -46,7 +46,7 @@ class Server:
         self.url = f'http://127.0.0.1:{self.port}'
         self.log = open(os.path.join(os.environ.get('TMPDIR', '/tmp'), f'shoal-e2e-{self.port}.log'), 'w+')
         self.process = subprocess.Popen([str(BINARY), 'serve', str(models), '--port', str(self.port), *args], stdout=self.log,
-                                        stderr=subprocess.STDOUT, env={**os.environ, 'SHOAL_ESTIMATES': 'none', **(env or {})}, preexec_fn=before)
+                                        stderr=subprocess.STDOUT, env={**os.environ, 'SHOAL_ESTIMATES': 'none', 'SHOAL_DIGESTS': 'none', **(env or {})}, preexec_fn=before)
         deadline = time.time() + 60
         while True:
             assert self.process.poll() is None, f'ended at start: {self.output()}'

@@ -276,3 +276,21 @@ def test_estimates_outlive_the_server(own_server, folder, tmp_path):
     kept.write_text(text[:100])
     second = own_server(*SMALL, '--estimates', str(kept), models=folder)
     assert 'left out' in second.output() and ask(second, 'm0')[0] == 200
+
+
+def test_what_model_files_hold_is_read_once(own_server, folder, tmp_path):
+    kept = tmp_path / 'cache' / 'digests.json'
+    first = own_server(*SMALL, '--digests', str(kept), models=folder)
+    assert ask(first, 'm0')[0] == 200
+    assert wait_until(kept.exists), first.output()
+    known = json.loads(kept.read_text())['models']
+    assert len(known) == 1 and all(re.fullmatch('[0-9a-f]{64}', digest) for digest in known.values())
+    first.process.send_signal(signal.SIGTERM)
+    first.process.wait(20)
+    written = kept.stat().st_mtime_ns
+    second = own_server(*SMALL, '--digests', str(kept), models=folder)
+    assert ask(second, 'm0')[0] == 200
+    assert ask(second, 'm2')[0] == 200  # a copy, which nobody has read
+    assert wait_until(lambda: kept.stat().st_mtime_ns != written), second.output()
+    digests = json.loads(kept.read_text())['models']
+    assert len(digests) == 2 and known.items() <= digests.items() and len(set(digests.values())) == 1
