@@ -122,7 +122,7 @@ void World::send(NodeId from, NodeId to, Message message) {
   if (setup_.through_codec && !survives_codec(message)) return;
   const Network::Fate fate = network_.send(from, to, Network::size_of(message), state_.now);
   if (fate.lost) return lose_connection(node);
-  const auto event = std::make_shared<const Event>(MessageFrom{from, std::move(message)});
+  const auto event = std::make_shared<const Event>(MessageFrom{from, std::move(message), from == kRouterId ? 0 : links_[from.value].member_epoch});
   for (const TimePoint arrival : fate.arrivals) {
     state_.heap.at(arrival, [this, to, node, connection = links_[node].connection, event] {
       if (!nodes_[node]->alive() || links_[node].connection != connection) return;  // a connection ends with either life
