@@ -1,0 +1,60 @@
+// One model of a node, as the rooms of the node see it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "engine/engine.h"
+#include "memory/block_pool.h"
+#include "policy/decode_turns.h"
+#include "policy/estimator.h"
+#include "roles/node_config.h"
+
+namespace shoal {
+
+struct TurnState {
+  double quota_seconds = Turn::kUnlimited;
+  double planned_seconds = 0;      // by the last plan of a round that it was in
+  double spent_seconds = 0;        // of it, by steps after the first
+  uint64_t steps = 0;
+  bool over() const { return spent_seconds >= quota_seconds; }
+};
+
+struct HostedModel {
+  NodeModel facts;
+  std::unique_ptr<Engine> engine;
+  BlockPool* blocks = nullptr;     // of its shape class
+  uint32_t kv_pages = 0;           // kv_pages_min()
+  ModelEstimator costs;
+
+  // What the operator, the settings and static scheduling want of it.
+  bool pinned = false;             // to be there at all times
+  bool asked = false;              // by SetResident: to be loaded, and then like any other
+  bool chosen = false;             // static scheduling: one of those that fit together
+  Status excluded;                 // else why not
+  bool retired = false;            // goes when its last request has ended; those end here
+  bool unload_asked = false;       // and to go when nobody uses it
+
+  // Its weights.
+  TimePoint wanted_since = kForever;
+  bool read_ahead = false;         // asked for since it is wanted
+  std::string load_error;
+  float progress = 0.0f;
+  uint64_t loads = 0;
+  ModelDigest weights;             // of the last load; none yet
+  bool fresh = false;              // loaded, and not given a token since: not to be dropped for the next in line
+
+  // Its steps.
+  bool stalled = false;            // within one choice of a step: nothing it could compute
+  TimePoint stalled_since = kForever;
+  uint32_t deferrals = 0;          // of its steps, since one was not
+  TimePoint deferred_until{};      // it is not tried before
+  Engine::Demand demand;           // as of the last choice of a step, if it was runnable
+  uint64_t last_turn = 0;          // number of the last step
+
+  TurnState turn;                  // on the device
+};
+
+}  // namespace shoal

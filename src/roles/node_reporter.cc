@@ -1,0 +1,86 @@
+#include "roles/node_reporter.h"
+
+#include <utility>
+
+namespace shoal {
+namespace {
+
+constexpr uint32_t kTypicalPrompt = 256;
+
+}  // namespace
+
+void NodeReporter::tell(const HostedModel& hosted, const TurnsAhead& turns, ModelStatus& m) const {
+  const Engine& engine = *hosted.engine;
+  const EngineCounters& counters = engine.counters();
+  m.model = hosted.facts.model;
+  switch (catalogue_.state(hosted)) {
+    case WeightsState::kOnDisk: m.state = hosted.load_error.empty() ? ModelState::kUnloaded : ModelState::kFailed; break;
+    case WeightsState::kLoading: m.state = ModelState::kLoading; break;
+    case WeightsState::kOnDevice: m.state = ModelState::kLoaded; break;
+  }
+  m.progress = hosted.progress;
+  m.error = hosted.load_error;
+  m.waiting = static_cast<uint32_t>(engine.waiting());
+  m.running = static_cast<uint32_t>(engine.running());
+  m.weight_bytes = m.state == ModelState::kLoaded ? hosted.facts.weight_bytes : 0;
+  m.kv_bytes_active = engine.blocks_active() * hosted.facts.kv_block_bytes;
+  m.kv_bytes_used = m.kv_bytes_active + engine.blocks_cached() * hosted.facts.kv_block_bytes;
+  m.max_model_len = hosted.facts.max_model_len;
+  m.prompt_tokens = counters.prompt_tokens;
+  m.generated_tokens = counters.generated_tokens;
+  m.prefix_queries = counters.prefix_queries;
+  m.prefix_hits = counters.prefix_hits;
+  m.preemptions = counters.preemptions;
+  m.steps = counters.steps;
+  m.steps_by_tokens = counters.steps_by_tokens;
+  m.step_tokens = counters.step_tokens;
+  m.loads = hosted.loads;
+  m.wait_seconds = to_seconds(quotas_.wait(hosted, turns));
+  m.switch_seconds = catalogue_.resident(hosted) || engine.has_work() ? 0 : quotas_.switch_to(hosted);
+  m.prompt_token_seconds = quotas_.prompt(hosted, 0, kTypicalPrompt) / kTypicalPrompt;
+  m.parkings = counters.parkings;
+  m.kv_bytes_host = engine.parking().host_blocks_held() * hosted.facts.kv_block_bytes;
+}
+
+NodeStatus NodeReporter::status(Duty duty) const {
+  NodeStatus status;
+  status.version = version_;
+  const PagePool& pages = catalogue_.pages();
+  status.device_bytes = pages.capacity() * kPageBytes;
+  status.device_bytes_free = pages.free() * kPageBytes;
+  status.workspace_bytes = config_.workspace_bytes;
+  for (const auto& [bytes, blocks] : catalogue_.shape_classes()) {
+    status.kv_bytes_bound += blocks->pages_bound() * kPageBytes;
+    status.kv_bytes_free += blocks->free_in_slabs() * bytes;
+  }
+  status.host_bytes = catalogue_.host_tier().pages() * kPageBytes;
+  status.kv_bytes_out = journal_.device.bytes_out();
+  status.kv_bytes_in = journal_.device.bytes_in();
+  status.duty = duty;
+  status.prompt_pressure = quotas_.prompt_pressure(scheduler_.stepping());
+  status.alpha = quotas_.decode_load();
+  const TurnsAhead turns = quotas_.turns_ahead();
+  status.models.reserve(catalogue_.all().size());
+  for (const auto& [id, hosted] : catalogue_.all()) tell(hosted, turns, status.models.emplace_back());
+  return status;
+}
+
+void NodeReporter::report(Duty duty, TimePoint now, std::vector<Effect>& effects) {
+  if (!journal_.changed) return;
+  const bool now_due = journal_.residency_changed || now >= next_;
+  if (!now_due) {
+    effects.push_back(WakeAt{next_});
+    return;
+  }
+  ++version_;
+  NodeStatus snapshot = status(duty);
+  snapshot.at = now;
+  snapshot.switches = journal_.switches.take();
+  snapshot.events = journal_.device.take();
+  snapshot.next = scheduler_.next_models(now);
+  for (const NodeId gateway : config_.gateways) effects.push_back(Send{gateway, gateway == config_.gateways.back() ? std::move(snapshot) : snapshot});
+  journal_.changed = journal_.residency_changed = false;
+  next_ = now + config_.status_interval;
+}
+
+}  // namespace shoal

@@ -1,0 +1,32 @@
+// What a node says of itself to the gateways: at once when a model comes or goes, else at intervals.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "roles/model_scheduler.h"
+
+namespace shoal {
+
+class NodeReporter {
+ public:
+  // All outlive this.
+  NodeReporter(const NodeConfig& config, const Catalogue& catalogue, const ModelScheduler& scheduler, const TurnQuotas& quotas, NodeJournal& journal)
+      : config_(config), catalogue_(catalogue), scheduler_(scheduler), quotas_(quotas), journal_(journal) {}
+
+  NodeStatus status(Duty duty) const;
+  void report(Duty duty, TimePoint now, std::vector<Effect>& effects);
+
+ private:
+  void tell(const HostedModel& hosted, const TurnsAhead& turns, ModelStatus& status) const;
+
+  const NodeConfig& config_;
+  const Catalogue& catalogue_;
+  const ModelScheduler& scheduler_;
+  const TurnQuotas& quotas_;
+  NodeJournal& journal_;
+  uint64_t version_ = 0;
+  TimePoint next_{};
+};
+
+}  // namespace shoal

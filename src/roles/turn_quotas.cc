@@ -1,0 +1,140 @@
+#include "roles/turn_quotas.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace shoal {
+
+void TurnQuotas::update(TimePoint now) {
+  std::vector<ModelId> working;
+  bool contended = false;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    if (!hosted.engine->has_work()) continue;
+    working.push_back(id);
+    contended |= !catalogue_.resident(hosted);
+  }
+  bool changed = round_.update(working);
+  changed |= std::exchange(contended_, contended) != contended;
+  for (const ModelId id : working) {
+    HostedModel& hosted = catalogue_.at(id);
+    if (!catalogue_.resident(hosted)) continue;
+    if (round_.is_due(id)) round_.had_turn(id);
+    if (!contended) hosted.turn.quota_seconds = Turn::kUnlimited;
+    changed |= contended && hosted.turn.quota_seconds == Turn::kUnlimited;
+  }
+  if (!contended || !changed) return;
+  std::vector<TurnBatch> batches;
+  for (const ModelId id : working) {
+    const HostedModel& hosted = catalogue_.at(id);
+    const Engine::Demand demand = hosted.engine->demand(hosted.facts.pooling.slo, now);
+    TurnBatch batch{id};
+    batch.step_seconds = decode(hosted, demand);
+    batch.tbt_seconds = to_seconds(hosted.facts.pooling.slo.tbt);
+    batch.switch_seconds = switch_to(hosted);
+    // Never believed to be free: what is hidden now is hidden by quotas of this length.
+    batch.waited_seconds = std::max(hosted.costs.waited_seconds(batch.switch_seconds), 0.1 * batch.switch_seconds);
+    batch.slack = demand.slack;
+    batches.push_back(batch);
+  }
+  plan_ = plan_round(batches, config_.turns);
+  for (const Turn& turn : plan_.turns) {
+    HostedModel& hosted = catalogue_.at(turn.model);
+    hosted.turn.planned_seconds = turn.quota_seconds;
+    const bool has_quota = hosted.turn.quota_seconds != Turn::kUnlimited;
+    if (catalogue_.resident(hosted) && (config_.turns.recompute || !has_quota)) hosted.turn.quota_seconds = turn.quota_seconds;
+  }
+}
+
+void TurnQuotas::begin_turn(HostedModel& hosted) {
+  const double planned = hosted.turn.planned_seconds;
+  hosted.turn = {.planned_seconds = planned};
+}
+
+void TurnQuotas::observe(const LoadDesk::Cost& cost) {
+  if (HostedModel* hosted = catalogue_.find(cost.model)) hosted->costs.observe_switch(cost.seconds, std::max(cost.waited_seconds, 0.0));
+}
+
+double TurnQuotas::switch_to(const HostedModel& hosted) const { return hosted.costs.switch_seconds(loads_.seconds_for(hosted.facts.weight_bytes)); }
+
+SwitchSeconds TurnQuotas::switch_if_away() const {
+  return [this](ModelId id) {
+    const HostedModel& hosted = catalogue_.at(id);
+    return catalogue_.resident(hosted) ? 0 : switch_to(hosted);
+  };
+}
+
+double TurnQuotas::decode(const HostedModel& hosted, const Engine::Demand& demand) const {
+  return hosted.costs.decode_seconds(std::max<uint64_t>(demand.sequences, 1), demand.context_tokens);
+}
+
+double TurnQuotas::next_token(const HostedModel& hosted, const Engine::Demand& demand) const {
+  const double step = decode(hosted, demand);
+  if (demand.known <= demand.computed + 1) return step;
+  return step + prompt(hosted, demand.computed, demand.known - demand.computed);
+}
+
+double TurnQuotas::prompt(const HostedModel& hosted, uint64_t begin, uint64_t tokens) const {
+  return hosted.costs.prefill_seconds(begin, tokens, config_.limits.tokens_per_step);
+}
+
+uint32_t TurnQuotas::step_tokens(const HostedModel& hosted) const {
+  const Engine::Demand& demand = hosted.demand;
+  if (demand.decoding == 0) return config_.limits.tokens_per_step;
+  const double decode = hosted.costs.decode_seconds(demand.decoding, demand.context_tokens);
+  const double seconds = std::max(to_seconds(demand.tbt), config_.gap_stretch * decode);
+  const uint64_t rows = hosted.costs.rows_within(seconds, demand.decoding, demand.context_tokens);
+  return static_cast<uint32_t>(std::min<uint64_t>(std::max(rows, demand.decoding + config_.prompt_tokens_min), config_.limits.tokens_per_step));
+}
+
+double TurnQuotas::planned(const HostedModel& hosted) const {
+  const bool planned = contended_ && hosted.turn.planned_seconds > 0 && hosted.turn.planned_seconds < Turn::kUnlimited;
+  return planned ? hosted.turn.planned_seconds : 2 * switch_to(hosted);
+}
+
+TurnsAhead TurnQuotas::turns_ahead() const {
+  TurnsAhead turns;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    if (!hosted.engine->has_work()) continue;
+    if (catalogue_.resident(hosted)) {
+      ++turns.places;
+      turns.soonest_end = std::min(turns.soonest_end, std::max(0.0, planned(hosted) - hosted.turn.spent_seconds));
+    } else {
+      turns.waiting_seconds += switch_to(hosted) + planned(hosted);
+    }
+  }
+  return turns;
+}
+
+// The prompts before it, and for a model that is away the shortest turn under way, the turns of others that wait too, and
+// its own switch. Those of the resident models share the work.
+Duration TurnQuotas::wait(const HostedModel& hosted, const TurnsAhead& turns) const {
+  const ModelId id = hosted.facts.model;
+  const double prompts = requests_.prompts_queued(id) > 0 ? requests_.prompts().seconds_of(id) : 0;
+  if (catalogue_.resident(hosted)) return from_seconds(prompts);
+  const double own = hosted.engine->has_work() ? switch_to(hosted) + planned(hosted) : 0;
+  const bool room = catalogue_.pages().free() >= catalogue_.pages_needed(hosted);
+  const double soonest = room || turns.places == 0 ? 0 : turns.soonest_end;
+  return from_seconds(prompts + switch_to(hosted) + soonest + (turns.waiting_seconds - own) / std::max(turns.places, 1u));
+}
+
+// Prompts of one model at a time are one switch: about what computing all of them takes.
+double TurnQuotas::prompt_pressure(std::optional<ModelId> stepping) const {
+  Duration due = Duration::max();
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    if (requests_.prompts_queued(id) > 0) due = std::min(due, hosted.facts.pooling.slo.ttft);
+  }
+  if (due == Duration::max()) return 0;
+  return requests_.prompts().load_seconds(stepping, 0, switch_if_away()) / std::max(to_seconds(due), 1e-3);
+}
+
+double TurnQuotas::decode_load() const {
+  if (contended_ && token_level()) return plan_.alpha;
+  double share = 0;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    const auto sequences = hosted.engine->running();
+    if (sequences > 0) share += hosted.costs.decode_seconds(sequences, 0) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
+  }
+  return share;
+}
+
+}  // namespace shoal

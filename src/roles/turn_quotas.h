@@ -1,0 +1,72 @@
+// How long each model's turn on the device is, and what follows from that: how long a request that comes now would wait, and
+// how much of the device the answers under way need.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "policy/decode_turns.h"
+#include "roles/catalogue.h"
+#include "roles/load_desk.h"
+#include "roles/request_table.h"
+
+namespace shoal {
+
+// What a model that is away waits for before its own switch.
+struct TurnsAhead {
+  uint32_t places = 0;         // models with work on the device
+  double soonest_end = Turn::kUnlimited;  // of one of their turns, in seconds of it
+  double waiting_seconds = 0;  // switches and turns of the models with work that are away
+};
+
+class TurnQuotas {
+ public:
+  // All outlive this.
+  TurnQuotas(const NodeConfig& config, Catalogue& catalogue, const RequestTable& requests, const LoadDesk& loads)
+      : config_(config), catalogue_(catalogue), requests_(requests), loads_(loads), round_(config.turns) {}
+
+  // Turns have quotas only while somebody waits for the device. To be called when who has work, or is there, may have changed.
+  void update(TimePoint now);
+  bool contended() const { return contended_; }  // models with work do not all fit the device
+  bool is_due(ModelId model) const { return round_.is_due(model); }
+  // A turn begins: its weights have come.
+  static void begin_turn(HostedModel& hosted);
+  void observe(const LoadDesk::Cost& cost);  // of a switch, for predictions
+
+  // ---- predictions, in seconds ------------------------------------------------------------------------------------------
+
+  double switch_to(const HostedModel& hosted) const;
+  SwitchSeconds switch_if_away() const;  // 0 for models on the device; valid as long as this
+  double decode(const HostedModel& hosted, const Engine::Demand& demand) const;
+  // Until the token of its requests that is due first: a step, and what is missing of its prompt.
+  double next_token(const HostedModel& hosted, const Engine::Demand& demand) const;
+  double prompt(const HostedModel& hosted, uint64_t begin, uint64_t tokens) const;
+  // A step that decodes takes so many tokens of prompts as it has time for.
+  uint32_t step_tokens(const HostedModel& hosted) const;
+  TurnsAhead turns_ahead() const;
+  // Until a request of this model that comes now has its first step.
+  Duration wait(const HostedModel& hosted, const TurnsAhead& turns) const;
+  Duration wait(const HostedModel& hosted) const { return wait(hosted, turns_ahead()); }
+
+  // ---- load of the device -----------------------------------------------------------------------------------------------
+
+  // Seconds to compute all prompts that wait, over those until the first is due.
+  double prompt_pressure(std::optional<ModelId> stepping) const;
+  // Of the round, or while everybody has room: the share of time that keeping everybody's pace takes.
+  double decode_load() const;
+
+ private:
+  double planned(const HostedModel& hosted) const;
+  bool token_level() const { return config_.scheduling == Scheduling::kToken; }
+
+  const NodeConfig& config_;
+  Catalogue& catalogue_;
+  const RequestTable& requests_;
+  const LoadDesk& loads_;
+  RoundMembers round_;
+  RoundPlan plan_;
+  bool contended_ = false;
+};
+
+}  // namespace shoal
