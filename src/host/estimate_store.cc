@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -76,6 +77,21 @@ Status EstimateStore::save() {
   if (written.ok()) return written;
   return unavailable(path_, ": the estimates cannot be kept for the next run: ", written.message(),
                      "; make the folder writable, or name another file with --estimates (none: keep none)");
+}
+
+void EstimateKeeper::keep(const Node& node, const ServedModels& served, TimePoint now) {
+  constexpr Duration kInterval = std::chrono::seconds(60);
+  if (now < kept_ + kInterval) return;
+  if (kept_ != TimePoint{}) save(node, served);
+  kept_ = now;
+}
+
+void EstimateKeeper::save(const Node& node, const ServedModels& served) {
+  for (const auto& [id, measured] : node.costs()) {
+    if (measured.measured()) store_.put(served.at(id).facts, measured);
+  }
+  const Status saved = store_.save();
+  if (!saved.ok() && !std::exchange(complained_, true)) log_warning(saved.message());
 }
 
 }  // namespace shoal

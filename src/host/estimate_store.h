@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "host/served_models.h"
 #include "policy/estimator.h"
 #include "roles/node.h"
 
@@ -32,6 +33,21 @@ class EstimateStore {
   const std::string path_;
   const std::string machine_;
   std::map<std::string, std::string> models_;  // by key, as ModelEstimator::to_json()
+};
+
+// Keeps the estimates of one node.
+class EstimateKeeper {
+ public:
+  explicit EstimateKeeper(EstimateStore store) : store_(std::move(store)) {}
+
+  std::optional<ModelEstimator> find(const NodeModel& model) const { return store_.find(model); }
+  void keep(const Node& node, const ServedModels& served, TimePoint now);  // once a minute
+  void save(const Node& node, const ServedModels& served);                 // now
+
+ private:
+  EstimateStore store_;
+  TimePoint kept_{};
+  bool complained_ = false;  // that they cannot be kept
 };
 
 }  // namespace shoal
