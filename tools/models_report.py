@@ -30,12 +30,23 @@ What is served, and how near it comes to the recorded reference. Printed by `too
 | Mistral | HF, GGUF | sliding window |
 | Qwen 2, 2.5 | HF, GGUF | biases of q, k, v |
 | Qwen 3 | HF, GGUF | norms of q and k |
-| Gemma 2, 3 (text) | HF, GGUF | soft caps, alternating windows, post-norms, two rope bases |
+| Gemma 2, 3 | HF, GGUF | soft caps, alternating windows, post-norms, two rope bases |
 | Phi-3, 3.5, Phi-4-mini | HF, GGUF | fused projections, LongRoPE over a part of the head |
+| Seed-OSS, ERNIE 4.5 (dense) | HF, GGUF | as Llama, with other biases; ERNIE turns pairs |
+| SmolLM3 | HF, GGUF | every fourth layer knows no positions |
+| Ministral 3, Mistral Small 3 | HF, GGUF | YaRN, queries that grow beyond the trained length |
+| Granite 3, 4 (dense, attention in every layer) | HF, GGUF | factors of embeddings, scores, residuals and logits |
+| Hunyuan (dense) | HF, GGUF | norms of heads that have turned, a stretched rope base |
+| GLM-4 (0414) | HF, GGUF | norms around each block, pairs in half of a head turn |
+| OLMo 2, 3 | HF, GGUF | norms after each block and over all heads, windows with a rope of their own |
+| EXAONE 4 | HF, GGUF | norms after each block; beside windows, full layers know no positions |
+| Mixtral, Qwen 2 and 3 with experts, GLM-4.5 | HF, GGUF | softmax or sigmoid routing, shared experts |
+| Command R7B, Command A | HF, GGUF | attention and MLP from one LayerNorm; full layers know no positions |
 
 Weights: F32, F16, BF16, FP8 with block scales (HF); F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL,
-IQ4_XS (GGUF, mixed within a file). `--quantization q8_0|q4_0` quantises the matrices of an unquantised model at load. Anything else, and any
-mixture-of-experts model, is refused by name with the reason; the rest of the folder is served.
+IQ4_XS (GGUF, mixed within a file). Folders with encoders around a language model (Gemma 3, Mistral Small 3, Ministral 3) are served as
+text. `--quantization q8_0|q4_0` quantises the matrices of an unquantised model at load. Anything else is refused by name with the reason;
+the rest of the folder is served.
 """
 
 def free_port():

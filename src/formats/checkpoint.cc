@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "formats/gguf_file.h"
 #include "formats/hf_config.h"
+#include "formats/hf_names.h"
 #include "formats/python_json.h"
 #include "nlohmann/json.hpp"
 
@@ -55,7 +56,9 @@ Status add_safetensors(const std::string& path, Checkpoint& checkpoint) {
   auto tensors = parse_safetensors(file->bytes());
   if (!tensors.ok()) return annotate(tensors.status(), path);
   for (NamedTensor& tensor : *tensors) {
-    const Status added = checkpoint.weights.add(std::move(tensor.name), tensor.view);
+    std::optional<std::string> name = model_tensor_name(checkpoint.config.architecture, tensor.name);
+    if (!name) continue;
+    const Status added = checkpoint.weights.add(*std::move(name), tensor.view);
     if (!added.ok()) return annotate(added, path);
   }
   checkpoint.files.push_back(std::move(file));

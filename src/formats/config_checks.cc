@@ -73,8 +73,14 @@ Status check_config(const ModelConfig& config) {
     return invalid_argument(config.heads, " heads of ", config.head_dim, " dimensions are above the limit of ", kHiddenMax);
   }
   if (!is_positive(config.norm_eps) || config.norm_eps > 1) return invalid_argument("'rms_norm_eps' is not a small positive number");
-  if (!is_positive(config.query_scale)) return invalid_argument("the scale of attention is not a positive number");
-  for (double cap : {config.attention_softcap, config.final_softcap}) {
+  if (!is_positive(config.queries.scale)) return invalid_argument("the scale of attention is not a positive number");
+  for (double scale : {config.scales.embedding, config.scales.residual, config.scales.logits}) {
+    if (!is_positive(scale)) return invalid_argument("a scale of embeddings, residuals or logits is not a positive number");
+  }
+  if (config.queries.growth && (!std::isfinite(config.queries.growth->factor) || config.queries.growth->factor < 0 || config.queries.growth->tokens == 0)) {
+    return invalid_argument("the growth of queries with their position is not a positive number");
+  }
+  for (double cap : {config.queries.softcap, config.final_softcap}) {
     if (!std::isfinite(cap) || cap < 0) return invalid_argument("a soft cap is not a positive number");
   }
   RETURN_IF_ERROR(check_rope(config.rope, config.head_dim));

@@ -267,8 +267,8 @@ TEST(HfConfigTest, TheModelTypeStandsInForTheClass) {
   const auto config = parse_hf_config(json);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->architecture, Architecture::kQwen2);
-  EXPECT_TRUE(config->qkv_bias);
-  EXPECT_FALSE(config->output_bias);
+  EXPECT_TRUE(config->biases.qkv);
+  EXPECT_FALSE(config->biases.output);
 }
 
 TEST(HfConfigTest, WindowsFollowTheLayers) {

@@ -10,6 +10,14 @@
 namespace shoal {
 namespace {
 
+// Mistral and Mixtral files say that they are llama.
+constexpr Architecture kServed[] = {
+    Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3, Architecture::kGemma2, Architecture::kGemma3, Architecture::kPhi3,
+    Architecture::kQwen2Moe, Architecture::kQwen3Moe, Architecture::kGlm4Moe, Architecture::kSeedOss, Architecture::kSmolLm3,
+    Architecture::kErnie45, Architecture::kGranite, Architecture::kHunyuanDense, Architecture::kMinistral3, Architecture::kGlm4,
+    Architecture::kOlmo2, Architecture::kExaone4, Architecture::kCohere2,
+};
+
 // Control tokens that end a turn in published chat formats, whatever the file says about its eos.
 constexpr const char* kEndTokens[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
                                       "<|end_of_text|>", "</s>", "<|end_of_sentence|>", "<|return|>", "<EOT>", "_<EOT>"};
@@ -30,17 +38,61 @@ Status parse_sizes(const GgufFields& fields, const GgufTensorNames& names, Model
   ASSIGN_OR_RETURN(c.head_dim, fields.uint("attention.key_length", head_dim, 1, kConfigHeadDimMax));
   ASSIGN_OR_RETURN(const uint32_t value_dim, fields.uint("attention.value_length", c.head_dim, 1, kConfigHeadDimMax));
   if (value_dim != c.head_dim) return unimplemented("'attention.value_length' differs from 'attention.key_length', which is not served");
-  ASSIGN_OR_RETURN(c.norm_eps, fields.number("attention.layer_norm_rms_epsilon", 1e-6));
+  const bool layer_norm = c.architecture == Architecture::kCohere2;
+  ASSIGN_OR_RETURN(c.norm_eps, fields.number(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", layer_norm ? 1e-5 : 1e-6));
   c.tied_embeddings = !names.output;
-  c.qkv_bias = names.qkv_bias;
-  c.output_bias = names.output_bias;
-  c.mlp_bias = names.mlp_bias;
+  c.biases.qkv = names.qkv_bias;
+  c.biases.output = names.output_bias;
+  c.biases.mlp = names.mlp_bias;
+  return OkStatus();
+}
+
+// Whether q and k rows are stored for pairs (2i, 2i + 1).
+bool interleaved(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kLlama: case Architecture::kSmolLm3: case Architecture::kGranite: case Architecture::kMinistral3:
+    case Architecture::kErnie45: case Architecture::kGlm4: case Architecture::kCohere2: return true;
+    default: return false;
+  }
+}
+
+// What of the rotary embedding only some families have.
+Status parse_family_rope(const GgufFields& fields, ModelConfig& c) {
+  if (c.architecture == Architecture::kGemma3 || (c.architecture == Architecture::kOlmo2 && c.sliding_window > 0)) {
+    c.local_rope = c.rope;
+    c.local_rope->scaling = RopeScaling::kNone;
+    c.local_rope->factor = 1.0;
+    ASSIGN_OR_RETURN(c.local_rope->theta, fields.number("rope.freq_base_swa", c.architecture == Architecture::kGemma3 ? 10000.0 : c.rope.theta));
+  }
+  if (c.architecture == Architecture::kMinistral3) {
+    ASSIGN_OR_RETURN(const double growth, fields.number("attention.temperature_scale", 0.0));
+    if (growth != 0) c.queries.growth = {growth, c.rope.original_context};
+  }
+  if (c.architecture == Architecture::kGranite) {
+    ASSIGN_OR_RETURN(const bool turns, fields.boolean("rope.scaling.finetuned", true));
+    if (!turns) c.rope_layers.assign(c.layers, false);
+  }
+  if (c.architecture == Architecture::kSmolLm3) {  // every fourth layer knows no positions; the files do not say so
+    c.rope_layers.assign(c.layers, true);
+    for (uint32_t i = 3; i < c.layers; i += 4) c.rope_layers[i] = false;
+  }
+  return OkStatus();
+}
+
+Status parse_yarn(const GgufFields& fields, double magnitude, RopeConfig& rope) {
+  rope.scaling = RopeScaling::kYarn;
+  ASSIGN_OR_RETURN(rope.beta_fast, fields.number("rope.scaling.yarn_beta_fast", 32.0));
+  ASSIGN_OR_RETURN(rope.beta_slow, fields.number("rope.scaling.yarn_beta_slow", 1.0));
+  ASSIGN_OR_RETURN(rope.mscale_all_dim, fields.number("rope.scaling.yarn_log_multiplier", 0.0));
+  if (rope.mscale_all_dim != 0) rope.mscale = 1.0;
+  // The default magnitude, 1 + ln(factor) / 10, is left to models/rope; here it comes with a factor.
+  if (rope.factor > 1 && magnitude != 1.0) rope.attention_factor = magnitude * (1.0 + 0.1 * std::log(rope.factor));
   return OkStatus();
 }
 
 Status parse_rope(const GgufFields& fields, const GgufTensorNames& names, ModelConfig& c) {
   RopeConfig& rope = c.rope;
-  rope.interleaved = c.architecture == Architecture::kLlama;  // its q and k rows are stored for pairs (2i, 2i + 1)
+  rope.interleaved = interleaved(c.architecture);
   ASSIGN_OR_RETURN(rope.theta, fields.number("rope.freq_base", c.architecture == Architecture::kGemma3 ? 1e6 : 10000.0));
   ASSIGN_OR_RETURN(rope.dims, fields.uint("rope.dimension_count", c.head_dim, 1, kConfigHeadDimMax));
   ASSIGN_OR_RETURN(rope.original_context, fields.uint("rope.scaling.original_context_length", c.context_length, 1, kContextMax));
@@ -49,36 +101,49 @@ Status parse_rope(const GgufFields& fields, const GgufTensorNames& names, ModelC
   ASSIGN_OR_RETURN(const double magnitude, fields.number("rope.scaling.attn_factor", 1.0));
   rope.frequency_factors = names.rope_freqs;
   if (kind == "linear") rope.scaling = RopeScaling::kLinear;
-  if (kind == "yarn") {
-    rope.scaling = RopeScaling::kYarn;
-    // The default magnitude, 1 + ln(factor) / 10, is left to models/rope; here it comes with a factor.
-    if (rope.factor > 1 && magnitude != 1.0) rope.attention_factor = magnitude * (1.0 + 0.1 * std::log(rope.factor));
-  }
+  if (kind == "yarn") RETURN_IF_ERROR(parse_yarn(fields, magnitude, rope));
   if (names.rope_factors) {
     rope.scaling = RopeScaling::kLongRope;
     rope.attention_factor = magnitude;
   } else if (!kind.empty() && kind != "none" && kind != "linear" && kind != "yarn") {
     return unimplemented("rope scaling '", kind, "' is not served; served are none, linear, yarn and longrope");
   }
-  if (c.architecture == Architecture::kGemma3) {
-    c.local_rope = rope;
-    c.local_rope->scaling = RopeScaling::kNone;
-    c.local_rope->factor = 1.0;
-    ASSIGN_OR_RETURN(c.local_rope->theta, fields.number("rope.freq_base_swa", 10000.0));
+  return parse_family_rope(fields, c);
+}
+
+// All layers but every n-th have windows, where the file does not list them; 0: the family has none.
+uint32_t window_period(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kPhi3: return kLayersMax + 1;
+    case Architecture::kGemma2: return 2;
+    case Architecture::kGemma3: return 6;
+    case Architecture::kOlmo2: case Architecture::kExaone4: case Architecture::kCohere2: return 4;
+    default: return 0;
   }
+}
+
+Status parse_window(const GgufFields& fields, ModelConfig& c) {
+  c.sliding_layers.assign(c.layers, false);
+  const uint32_t period = window_period(c.architecture);
+  ASSIGN_OR_RETURN(c.sliding_window, fields.uint("attention.sliding_window", c.architecture == Architecture::kGemma2 ? 4096 : 0, 0, kContextMax));
+  if (c.sliding_window == 0 || period == 0) return OkStatus();
+  for (uint32_t i = 0; i < c.layers; ++i) c.sliding_layers[i] = (i + 1) % period != 0;
+  ASSIGN_OR_RETURN(std::vector<bool> listed, fields.layers("attention.sliding_window_pattern", c.layers));
+  if (!listed.empty()) c.sliding_layers = std::move(listed);
   return OkStatus();
 }
 
-// Windows: all layers of Phi-3, every other layer of Gemma 2, five of six of Gemma 3.
-Status parse_window(const GgufFields& fields, ModelConfig& c) {
-  c.sliding_layers.assign(c.layers, false);
-  ASSIGN_OR_RETURN(c.sliding_window, fields.uint("attention.sliding_window", c.architecture == Architecture::kGemma2 ? 4096 : 0, 0, kContextMax));
-  if (c.sliding_window == 0) return OkStatus();
-  for (uint32_t i = 0; i < c.layers; ++i) {
-    if (c.architecture == Architecture::kPhi3) c.sliding_layers[i] = true;
-    if (c.architecture == Architecture::kGemma2) c.sliding_layers[i] = i % 2 == 0;
-    if (c.architecture == Architecture::kGemma3) c.sliding_layers[i] = i % 6 < 5;
-  }
+// Granite says the factors of its scores, embeddings, residuals and logits, Command R7B that of its logits.
+Status parse_multipliers(const GgufFields& fields, ModelConfig& c) {
+  const bool granite = c.architecture == Architecture::kGranite;
+  if (!granite && c.architecture != Architecture::kCohere2) return OkStatus();
+  ASSIGN_OR_RETURN(c.scales.logits, fields.number("logit_scale", 1.0));
+  if (!granite) return OkStatus();
+  if (!(c.scales.logits > 0)) return invalid_argument("'granite.logit_scale' is not a positive number");
+  c.scales.logits = 1.0 / c.scales.logits;
+  ASSIGN_OR_RETURN(c.queries.scale, fields.number("attention.scale", c.queries.scale));
+  ASSIGN_OR_RETURN(c.scales.embedding, fields.number("embedding_scale", 1.0));
+  ASSIGN_OR_RETURN(c.scales.residual, fields.number("residual_scale", 1.0));
   return OkStatus();
 }
 
@@ -86,9 +151,9 @@ Status parse_attention(const GgufFields& fields, ModelConfig& c) {
   const bool gemma2 = c.architecture == Architecture::kGemma2, gemma3 = c.architecture == Architecture::kGemma3;
   // The 27 B models of Gemma 2 and 3 (46 and 62 layers) scale by hidden / heads; the files do not say so.
   const bool by_hidden = (gemma2 && c.layers == 46) || (gemma3 && c.layers == 62);
-  c.query_scale = 1.0 / std::sqrt(by_hidden ? static_cast<double>(c.hidden_size) / c.heads : c.head_dim);
-  if (gemma2 || gemma3) c.embedding_scale = std::sqrt(static_cast<double>(c.hidden_size));
-  ASSIGN_OR_RETURN(c.attention_softcap, fields.number("attn_logit_softcapping", gemma2 ? 50.0 : 0.0));
+  c.queries.scale = 1.0 / std::sqrt(by_hidden ? static_cast<double>(c.hidden_size) / c.heads : c.head_dim);
+  if (gemma2 || gemma3) c.scales.embedding = std::sqrt(static_cast<double>(c.hidden_size));
+  ASSIGN_OR_RETURN(c.queries.softcap, fields.number("attn_logit_softcapping", gemma2 ? 50.0 : 0.0));
   ASSIGN_OR_RETURN(c.final_softcap, fields.number("final_logit_softcapping", gemma2 ? 30.0 : 0.0));
   return OkStatus();
 }
@@ -143,6 +208,12 @@ constexpr NamePair kTopNames[] = {{"token_embd.", "model.embed_tokens."}, {"outp
 constexpr NamePair kGemmaNames[] = {{"ffn_norm.", "pre_feedforward_layernorm."},
                                     {"post_attention_norm.", "post_attention_layernorm."},
                                     {"post_ffw_norm.", "post_feedforward_layernorm."}};
+constexpr NamePair kPostNormNames[] = {{"post_attention_norm.", "post_attention_layernorm."},
+                                       {"post_ffw_norm.", "post_feedforward_layernorm."}};
+constexpr NamePair kGlm4Names[] = {{"ffn_norm.", "pre_feedforward_layernorm."},
+                                   {"post_attention_norm.", "post_attention_layernorm."},
+                                   {"post_ffw_norm.", "post_feedforward_layernorm."},
+                                   {"ffn_up.", "mlp.gate_up_proj."}};
 constexpr NamePair kPhi3Names[] = {{"ffn_up.", "mlp.gate_up_proj."}};
 constexpr NamePair kExpertNames[] = {{"ffn_gate_inp.", "mlp.gate."},
                                      {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
@@ -161,6 +232,18 @@ constexpr NamePair kLayerNames[] = {{"attn_norm.", "input_layernorm."},        {
                                     {"attn_k_norm.", "self_attn.k_norm."},     {"ffn_gate.", "mlp.gate_proj."},
                                     {"ffn_up.", "mlp.up_proj."},               {"ffn_down.", "mlp.down_proj."}};
 
+// Those that a family uses in a way of its own.
+std::span<const NamePair> family_names(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kGemma2: case Architecture::kGemma3: return kGemmaNames;
+    case Architecture::kOlmo2: case Architecture::kExaone4: return kPostNormNames;
+    case Architecture::kGlm4: return kGlm4Names;
+    case Architecture::kPhi3: return kPhi3Names;
+    case Architecture::kGlm4Moe: case Architecture::kSeedOss: return kGlm4MoeNames;
+    default: return {};
+  }
+}
+
 // Replaces the prefix of `name` by its counterpart; false if no pair fits.
 bool translate(std::span<const NamePair> pairs, const std::string& name, std::string& out) {
   for (const NamePair& pair : pairs) {
@@ -177,11 +260,12 @@ bool translate(std::span<const NamePair> pairs, const std::string& name, std::st
 StatusOr<Architecture> gguf_architecture(const GgufMetadata& metadata) {
   ASSIGN_OR_RETURN(const std::string name, metadata.text("general.architecture", ""));
   if (name.empty()) return invalid_argument("'general.architecture' is missing");
-  for (Architecture known : {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3, Architecture::kGemma2, Architecture::kGemma3,
-                             Architecture::kPhi3, Architecture::kQwen2Moe, Architecture::kQwen3Moe, Architecture::kGlm4Moe}) {
+  std::string served;
+  for (const Architecture known : kServed) {
     if (name == architecture_name(known)) return known;
+    absl::StrAppend(&served, served.empty() ? "" : ", ", architecture_name(known));
   }
-  return unimplemented("architecture '", name, "' is not served; served are llama (and Mistral, Mixtral), qwen2, qwen3, qwen2moe, qwen3moe, glm4moe, gemma2, gemma3 and phi3");
+  return unimplemented("architecture '", name, "' is not served; served are ", served);
 }
 
 StatusOr<GgufTokenizer> read_gguf_tokenizer(const GgufMetadata& metadata) {
@@ -213,7 +297,9 @@ StatusOr<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const Gguf
   RETURN_IF_ERROR(parse_gguf_experts(fields, config));
   RETURN_IF_ERROR(parse_window(fields, config));
   RETURN_IF_ERROR(parse_attention(fields, config));
+  RETURN_IF_ERROR(parse_multipliers(fields, config));
   RETURN_IF_ERROR(parse_rope(fields, names, config));
+  set_family_facts(config);
   return config;
 }
 
@@ -243,10 +329,7 @@ std::string hf_tensor_name(Architecture architecture, const std::string& name) {
   if (dot == std::string::npos) return name;
   const std::string rest = name.substr(dot + 1);
   out = "model.layers." + name.substr(4, dot - 4) + ".";
-  const bool gemma = architecture == Architecture::kGemma2 || architecture == Architecture::kGemma3;
-  if (gemma && translate(kGemmaNames, rest, out)) return out;
-  if (architecture == Architecture::kPhi3 && translate(kPhi3Names, rest, out)) return out;
-  if (architecture == Architecture::kGlm4Moe && translate(kGlm4MoeNames, rest, out)) return out;
+  if (translate(family_names(architecture), rest, out)) return out;
   if (translate(kExpertNames, rest, out)) return out;
   return translate(kLayerNames, rest, out) ? out : name;
 }

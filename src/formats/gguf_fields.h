@@ -32,6 +32,23 @@ class GgufFields {
   StatusOr<bool> boolean(const char* field, bool fallback) const { return metadata_.boolean(prefix_ + field, fallback); }
   bool has(const char* field) const { return metadata_.has(prefix_ + field); }
 
+  // Of each layer; the value may be a list, or n: all but every n-th. Empty if absent.
+  StatusOr<std::vector<bool>> layers(const char* field, uint32_t count) const {
+    const std::string key = prefix_ + field;
+    const GgufValue* value = metadata_.find(key);
+    if (value == nullptr) return std::vector<bool>();
+    std::vector<bool> result(count);
+    if (!std::holds_alternative<GgufArray>(*value)) {
+      ASSIGN_OR_RETURN(const int64_t n, metadata_.integer(key, 1, 1, kLayersMax));
+      for (uint32_t i = 0; i < count; ++i) result[i] = (i + 1) % n != 0;
+      return result;
+    }
+    ASSIGN_OR_RETURN(const std::vector<double> values, metadata_.numbers(key));
+    if (values.size() != count) return invalid_argument("'", key, "' has ", values.size(), " entries for ", count, " layers");
+    for (uint32_t i = 0; i < count; ++i) result[i] = values[i] != 0;
+    return result;
+  }
+
  private:
   // A value per layer is served where all are equal.
   StatusOr<uint32_t> uniform(const std::string& key, uint32_t min, uint32_t max) const {

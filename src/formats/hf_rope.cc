@@ -33,18 +33,37 @@ Status parse_factors(const Json& json, const char* key, std::vector<float>& fact
   return OkStatus();
 }
 
+// Hunyuan calls it dynamic, but where there is an alpha, that and not the length decides.
+Status parse_alpha(const Json& json, RopeConfig& rope) {
+  ASSIGN_OR_RETURN(const double alpha, json_double(json, "alpha", 0.0));
+  if (alpha == 0) return OkStatus();
+  rope.scaling = RopeScaling::kAlpha;
+  rope.factor = alpha;
+  return OkStatus();
+}
+
+// Ministral 3 turns up its queries beyond the trained length.
+Status parse_query_growth(const Json& rope, ModelConfig& config) {
+  if (config.architecture != Architecture::kMinistral3) return OkStatus();
+  ASSIGN_OR_RETURN(const double factor, json_double(rope, "llama_4_scaling_beta", 0.0));
+  if (factor != 0) config.queries.growth = {factor, config.rope.original_context};
+  return OkStatus();
+}
+
 // Fields of one rope object; `top` is the whole config, where some of them stand in older files.
-StatusOr<RopeConfig> parse_rope(const Json& json, const Json& top, const ModelConfig& config, double theta) {
+StatusOr<RopeConfig> parse_rope(const Json& json, const Json& top, const HfFamily& family, const ModelConfig& config, double theta) {
   RopeConfig rope;
+  rope.interleaved = family.interleaved_rope;
   ASSIGN_OR_RETURN(rope.scaling, parse_kind(json));
   ASSIGN_OR_RETURN(rope.theta, json_double(json, "rope_theta", theta));
-  ASSIGN_OR_RETURN(double partial, json_double(top, "partial_rotary_factor", 1.0));
+  ASSIGN_OR_RETURN(double partial, json_double(top, "partial_rotary_factor", family.rotary_part));
   ASSIGN_OR_RETURN(partial, json_double(json, "partial_rotary_factor", partial));
   if (!(partial > 0 && partial <= 1)) return invalid_argument("'partial_rotary_factor' is not in (0, 1]");
   rope.dims = static_cast<uint32_t>(config.head_dim * partial);
   ASSIGN_OR_RETURN(rope.factor, json_double(json, "factor", 1.0));
   ASSIGN_OR_RETURN(uint32_t original, config_uint(top, "original_max_position_embeddings", config.context_length, 1, kContextMax));
   ASSIGN_OR_RETURN(rope.original_context, config_uint(json, "original_max_position_embeddings", original, 1, kContextMax));
+  if (rope.scaling == RopeScaling::kDynamic && family.architecture == Architecture::kHunyuanDense) RETURN_IF_ERROR(parse_alpha(json, rope));
   if (rope.scaling == RopeScaling::kDynamic) rope.original_context = config.context_length;
   ASSIGN_OR_RETURN(rope.low_freq_factor, json_double(json, "low_freq_factor", 1.0));
   ASSIGN_OR_RETURN(rope.high_freq_factor, json_double(json, "high_freq_factor", 4.0));
@@ -68,7 +87,7 @@ StatusOr<RopeConfig> parse_rope(const Json& json, const Json& top, const ModelCo
 // trained or the scaled one; the trained one is named apart, so the longer reading is right. The others state the scaled one.
 void lengthen_context(ModelConfig& config) {
   const RopeConfig& rope = config.rope;
-  if (config.architecture == Architecture::kGemma3 || !(rope.factor > 1)) return;
+  if (config.architecture == Architecture::kGemma3 || !(rope.factor > 1)) return;  // it states the scaled one
   double longer = config.context_length;
   if (rope.scaling == RopeScaling::kLinear || rope.scaling == RopeScaling::kDynamic) longer *= rope.factor;
   if (rope.scaling == RopeScaling::kYarn) longer = std::max(longer, rope.original_context * rope.factor);
@@ -82,7 +101,7 @@ const Json* object_at(const Json& json, const char* key) {
 
 }  // namespace
 
-Status parse_hf_rope(const Json& json, ModelConfig& config) {
+Status parse_hf_rope(const Json& json, const HfFamily& family, ModelConfig& config) {
   const bool gemma3 = config.architecture == Architecture::kGemma3;
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (json.contains(key) && !json[key].is_null() && !json[key].is_object()) {
@@ -93,14 +112,15 @@ Status parse_hf_rope(const Json& json, ModelConfig& config) {
   const Json* rope = object_at(json, "rope_parameters");
   if (rope == nullptr) rope = object_at(json, "rope_scaling");
   if (rope == nullptr) rope = &none;
-  ASSIGN_OR_RETURN(const double theta, json_double(json, "rope_theta", gemma3 ? 1e6 : 10000.0));
-  ASSIGN_OR_RETURN(const double local_theta, json_double(json, "rope_local_base_freq", 10000.0));
+  ASSIGN_OR_RETURN(const double theta, json_double(json, "rope_theta", family.theta));
+  ASSIGN_OR_RETURN(const double gemma_theta, json_double(json, "rope_local_base_freq", 10000.0));
   const Json* full = object_at(*rope, "full_attention");
   const Json* sliding = object_at(*rope, "sliding_attention");
-  ASSIGN_OR_RETURN(config.rope, parse_rope(full != nullptr ? *full : *rope, json, config, theta));
-  if (sliding != nullptr || gemma3) {
-    ASSIGN_OR_RETURN(config.local_rope, parse_rope(sliding != nullptr ? *sliding : none, json, config, local_theta));
+  ASSIGN_OR_RETURN(config.rope, parse_rope(full != nullptr ? *full : *rope, json, family, config, theta));
+  if (sliding != nullptr || gemma3 || config.architecture == Architecture::kOlmo3) {
+    ASSIGN_OR_RETURN(config.local_rope, parse_rope(sliding != nullptr ? *sliding : none, json, family, config, gemma3 ? gemma_theta : theta));
   }
+  RETURN_IF_ERROR(parse_query_growth(*rope, config));
   lengthen_context(config);
   return OkStatus();
 }

@@ -3,8 +3,27 @@
 namespace shoal {
 
 const char* architecture_name(Architecture architecture) {
-  constexpr const char* kNames[] = {"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "mixtral", "qwen2moe", "qwen3moe", "glm4moe"};
+  constexpr const char* kNames[] = {"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "mixtral", "qwen2moe", "qwen3moe", "glm4moe",
+                                    "seed_oss", "smollm3", "ernie4_5", "granite", "granitehybrid", "hunyuan-dense", "mistral3", "glm4",
+                                    "olmo2", "olmo3", "exaone4", "cohere2"};
   return kNames[static_cast<size_t>(architecture)];
+}
+
+void set_family_facts(ModelConfig& config) {
+  switch (config.architecture) {
+    case Architecture::kQwen3: case Architecture::kQwen3Moe: case Architecture::kGemma3: config.queries.norm = QkNorm::kHeads; return;
+    case Architecture::kHunyuanDense: config.queries.norm = QkNorm::kTurnedHeads; return;
+    case Architecture::kOlmo2: case Architecture::kOlmo3: config.queries.norm = QkNorm::kWidth; return;
+    case Architecture::kExaone4:
+      config.queries.norm = QkNorm::kHeads;
+      if (config.sliding_window > 0) config.rope_layers = config.sliding_layers;
+      return;
+    case Architecture::kCohere2:
+      config.layer_norm = true;
+      config.rope_layers = config.sliding_layers;
+      return;
+    default: return;
+  }
 }
 
 }  // namespace shoal

@@ -15,10 +15,14 @@ namespace shoal {
 enum class Architecture : uint8_t {
   kLlama, kMistral, kQwen2, kQwen3, kGemma2, kGemma3, kPhi3,
   kMixtral, kQwen2Moe, kQwen3Moe, kGlm4Moe,
+  kSeedOss, kSmolLm3, kErnie45, kGranite, kGraniteHybrid, kHunyuanDense, kMinistral3,  // normed before each block
+  kGlm4,                                                                               // before and after
+  kOlmo2, kOlmo3, kExaone4,                                                            // after
+  kCohere2,                                                                            // both blocks from one norm
 };
 const char* architecture_name(Architecture architecture);
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
+enum class RopeScaling : uint8_t { kNone, kLinear, kDynamic, kAlpha, kLlama3, kYarn, kLongRope };
 
 // Rotary position embedding; the meaning of each scaling's fields is in models/rope.h.
 struct RopeConfig {
@@ -26,7 +30,7 @@ struct RopeConfig {
   uint32_t dims = 0;         // leading dimensions of a head that turn; even
   bool interleaved = false;  // pairs (2i, 2i + 1) instead of (i, i + dims / 2)
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1.0;
+  double factor = 1.0;                                  // alpha: of the base
   uint32_t original_context = 0;                        // trained length before scaling
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
   double beta_fast = 32.0, beta_slow = 1.0;              // yarn
@@ -53,6 +57,33 @@ struct ExpertConfig {
   std::vector<bool> layers;              // [layers]; the others are dense
 };
 
+// Which queries and keys of a layer are normed: every head before it turns, or after; or all heads as one vector.
+enum class QkNorm : uint8_t { kNone, kHeads, kTurnedHeads, kWidth };
+
+// Queries at position t are scaled by 1 + factor * ln(1 + floor(t / tokens)).
+struct QueryGrowth {
+  double factor = 0.0;
+  uint32_t tokens = 1;
+};
+
+// How queries meet keys.
+struct QueryConfig {
+  double scale = 0.0;    // factor of the scores
+  double softcap = 0.0;  // of the scores; 0: none
+  QkNorm norm = QkNorm::kNone;
+  std::optional<QueryGrowth> growth;
+};
+
+// Factors of embeddings, of what a block adds to the residual stream, and of logits before their soft cap.
+struct Scales {
+  double embedding = 1.0, residual = 1.0, logits = 1.0;
+};
+
+// Which products have a bias.
+struct Biases {
+  bool qkv = false, output = false, mlp = false;
+};
+
 struct ModelConfig {
   Architecture architecture = Architecture::kLlama;
   uint32_t vocab_size = 0;
@@ -65,18 +96,26 @@ struct ModelConfig {
   uint32_t context_length = 0;  // longest sequence, scaling included
   double norm_eps = 1e-6;
   bool tied_embeddings = false;
-  bool qkv_bias = false, output_bias = false, mlp_bias = false;
+  Biases biases;
   bool norm_weight_plus_one = false;  // Gemma in HF form stores w - 1
   uint32_t sliding_window = 0;        // 0: none; a row sees this many tokens, itself included
   std::vector<bool> sliding_layers;   // [layers]
-  double query_scale = 0.0;           // factor of the attention scores
-  double attention_softcap = 0.0, final_softcap = 0.0;  // 0: none
-  double embedding_scale = 1.0;
+  bool layer_norm = false;            // norms of the residual stream subtract the mean
+  QueryConfig queries;
+  Scales scales;
+  double final_softcap = 0.0;         // 0: none
+  std::vector<bool> rope_layers;  // [layers]; the others know no positions. Empty: all turn
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;  // of sliding layers, where it differs
   std::optional<ExpertConfig> experts;
   std::array<uint32_t, 2> fp8_block = {0, 0};  // rows and columns that share a scale in FP8 checkpoints; 0: none
+
+  bool turns(uint32_t layer) const { return rope_layers.empty() || rope_layers[layer]; }
 };
+
+// Sets what the architecture alone decides, whatever file it came in: norms, and the layers that turn where those are the ones
+// with windows. REQUIRES: architecture, layers and windows are set.
+void set_family_facts(ModelConfig& config);
 
 // How to talk to the model; from generation_config.json, config.json or GGUF metadata.
 struct GenerationConfig {

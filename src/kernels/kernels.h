@@ -121,6 +121,8 @@ struct Kernels {
   void (*quantize_row)(const float* x, size_t columns, QuantBlock* out);
   // out = (x * (1 / sqrt(sum(x^2) / n + eps))) * weight, the sum in 16 lanes. May be in place.
   void (*rms_norm)(const float* x, const float* weight, float eps, size_t n, float* out);
+  // mean = sum(x) / n, d = x - mean, out = (d * (1 / sqrt(sum(d^2) / n + eps))) * weight, both sums in 16 lanes. May be in place.
+  void (*layer_norm)(const float* x, const float* weight, float eps, size_t n, float* out);
   void (*add)(float* x, const float* y, size_t n);                                // x += y
   void (*scale)(float* x, float factor, size_t n);                                // x *= factor
   void (*add_scaled)(float* x, float factor, const float* y, size_t n);           // x = fma(factor, y, x)

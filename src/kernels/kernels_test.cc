@@ -40,6 +40,8 @@ TEST(ElementwiseTest, EveryBackendHasTheBitsOfTheOracle) {
         return same_bits(want, got);
       };
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.rms_norm(v.data(), y.data(), 1e-5f, n, v.data()); })) << n;
+      EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.layer_norm(v.data(), y.data(), 1e-5f, n, v.data()); })) << n;
+      EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.layer_norm(x.data(), y.data(), 1e-5f, n, v.data()); })) << n;
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.add(v.data(), y.data(), n); }));
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.scale(v.data(), 0.3f, n); }));
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.add_scaled(v.data(), 0.3f, y.data(), n); }));

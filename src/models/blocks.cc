@@ -8,12 +8,12 @@ uint32_t kv_width(const ModelConfig& c) { return c.kv_heads * c.head_dim; }
 
 StatusOr<MatrixPlace> plan_output(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
   return layout.matrix({.name = prefix + "self_attn.o_proj", .outputs = c.hidden_size, .columns = q_width(c),
-                        .bias = c.output_bias, .chunk_unit = c.head_dim});
+                        .bias = c.biases.output, .chunk_unit = c.head_dim});
 }
 
 StatusOr<MatrixPlace> plan_down(const ModelConfig& c, WeightLayout& layout, const std::string& at, uint32_t width) {
   const uint32_t unit = width % kQuantBlock == 0 ? kQuantBlock : 1;  // channels, in whole blocks
-  return layout.matrix({.name = at + "down_proj", .outputs = c.hidden_size, .columns = width, .bias = c.mlp_bias, .chunk_unit = unit});
+  return layout.matrix({.name = at + "down_proj", .outputs = c.hidden_size, .columns = width, .bias = c.biases.mlp, .chunk_unit = unit});
 }
 
 }  // namespace
@@ -21,9 +21,9 @@ StatusOr<MatrixPlace> plan_down(const ModelConfig& c, WeightLayout& layout, cons
 StatusOr<AttentionBlock> plan_attention(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
   const std::string at = prefix + "self_attn.";
   AttentionBlock block;
-  ASSIGN_OR_RETURN(block.q, layout.matrix({.name = at + "q_proj", .outputs = q_width(c), .columns = c.hidden_size, .bias = c.qkv_bias}));
-  ASSIGN_OR_RETURN(block.k, layout.matrix({.name = at + "k_proj", .outputs = kv_width(c), .columns = c.hidden_size, .bias = c.qkv_bias}));
-  ASSIGN_OR_RETURN(block.v, layout.matrix({.name = at + "v_proj", .outputs = kv_width(c), .columns = c.hidden_size, .bias = c.qkv_bias}));
+  ASSIGN_OR_RETURN(block.q, layout.matrix({.name = at + "q_proj", .outputs = q_width(c), .columns = c.hidden_size, .bias = c.biases.qkv}));
+  ASSIGN_OR_RETURN(block.k, layout.matrix({.name = at + "k_proj", .outputs = kv_width(c), .columns = c.hidden_size, .bias = c.biases.qkv}));
+  ASSIGN_OR_RETURN(block.v, layout.matrix({.name = at + "v_proj", .outputs = kv_width(c), .columns = c.hidden_size, .bias = c.biases.qkv}));
   ASSIGN_OR_RETURN(block.o, plan_output(c, layout, prefix));
   return block;
 }
@@ -48,8 +48,8 @@ StatusOr<MlpBlock> plan_mlp(const ModelConfig& c, WeightLayout& layout, const st
 
 StatusOr<MlpBlock> plan_mlp_at(const ModelConfig& c, WeightLayout& layout, const std::string& at, uint32_t width) {
   MlpBlock block;
-  ASSIGN_OR_RETURN(block.gate, layout.matrix({.name = at + "gate_proj", .outputs = width, .columns = c.hidden_size, .bias = c.mlp_bias}));
-  ASSIGN_OR_RETURN(block.up, layout.matrix({.name = at + "up_proj", .outputs = width, .columns = c.hidden_size, .bias = c.mlp_bias}));
+  ASSIGN_OR_RETURN(block.gate, layout.matrix({.name = at + "gate_proj", .outputs = width, .columns = c.hidden_size, .bias = c.biases.mlp}));
+  ASSIGN_OR_RETURN(block.up, layout.matrix({.name = at + "up_proj", .outputs = width, .columns = c.hidden_size, .bias = c.biases.mlp}));
   ASSIGN_OR_RETURN(block.down, plan_down(c, layout, at, width));
   return block;
 }
@@ -66,23 +66,32 @@ StatusOr<MlpBlock> plan_fused_mlp(const ModelConfig& c, WeightLayout& layout, co
 }
 
 StatusOr<HeadNorms> plan_head_norms(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
+  const bool whole = c.queries.norm == QkNorm::kWidth;
   HeadNorms norms;
-  ASSIGN_OR_RETURN(norms.q, layout.vector(prefix + "self_attn.q_norm.weight", c.head_dim, c.norm_weight_plus_one));
-  ASSIGN_OR_RETURN(norms.k, layout.vector(prefix + "self_attn.k_norm.weight", c.head_dim, c.norm_weight_plus_one));
+  ASSIGN_OR_RETURN(norms.q, layout.vector(prefix + "self_attn.q_norm.weight", whole ? q_width(c) : c.head_dim, c.norm_weight_plus_one));
+  ASSIGN_OR_RETURN(norms.k, layout.vector(prefix + "self_attn.k_norm.weight", whole ? kv_width(c) : c.head_dim, c.norm_weight_plus_one));
   return norms;
 }
 
-void norm_heads(const Step& step, const ModelConfig& c, const HeadNorms& norms) {
+void turn_heads(const Step& step, const ModelConfig& c, uint32_t layer, const std::optional<HeadNorms>& norms) {
   const StepBuffers& b = step.at();
-  step.rms_norm(b.q, norms.q, c.norm_eps, b.q, c.heads);
-  step.rms_norm(b.k, norms.k, c.norm_eps, b.k, c.kv_heads);
+  const auto norm = [&] {
+    step.rms_norm(b.q, norms->q, c.norm_eps, b.q, q_width(c) / norms->q.size);
+    step.rms_norm(b.k, norms->k, c.norm_eps, b.k, kv_width(c) / norms->k.size);
+  };
+  const bool after = c.queries.norm == QkNorm::kTurnedHeads;
+  if (norms && !after) norm();
+  const bool local = c.local_rope && c.sliding_layers[layer];
+  if (c.turns(layer)) step.rope(b.q, b.k, local ? *c.local_rope : c.rope, local ? 1 : 0);
+  if (norms && after) norm();
+  if (c.queries.growth) step.grow_queries(b.q, *c.queries.growth);
 }
 
 AttentionSpec attention_spec(const ModelConfig& config, uint32_t layer) {
   return {.layer = layer,
           .window = config.sliding_layers[layer] ? config.sliding_window : 0,
-          .scale = static_cast<float>(config.query_scale),
-          .softcap = static_cast<float>(config.attention_softcap)};
+          .scale = static_cast<float>(config.queries.scale),
+          .softcap = static_cast<float>(config.queries.softcap)};
 }
 
 }  // namespace shoal

@@ -16,9 +16,9 @@ struct AttentionBlock {
   MatrixPlace o;  // [hidden, heads * head_dim], summed in chunks of whole heads
 };
 
-struct HeadNorms {  // of every head, before it turns
-  VectorPlace q;    // [head_dim]
-  VectorPlace k;    // likewise
+struct HeadNorms {
+  VectorPlace q;    // [head_dim], or [heads * head_dim] of all heads as one
+  VectorPlace k;    // [head_dim], or [kv_heads * head_dim]
 };
 
 struct MlpBlock {
@@ -38,8 +38,17 @@ StatusOr<MlpBlock> plan_fused_mlp(const ModelConfig& config, WeightLayout& layou
 
 // self_attn.q_norm and k_norm.
 StatusOr<HeadNorms> plan_head_norms(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);
-// Norms the step's q and k in place.
-void norm_heads(const Step& step, const ModelConfig& config, const HeadNorms& norms);
+// Norms the step's q and k, turns them to their positions and scales q, in place and in the order of the family.
+void turn_heads(const Step& step, const ModelConfig& config, uint32_t layer, const std::optional<HeadNorms>& norms);
+
+// x += residual_scale * (matrix x input), where a block ends. `input`: as of Step::linear.
+template <typename Input>
+void add_product(const Step& step, const ModelConfig& config, const Input& input, const MatrixPlace& matrix) {
+  const StepBuffers& b = step.at();
+  if (config.scales.residual == 1.0) return step.linear(input, {{&matrix, b.x, true}});
+  step.linear(input, {{&matrix, b.y}});
+  step.add_scaled(b.y, static_cast<float>(config.scales.residual), b.x);
+}
 
 // Window, scale and soft cap of a layer.
 AttentionSpec attention_spec(const ModelConfig& config, uint32_t layer);

@@ -144,7 +144,8 @@ void CpuStep::linear(const Gated& input, Outputs outputs) const {
 
 void CpuStep::norm_row(const Normed& input, uint32_t row) const {
   const uint64_t width = input.weight.size, at = row * width;
-  compute_.kernels.rms_norm(CpuDevice::at(input.x) + at, vector(input.weight), static_cast<float>(input.eps), width, CpuDevice::at(input.out) + at);
+  const auto norm = input.kind == NormKind::kLayer ? compute_.kernels.layer_norm : compute_.kernels.rms_norm;
+  norm(CpuDevice::at(input.x) + at, vector(input.weight), static_cast<float>(input.eps), width, CpuDevice::at(input.out) + at);
 }
 
 void CpuStep::add_normed(const Normed& input, Floats to) const {
@@ -189,20 +190,41 @@ void CpuStep::scale(Floats to, float factor) const {
   for_rows(compute_.threads, rows(), width, [&](uint32_t row) { compute_.kernels.scale(x + row * width, factor, width); });
 }
 
-void CpuStep::logits(Floats from, const VectorPlace& norm, double eps, const MatrixPlace& head, float softcap) {
-  const uint64_t hidden = context_.shape.hidden, vocab = head.matrix.rows;
+void CpuStep::add_scaled(Floats from, float factor, Floats to) const {
+  const uint64_t width = context_.shape.hidden;
+  float* const x = CpuDevice::at(to);
+  const float* const y = CpuDevice::at(from);
+  for_rows(compute_.threads, rows(), width, [&](uint32_t row) { compute_.kernels.add_scaled(x + row * width, factor, y + row * width, width); });
+}
+
+void CpuStep::grow_queries(Floats q, const QueryGrowth& growth) const {
+  const uint64_t width = context_.shape.q_width;
+  float* const x = CpuDevice::at(q);
+  for_rows(compute_.threads, rows(), width, [&](uint32_t row) {
+    const uint32_t position = batch_.position(input_, row);
+    if (position >= growth.tokens) compute_.kernels.scale(x + row * width, query_growth_at(growth, position), width);
+  });
+}
+
+void CpuStep::logits(Floats from, const Head& head) {
+  const uint64_t hidden = context_.shape.hidden, vocab = head.matrix.matrix.rows;
   const auto count = static_cast<uint32_t>(input_.logits.size());
   if (count == 0) return;
   const float* const x = CpuDevice::at(from);
   float* const last = CpuDevice::at(at_.last);
+  const auto norm = head.kind == NormKind::kLayer ? compute_.kernels.layer_norm : compute_.kernels.rms_norm;
   for_rows(compute_.threads, count, hidden, [&](uint32_t i) {
-    compute_.kernels.rms_norm(x + input_.logits[i].row * hidden, vector(norm), static_cast<float>(eps), hidden, last + i * hidden);
+    norm(x + input_.logits[i].row * hidden, vector(head.norm), static_cast<float>(head.eps), hidden, last + i * hidden);
   });
   logits_.resize(count * vocab);
   float* const out = logits_.data();
-  const LinearOutput product = output(head, out, false);
+  const LinearOutput product = output(head.matrix, out, false);
   shoal::linear(compute_.kernels, compute_.threads, {last, count, CpuDevice::at(at_.quantized), std::nullopt}, {&product, 1});
-  if (softcap > 0) for_rows(compute_.threads, count, vocab * 4, [&](uint32_t i) { compute_.kernels.softcap(out + i * vocab, softcap, vocab); });
+  if (head.scale == 1 && head.softcap == 0) return;
+  for_rows(compute_.threads, count, vocab * 4, [&](uint32_t i) {
+    if (head.scale != 1) compute_.kernels.scale(out + i * vocab, head.scale, vocab);
+    if (head.softcap > 0) compute_.kernels.softcap(out + i * vocab, head.softcap, vocab);
+  });
 }
 
 RowLogits CpuStep::logits_of(size_t i) {

@@ -43,7 +43,9 @@ class CpuStep : public Step {
   void attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const override;
   void add_normed(const Normed& input, Floats x) const override;
   void scale(Floats x, float factor) const override;
-  void logits(Floats x, const VectorPlace& norm, double eps, const MatrixPlace& head, float softcap) override;
+  void add_scaled(Floats y, float factor, Floats x) const override;
+  void grow_queries(Floats q, const QueryGrowth& growth) const override;
+  void logits(Floats x, const Head& head) override;
   RowLogits logits_of(size_t i) override;
 
  private:

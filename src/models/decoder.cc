@@ -28,8 +28,12 @@ StatusOr<std::shared_ptr<const DecoderLayers>> plan_layers(const ModelConfig& co
   switch (config.architecture) {
     case Architecture::kLlama: case Architecture::kMistral: case Architecture::kQwen2: case Architecture::kQwen3: case Architecture::kPhi3:
     case Architecture::kMixtral: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kGlm4Moe:
+    case Architecture::kSeedOss: case Architecture::kSmolLm3: case Architecture::kErnie45: case Architecture::kGranite:
+    case Architecture::kGraniteHybrid: case Architecture::kHunyuanDense: case Architecture::kMinistral3:
       return plan_llama_layers(config, layout);
-    case Architecture::kGemma2: case Architecture::kGemma3: return plan_gemma_layers(config, layout);
+    case Architecture::kGemma2: case Architecture::kGemma3: case Architecture::kGlm4: return plan_gemma_layers(config, layout);
+    case Architecture::kOlmo2: case Architecture::kOlmo3: case Architecture::kExaone4: return plan_olmo_layers(config, layout);
+    case Architecture::kCohere2: return plan_cohere_layers(config, layout);
   }
   return unimplemented("this architecture is not served");
 }
@@ -68,14 +72,15 @@ class DecoderPass : public Pass {
   void begin() {
     const ModelConfig& config = model_.parts->config;
     step_->embed(model_.parts->embedding, step_->at().x);  // [rows, hidden]
-    if (config.embedding_scale != 1.0) step_->scale(step_->at().x, static_cast<float>(config.embedding_scale));
+    if (config.scales.embedding != 1.0) step_->scale(step_->at().x, static_cast<float>(config.scales.embedding));
     step_->rope_table(model_.rope, 0);
     if (model_.local_rope) step_->rope_table(*model_.local_rope, 1);
   }
 
   void end() {
     const ModelConfig& config = model_.parts->config;
-    step_->logits(step_->at().x, model_.parts->final_norm, config.norm_eps, model_.parts->head, static_cast<float>(config.final_softcap));
+    step_->logits(step_->at().x, {model_.parts->final_norm, config.norm_eps, config.layer_norm ? NormKind::kLayer : NormKind::kRms,
+                                  model_.parts->head, static_cast<float>(config.scales.logits), static_cast<float>(config.final_softcap)});
     done_ = true;
   }
 
@@ -126,9 +131,12 @@ class DecoderPlan : public ModelPlan {
   uint32_t context_length() const override { return parts_->config.context_length; }
   uint64_t parameter_count() const override { return layout_->parameters(); }
   uint32_t kv_salt_above() const override {
-    const RopeConfig& rope = parts_->config.rope;
-    const bool by_length = rope.scaling == RopeScaling::kDynamic || rope.scaling == RopeScaling::kLongRope;
-    return by_length ? rope.original_context : UINT32_MAX;
+    const auto above = [](const RopeConfig& rope) {
+      const bool by_length = rope.scaling == RopeScaling::kDynamic || rope.scaling == RopeScaling::kLongRope;
+      return by_length ? rope.original_context : UINT32_MAX;
+    };
+    const ModelConfig& config = parts_->config;
+    return std::min(above(config.rope), config.local_rope ? above(*config.local_rope) : UINT32_MAX);
   }
 
   Status read_ahead(ThreadPool& threads, LoadControl& control) const override { return layout_->load_matrices(nullptr, threads, control, nullptr); }
@@ -192,7 +200,7 @@ Status DecoderPlan::plan(const LoadOptions& options, const WrapLayers& wrap) {
     shape_.experts_used = config.experts->used;
     shape_.expert_width = config.experts->intermediate_size;
   }
-  shape_.rope_half = config.rope.dims / 2;
+  shape_.rope_half = std::max(config.rope.dims, config.local_rope ? config.local_rope->dims : 0) / 2;
   shape_.head_dim = config.head_dim;
   shape_.context = config.context_length;
   shape_.local_rope = config.local_rope.has_value();

@@ -1,5 +1,6 @@
 // Gemma 2 (arXiv 2408.00118): norms before and after each block, windows in some layers, soft-capped scores. Gemma 3
 // (arXiv 2503.19786): normed q and k instead of soft caps; sliding layers turn by a base of their own.
+// GLM-4 (0414): the same norms, SiLU, one matrix for gate and up.
 #include "models/blocks.h"
 #include "models/decoder.h"
 
@@ -27,14 +28,13 @@ class GemmaLayers : public DecoderLayers {
     const StepBuffers& b = step.at();
     step.linear({b.x, layer.attention_norm, config_.norm_eps, b.h},
                 {{&attention.q, b.q}, {&attention.k, b.k}, {&attention.v, b.v}});           // [rows, heads, head_dim]
-    if (layer.head_norms) norm_heads(step, config_, *layer.head_norms);
-    const bool local = config_.local_rope && config_.sliding_layers[index];
-    step.rope(b.q, b.k, local ? *config_.local_rope : config_.rope, local ? 1 : 0);
+    turn_heads(step, config_, index, layer.head_norms);
     step.attend(b.q, b.k, b.v, attention_spec(config_, index), b.attn);                   // [rows, heads, head_dim]
     step.linear(b.attn, {{&attention.o, b.y}});                                           // [rows, hidden]
     step.add_normed({b.y, layer.attention_post_norm, config_.norm_eps, b.y}, b.x);
     step.linear({b.x, layer.mlp_norm, config_.norm_eps, b.h}, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});  // [rows, intermediate]
-    step.linear({Activation::kGelu, b.gate, b.up, b.gate}, {{&mlp.down, b.y}});           // [rows, hidden]
+    const Activation activation = config_.architecture == Architecture::kGlm4 ? Activation::kSilu : Activation::kGelu;
+    step.linear({activation, b.gate, b.up, b.gate}, {{&mlp.down, b.y}});           // [rows, hidden]
     step.add_normed({b.y, layer.mlp_post_norm, config_.norm_eps, b.y}, b.x);
     return std::nullopt;
   }
@@ -48,12 +48,12 @@ StatusOr<GemmaLayer> plan_layer(const ModelConfig& config, WeightLayout& layout,
   GemmaLayer layer;
   ASSIGN_OR_RETURN(layer.attention_norm, layout.vector(prefix + "input_layernorm.weight", config.hidden_size, config.norm_weight_plus_one));
   ASSIGN_OR_RETURN(layer.attention, plan_attention(config, layout, prefix));
-  if (config.architecture == Architecture::kGemma3) {
+  if (config.queries.norm != QkNorm::kNone) {
     ASSIGN_OR_RETURN(layer.head_norms, plan_head_norms(config, layout, prefix));
   }
   ASSIGN_OR_RETURN(layer.attention_post_norm, layout.vector(prefix + "post_attention_layernorm.weight", config.hidden_size, config.norm_weight_plus_one));
   ASSIGN_OR_RETURN(layer.mlp_norm, layout.vector(prefix + "pre_feedforward_layernorm.weight", config.hidden_size, config.norm_weight_plus_one));
-  ASSIGN_OR_RETURN(layer.mlp, plan_mlp(config, layout, prefix));
+  ASSIGN_OR_RETURN(layer.mlp, (config.architecture == Architecture::kGlm4 ? plan_fused_mlp : plan_mlp)(config, layout, prefix));
   ASSIGN_OR_RETURN(layer.mlp_post_norm, layout.vector(prefix + "post_feedforward_layernorm.weight", config.hidden_size, config.norm_weight_plus_one));
   return layer;
 }

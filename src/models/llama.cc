@@ -1,6 +1,8 @@
 // Llama (arXiv 2302.13971, 2307.09288) and those that differ from it in facts of the config: Mistral (arXiv 2310.06825), which
 // adds a sliding window; Qwen2 and Qwen2.5 (arXiv 2407.10671), biases on q, k and v; Qwen3 (arXiv 2505.09388), norms of q and k
-// of every head before they turn; Phi-3 (arXiv 2404.14219), fused projections and longrope.
+// of every head before they turn; Phi-3 (arXiv 2404.14219), fused projections and longrope; Seed-OSS; SmolLM3, layers without
+// positions (arXiv 2501.18795); ERNIE 4.5; Granite 3 and 4, scaled embeddings, residuals and logits; Hunyuan, norms of heads that
+// have turned; Ministral 3, queries that grow with their position.
 #include "models/blocks.h"
 #include "models/decoder.h"
 #include "models/experts.h"
@@ -27,10 +29,9 @@ class LlamaLayers : public DecoderLayers {
     const StepBuffers& b = step.at();
     step.linear({b.x, layer.attention_norm, config_.norm_eps, b.h},
                 {{&attention.q, b.q}, {&attention.k, b.k}, {&attention.v, b.v}});           // [rows, heads, head_dim]
-    if (layer.head_norms) norm_heads(step, config_, *layer.head_norms);
-    step.rope(b.q, b.k, config_.rope);
+    turn_heads(step, config_, index, layer.head_norms);
     step.attend(b.q, b.k, b.v, attention_spec(config_, index), b.attn);                   // [rows, heads, head_dim]
-    step.linear(b.attn, {{&attention.o, b.x, true}});                                     // [rows, hidden]
+    add_product(step, config_, b.attn, attention.o);                                      // [rows, hidden]
     if (layer.experts) {
       step.rms_norm(b.x, layer.mlp_norm, config_.norm_eps, b.h);
       run_experts(step, *layer.experts, Activation::kSilu, b.h, b.x);
@@ -38,7 +39,7 @@ class LlamaLayers : public DecoderLayers {
     }
     const MlpBlock& mlp = layer.mlp;
     step.linear({b.x, layer.mlp_norm, config_.norm_eps, b.h}, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});  // [rows, intermediate]
-    step.linear({Activation::kSilu, b.gate, b.up, b.gate}, {{&mlp.down, b.x, true}});     // [rows, hidden]
+    add_product(step, config_, Step::Gated{Activation::kSilu, b.gate, b.up, b.gate}, mlp.down);         // [rows, hidden]
     return std::nullopt;
   }
 
@@ -49,11 +50,12 @@ class LlamaLayers : public DecoderLayers {
 
 StatusOr<LlamaLayer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix, uint32_t index) {
   const bool fused = config.architecture == Architecture::kPhi3;
+  const bool fused_mlp = fused || config.architecture == Architecture::kGraniteHybrid;
   LlamaLayer layer;
   ASSIGN_OR_RETURN(layer.attention_norm, layout.vector(prefix + "input_layernorm.weight", config.hidden_size));
   ASSIGN_OR_RETURN(layer.attention, (fused ? plan_fused_attention : plan_attention)(config, layout, prefix));
-  const bool normed = layout.has(prefix + "self_attn.q_norm.weight") && config.architecture != Architecture::kLlama;
-  if (config.architecture == Architecture::kQwen3 || config.architecture == Architecture::kQwen3Moe || (config.architecture == Architecture::kGlm4Moe && normed)) {
+  const bool as_stored = config.architecture == Architecture::kGlm4Moe && layout.has(prefix + "self_attn.q_norm.weight");
+  if (config.queries.norm != QkNorm::kNone || as_stored) {
     ASSIGN_OR_RETURN(layer.head_norms, plan_head_norms(config, layout, prefix));
   }
   ASSIGN_OR_RETURN(layer.mlp_norm, layout.vector(prefix + "post_attention_layernorm.weight", config.hidden_size));
@@ -61,7 +63,7 @@ StatusOr<LlamaLayer> plan_layer(const ModelConfig& config, WeightLayout& layout,
     ASSIGN_OR_RETURN(layer.experts, plan_experts(config, layout, prefix));
     return layer;
   }
-  ASSIGN_OR_RETURN(layer.mlp, (fused ? plan_fused_mlp : plan_mlp)(config, layout, prefix));
+  ASSIGN_OR_RETURN(layer.mlp, (fused_mlp ? plan_fused_mlp : plan_mlp)(config, layout, prefix));
   return layer;
 }
 

@@ -56,19 +56,25 @@ class RandomCheckpoint {
     for (const char* norm : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
       add(prefix + norm + ".weight", {c.hidden_size}, 1.0f);
     }
-    for (const char* norm : {"q_norm", "k_norm"}) add(prefix + "self_attn." + norm + ".weight", {c.head_dim}, 1.0f);
+    const bool whole = c.queries.norm == QkNorm::kWidth;
+    add(prefix + "self_attn.q_norm.weight", {whole ? q : c.head_dim}, 1.0f);
+    add(prefix + "self_attn.k_norm.weight", {whole ? kv : c.head_dim}, 1.0f);
     if (c.architecture == Architecture::kPhi3) {
       linear("self_attn.qkv_proj", q + 2 * kv, c.hidden_size, false);
       linear("mlp.gate_up_proj", 2 * c.intermediate_size, c.hidden_size, false);
     } else {
-      linear("self_attn.q_proj", q, c.hidden_size, c.qkv_bias);
-      linear("self_attn.k_proj", kv, c.hidden_size, c.qkv_bias);
-      linear("self_attn.v_proj", kv, c.hidden_size, c.qkv_bias);
-      linear("mlp.gate_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
-      linear("mlp.up_proj", c.intermediate_size, c.hidden_size, c.mlp_bias);
+      linear("self_attn.q_proj", q, c.hidden_size, c.biases.qkv);
+      linear("self_attn.k_proj", kv, c.hidden_size, c.biases.qkv);
+      linear("self_attn.v_proj", kv, c.hidden_size, c.biases.qkv);
+      if (c.architecture == Architecture::kGlm4 || c.architecture == Architecture::kGraniteHybrid) {
+        linear("mlp.gate_up_proj", 2 * c.intermediate_size, c.hidden_size, false);
+      } else {
+        linear("mlp.gate_proj", c.intermediate_size, c.hidden_size, c.biases.mlp);
+        linear("mlp.up_proj", c.intermediate_size, c.hidden_size, c.biases.mlp);
+      }
     }
-    linear("self_attn.o_proj", c.hidden_size, q, c.output_bias);
-    linear("mlp.down_proj", c.hidden_size, c.intermediate_size, c.mlp_bias);
+    linear("self_attn.o_proj", c.hidden_size, q, c.biases.output);
+    linear("mlp.down_proj", c.hidden_size, c.intermediate_size, c.biases.mlp);
     if (c.experts) add_experts(c, *c.experts, prefix + "mlp.");
   }
 
@@ -92,6 +98,33 @@ class RandomCheckpoint {
   std::shared_ptr<Checkpoint> checkpoint_;
 };
 
+// What a family has that others have not.
+inline void set_small_facts(ModelConfig& c) {
+  switch (c.architecture) {
+    case Architecture::kGemma3:
+      c.local_rope = c.rope;
+      c.rope.theta = 1e6;
+      return;
+    case Architecture::kSmolLm3: c.rope_layers = {true, false}; return;
+    case Architecture::kErnie45: c.rope.interleaved = c.biases.output = c.biases.qkv = c.biases.mlp = true; return;
+    case Architecture::kGraniteHybrid:
+      c.scales.embedding = 4, c.scales.residual = 0.25, c.scales.logits = 1.0 / 3.0;
+      return;
+    case Architecture::kHunyuanDense: c.rope.scaling = RopeScaling::kAlpha, c.rope.factor = 1000; return;
+    case Architecture::kMinistral3: c.queries.growth = {0.1, 24}; return;
+    case Architecture::kGlm4: c.rope.interleaved = c.biases.qkv = true, c.rope.dims = 16; return;
+    case Architecture::kOlmo3: case Architecture::kExaone4: case Architecture::kCohere2:
+      c.sliding_window = 20;
+      c.sliding_layers[0] = true;
+      if (c.architecture == Architecture::kCohere2) c.scales.logits = 0.25, c.rope.interleaved = true;
+      if (c.architecture != Architecture::kOlmo3) return;
+      c.local_rope = c.rope;
+      c.rope.scaling = RopeScaling::kYarn, c.rope.factor = 8, c.rope.original_context = 64;
+      return;
+    default: return;
+  }
+}
+
 // A small config of that architecture with everything switched on that it has.
 inline ModelConfig small_config(Architecture architecture) {
   ModelConfig c;
@@ -105,19 +138,19 @@ inline ModelConfig small_config(Architecture architecture) {
   c.intermediate_size = 160;
   c.context_length = 2048;
   c.norm_eps = 1e-5;
-  c.query_scale = 1.0 / std::sqrt(32.0);
+  c.queries.scale = 1.0 / std::sqrt(32.0);
   c.rope.dims = 32;
   c.rope.original_context = 2048;
   c.sliding_layers.assign(c.layers, false);
   const bool gemma = architecture == Architecture::kGemma2 || architecture == Architecture::kGemma3;
-  c.qkv_bias = architecture == Architecture::kQwen2;
+  c.biases.qkv = architecture == Architecture::kQwen2;
   c.norm_weight_plus_one = c.tied_embeddings = gemma;
   if (gemma || architecture == Architecture::kMistral) {
     c.sliding_window = 20;
     c.sliding_layers[0] = true;
   }
-  if (gemma) c.embedding_scale = std::sqrt(96.0);
-  if (architecture == Architecture::kGemma2) c.attention_softcap = 50, c.final_softcap = 30;
+  if (gemma) c.scales.embedding = std::sqrt(96.0);
+  if (architecture == Architecture::kGemma2) c.queries.softcap = 50, c.final_softcap = 30;
   if (architecture == Architecture::kQwen2Moe || architecture == Architecture::kGlm4Moe) {
     ExpertConfig& e = c.experts.emplace();
     const bool glm = architecture == Architecture::kGlm4Moe;
@@ -131,10 +164,8 @@ inline ModelConfig small_config(Architecture architecture) {
     e.groups_used = glm ? 2 : 1;
     e.layers = {!glm, true};
   }
-  if (architecture == Architecture::kGemma3) {
-    c.local_rope = c.rope;
-    c.rope.theta = 1e6;
-  }
+  set_small_facts(c);
+  set_family_facts(c);
   return c;
 }
 

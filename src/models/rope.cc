@@ -61,11 +61,22 @@ double dynamic_theta(const RopeConfig& c, uint32_t length) {
   return c.dims <= 2 ? c.theta : c.theta * portable_pow(scale, c.dims / (c.dims - 2.0));
 }
 
+// Hunyuan: the base is stretched once and for all.
+double alpha_theta(const RopeConfig& c) { return c.dims <= 2 ? c.theta : c.theta * portable_pow(c.factor, c.dims / (c.dims - 2.0)); }
+
+double base(const RopeConfig& c, uint32_t rope_length) {
+  if (c.scaling == RopeScaling::kDynamic) return dynamic_theta(c, rope_length);
+  return c.scaling == RopeScaling::kAlpha ? alpha_theta(c) : c.theta;
+}
+
 }  // namespace
 
+float query_growth_at(const QueryGrowth& growth, uint32_t position) {
+  return static_cast<float>(1.0 + growth.factor * portable_log(1.0 + position / growth.tokens));
+}
+
 void rope_frequencies(const RopeConfig& config, uint32_t rope_length, float* inverse) {
-  const bool dynamic = config.scaling == RopeScaling::kDynamic;
-  const double theta = dynamic ? dynamic_theta(config, rope_length) : config.theta;
+  const double theta = base(config, rope_length);
   const auto& factors = rope_length > config.original_context ? config.long_factor : config.short_factor;
   for (uint32_t i = 0; i < config.dims / 2; ++i) {
     double frequency = plain_frequency(theta, i, config.dims);

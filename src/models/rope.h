@@ -31,6 +31,9 @@ class RopeFrequencies {
   std::vector<float> long_inverse_;  // longrope, beyond the original context
 };
 
+// The factor of queries at that position.
+float query_growth_at(const QueryGrowth& growth, uint32_t position);
+
 // The frequencies alone, [dims / 2]; for tests and for dynamic scaling.
 void rope_frequencies(const RopeConfig& config, uint32_t rope_length, float* inverse);
 

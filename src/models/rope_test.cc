@@ -54,6 +54,23 @@ TEST(RopeTest, DynamicScalingDependsOnThePromptOnlyBeyondTheTrainedLength) {
   EXPECT_NE(cos1[3], cos2[3]);
 }
 
+TEST(RopeTest, AnAlphaStretchesTheBaseWhateverTheLength) {
+  RopeConfig c = plain();
+  c.scaling = RopeScaling::kAlpha;
+  c.factor = 1000;
+  const double base = 10000.0 * std::pow(1000.0, 16.0 / 14.0);
+  const auto f = frequencies(c);
+  for (size_t i = 0; i < f.size(); ++i) EXPECT_FLOAT_EQ(f[i], static_cast<float>(std::pow(base, -2.0 * i / 16)));
+  EXPECT_EQ(frequencies(c, 1000), f);
+}
+
+TEST(RopeTest, QueriesGrowByStepsOfTheTrainedLength) {
+  const QueryGrowth growth{0.1, 64};
+  EXPECT_EQ(query_growth_at(growth, 63), 1.0f);
+  EXPECT_FLOAT_EQ(query_growth_at(growth, 64), static_cast<float>(1 + 0.1 * std::log(2.0)));
+  EXPECT_EQ(query_growth_at(growth, 127), query_growth_at(growth, 64));
+}
+
 TEST(RopeTest, Llama3KeepsShortWavesAndStretchesLongOnes) {
   RopeConfig c = plain();
   c.scaling = RopeScaling::kLlama3;

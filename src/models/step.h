@@ -78,6 +78,7 @@ struct ExpertPlaces {
   std::vector<MatrixPlace> down;               // [hidden, expert width]
 };
 
+enum class NormKind { kRms, kLayer };  // kLayer subtracts the mean
 enum class Activation { kSilu, kGelu };  // kGelu: the tanh form
 
 struct AttentionSpec {
@@ -134,11 +135,12 @@ class Step {
     bool add = false;  // to what is in `out`
   };
   // Inputs that are made on the way.
-  struct Normed {  // out = rms_norm(x) * weight
+  struct Normed {  // out = norm(x) * weight
     Floats x;
     const VectorPlace& weight;
     double eps;
     Floats out;
+    NormKind kind = NormKind::kRms;
   };
   struct Gated {  // out = activation(gate) * up
     Activation activation;
@@ -163,9 +165,20 @@ class Step {
 
   virtual void add_normed(const Normed& input, Floats x) const = 0;  // x += input.out, which is made, [rows, hidden]
   virtual void scale(Floats x, float factor) const = 0;              // [rows, hidden]
+  virtual void add_scaled(Floats y, float factor, Floats x) const = 0;  // x = fma(factor, y, x), [rows, hidden]
+  // Each row of q is scaled by its position (query_growth_at, models/rope.h).
+  virtual void grow_queries(Floats q, const QueryGrowth& growth) const = 0;
 
-  // Computes the logits that the input asks for: soft_cap(head x norm(x[row])). softcap 0: none.
-  virtual void logits(Floats x, const VectorPlace& norm, double eps, const MatrixPlace& head, float softcap) = 0;
+  struct Head {
+    const VectorPlace& norm;
+    double eps;
+    NormKind kind;
+    const MatrixPlace& matrix;  // [vocab, hidden]
+    float scale;
+    float softcap;              // 0: none
+  };
+  // Computes the logits that the input asks for: soft_cap(scale * (matrix x norm(x[row]))).
+  virtual void logits(Floats x, const Head& head) = 0;
   // Of the i-th query. REQUIRES: they are computed.
   virtual RowLogits logits_of(size_t i) = 0;
 };

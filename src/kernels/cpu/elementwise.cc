@@ -18,6 +18,7 @@ namespace HWY_NAMESPACE {
 using ref::add;
 using ref::add_scaled;
 using ref::gelu_mul;
+using ref::layer_norm;
 using ref::quantize_row;
 using ref::rms_norm;
 using ref::rope;
@@ -45,6 +46,21 @@ void rms_norm(const float* x, const float* weight, float eps, size_t n, float* o
   const F16x inverse = set1(1.0f / std::sqrt(tree_sum(sum) / static_cast<float>(n) + eps));
   for_each_16(n, [&](size_t i, size_t count) HWY_ATTR {
     store_some((load_some(x + i, count) * inverse) * load_some(weight + i, count), out + i, count);
+  });
+}
+
+void layer_norm(const float* x, const float* weight, float eps, size_t n, float* out) {
+  F16x sum = zero(), squares = zero();
+  for_each_16(n, [&](size_t i, size_t count) HWY_ATTR { sum = sum + load_some(x + i, count); });
+  const F16x mean = set1(tree_sum(sum) / static_cast<float>(n));
+  for_each_16(n, [&](size_t i, size_t count) HWY_ATTR {
+    store_some(load_some(x + i, count) - mean, out + i, count);
+    const F16x d = load_some(out + i, count);  // zero beyond the end
+    squares = fma(d, d, squares);
+  });
+  const F16x inverse = set1(1.0f / std::sqrt(tree_sum(squares) / static_cast<float>(n) + eps));
+  for_each_16(n, [&](size_t i, size_t count) HWY_ATTR {
+    store_some((load_some(out + i, count) * inverse) * load_some(weight + i, count), out + i, count);
   });
 }
 
@@ -158,6 +174,7 @@ void quantize_row(const float* x, size_t columns, QuantBlock* out) {
 void fill_elementwise(Kernels& kernels) {
   kernels.quantize_row = &quantize_row;
   kernels.rms_norm = &rms_norm;
+  kernels.layer_norm = &layer_norm;
   kernels.add = &add;
   kernels.scale = &scale;
   kernels.add_scaled = &add_scaled;

@@ -32,6 +32,16 @@ void rms_norm(const float* x, const float* weight, float eps, size_t n, float* o
   for (size_t i = 0; i < n; ++i) out[i] = (x[i] * inverse) * weight[i];
 }
 
+void layer_norm(const float* x, const float* weight, float eps, size_t n, float* out) {
+  float lanes[16] = {}, squares[16] = {};
+  for (size_t i = 0; i < n; ++i) lanes[i % 16] += x[i];
+  const float mean = tree_sum(lanes) / static_cast<float>(n);
+  for (size_t i = 0; i < n; ++i) out[i] = x[i] - mean;
+  for (size_t i = 0; i < n; ++i) squares[i % 16] = std::fma(out[i], out[i], squares[i % 16]);
+  const float inverse = 1.0f / std::sqrt(tree_sum(squares) / static_cast<float>(n) + eps);
+  for (size_t i = 0; i < n; ++i) out[i] = (out[i] * inverse) * weight[i];
+}
+
 void add(float* x, const float* y, size_t n) {
   for (size_t i = 0; i < n; ++i) x[i] += y[i];
 }

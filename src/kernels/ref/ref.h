@@ -8,6 +8,7 @@ namespace shoal::ref {
 void linear(const LinearCall& call, size_t panel_begin, size_t panel_end);
 void quantize_row(const float* x, size_t columns, QuantBlock* out);
 void rms_norm(const float* x, const float* weight, float eps, size_t n, float* out);
+void layer_norm(const float* x, const float* weight, float eps, size_t n, float* out);
 void add(float* x, const float* y, size_t n);
 void scale(float* x, float factor, size_t n);
 void add_scaled(float* x, float factor, const float* y, size_t n);

@@ -1,0 +1,170 @@
+// What the dense families of 2025 say in their own ways, and folders with encoders around a language model.
+#include "formats/hf_families.h"
+
+#include <cmath>
+
+#include "formats/hf_config.h"
+#include "formats/hf_names.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Json config_of(const char* architecture, const Json& more = Json::object()) {
+  Json json = {{"architectures", {architecture}}, {"hidden_size", 64}, {"num_hidden_layers", 4}, {"num_attention_heads", 4},
+               {"num_key_value_heads", 2}, {"intermediate_size", 128}, {"vocab_size", 320}, {"max_position_embeddings", 512}};
+  json.update(more);
+  return json;
+}
+
+ModelConfig parsed(const Json& json) {
+  auto config = parse_hf_config(json);
+  EXPECT_TRUE(config.ok()) << config.status();
+  return *std::move(config);
+}
+
+std::string refusal(const Json& json) {
+  const Status status = parse_hf_config(json).status();
+  EXPECT_FALSE(status.ok());
+  return std::string(status.message());
+}
+
+TEST(HfFamiliesTest, WhatAConfigLeavesUnsaidIsWhatItsFamilyMeans) {
+  const ModelConfig seed = parsed(config_of("SeedOssForCausalLM"));
+  EXPECT_EQ(seed.head_dim, 128u);
+  EXPECT_TRUE(seed.biases.qkv && !seed.biases.output);
+  const ModelConfig ernie = parsed(config_of("Ernie4_5ForCausalLM", {{"use_bias", true}}));
+  EXPECT_TRUE(ernie.rope.interleaved && ernie.tied_embeddings && ernie.biases.qkv && ernie.biases.output && ernie.biases.mlp);
+  EXPECT_EQ(ernie.rope.theta, 5e5);
+  const ModelConfig glm = parsed(config_of("Glm4ForCausalLM"));
+  EXPECT_EQ(glm.rope.dims, 64u);
+  EXPECT_TRUE(glm.rope.interleaved && glm.biases.qkv && !glm.biases.output);
+}
+
+TEST(HfFamiliesTest, LayersWithoutPositionsAreListedOrEveryNth) {
+  Json json = config_of("SmolLM3ForCausalLM", {{"no_rope_layers", {1, 0, 1, 0}}});
+  EXPECT_THAT(parsed(json).rope_layers, ElementsAre(true, false, true, false));
+  json["no_rope_layers"] = nullptr;
+  json["no_rope_layer_interval"] = 2;
+  EXPECT_THAT(parsed(json).rope_layers, ElementsAre(true, false, true, false));
+  json.erase("no_rope_layer_interval");
+  EXPECT_THAT(parsed(json).rope_layers, ElementsAre(true, true, true, false));
+  json["no_rope_layers"] = {1, 0};
+  EXPECT_THAT(refusal(json), HasSubstr("'no_rope_layers' is not a list with one entry for each of the 4 layers"));
+  json["no_rope_layers"] = {1, 1, 1, 2};
+  EXPECT_THAT(refusal(json), HasSubstr("'no_rope_layers' entry 3"));
+}
+
+TEST(HfFamiliesTest, WhereThereAreWindowsSomeFamiliesTurnOnlyTheirLayers) {
+  Json json = config_of("Exaone4ForCausalLM", {{"sliding_window", nullptr}});
+  EXPECT_TRUE(parsed(json).turns(3)) << "no windows";
+  json["sliding_window"] = 16;
+  for (const char* name : {"Exaone4ForCausalLM", "Cohere2ForCausalLM"}) {
+    json["architectures"] = {name};
+    const ModelConfig config = parsed(json);
+    EXPECT_THAT(config.sliding_layers, ElementsAre(true, true, true, false)) << name;
+    EXPECT_EQ(config.rope_layers, config.sliding_layers) << name;
+  }
+  json["architectures"] = {"Olmo3ForCausalLM"};
+  json["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 64}};
+  const ModelConfig olmo = parsed(json);
+  EXPECT_TRUE(olmo.turns(3));
+  EXPECT_EQ(olmo.rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(olmo.local_rope->scaling, RopeScaling::kNone);
+  EXPECT_EQ(olmo.local_rope->theta, 5e5);
+}
+
+TEST(HfFamiliesTest, GraniteIsServedWithoutStateAndWithoutExperts) {
+  const Json attention = {"attention", "attention", "attention", "attention"};
+  Json json = config_of("GraniteMoeHybridForCausalLM", {{"num_local_experts", 0}, {"layer_types", attention}, {"shared_intermediate_size", 96},
+                                                        {"position_embedding_type", "rope"}, {"residual_multiplier", 0.5}, {"logits_scaling", 4.0}});
+  const ModelConfig config = parsed(json);
+  EXPECT_EQ(config.intermediate_size, 96u);
+  EXPECT_EQ(config.scales.residual, 0.5);
+  EXPECT_EQ(config.scales.logits, 0.25);
+  EXPECT_TRUE(config.turns(0));
+  json["position_embedding_type"] = nullptr;
+  EXPECT_FALSE(parsed(json).turns(0));
+  json["layer_types"][2] = "mamba";
+  EXPECT_THAT(refusal(json), HasSubstr("'layer_types', entry 2"));
+  json.erase("layer_types");
+  EXPECT_THAT(refusal(json), HasSubstr("layers that are not attention"));
+  json["num_local_experts"] = 8;
+  EXPECT_THAT(refusal(json), HasSubstr("with 8 experts is not served"));
+  EXPECT_THAT(refusal(config_of("GraniteForCausalLM", {{"logits_scaling", 0}})), HasSubstr("logits_scaling"));
+  EXPECT_THAT(refusal(config_of("GraniteForCausalLM", {{"residual_multiplier", -1}})), HasSubstr("not a positive number"));
+}
+
+TEST(HfFamiliesTest, HunyuansDynamicRopeIsAnotherBaseWhereThereIsAnAlpha) {
+  Json json = config_of("HunYuanDenseV1ForCausalLM", {{"rope_scaling", {{"type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}}}});
+  const ModelConfig config = parsed(json);
+  EXPECT_EQ(config.rope.scaling, RopeScaling::kAlpha);
+  EXPECT_EQ(config.rope.factor, 1000.0);
+  EXPECT_EQ(config.context_length, 512u);
+  EXPECT_EQ(config.queries.norm, QkNorm::kTurnedHeads);
+  json["architectures"] = {"LlamaForCausalLM"};
+  EXPECT_EQ(parsed(json).rope.scaling, RopeScaling::kDynamic);
+}
+
+TEST(HfFamiliesTest, QueriesOfMinistralGrowBeyondTheTrainedLength) {
+  Json json = config_of("Ministral3ForCausalLM");
+  EXPECT_FALSE(parsed(json).queries.growth.has_value());
+  json["rope_parameters"] = {{"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 64}, {"llama_4_scaling_beta", 0.1}};
+  const ModelConfig config = parsed(json);
+  EXPECT_EQ(config.queries.growth->factor, 0.1);
+  EXPECT_EQ(config.queries.growth->tokens, 64u);
+  json["rope_parameters"]["llama_4_scaling_beta"] = -0.1;
+  EXPECT_THAT(refusal(json), HasSubstr("growth of queries"));
+}
+
+TEST(HfFamiliesTest, FoldersWithEncodersAreReadByTheirTextConfig) {
+  Json text = config_of("");
+  text.erase("architectures");
+  text["model_type"] = "ministral3";
+  Json json = {{"architectures", {"Mistral3ForConditionalGeneration"}}, {"text_config", text}, {"tie_word_embeddings", true}, {"eos_token_id", {1, 7}}};
+  const ModelConfig config = parsed(json);
+  EXPECT_EQ(config.architecture, Architecture::kMinistral3);
+  EXPECT_TRUE(config.tied_embeddings);
+  EXPECT_THAT(parse_generation_config(json, Json())->eos, ElementsAre(1, 7));
+  json["text_config"]["model_type"] = "mistral4";
+  EXPECT_THAT(refusal(json), HasSubstr("architecture 'Mistral3ForConditionalGeneration' around a language model of type 'mistral4'"));
+}
+
+TEST(HfFamiliesTest, TheTextConfigOfGemma3MaySayNextToNothing) {
+  const Json text = {{"model_type", "gemma3_text"}, {"hidden_size", 2560}, {"intermediate_size", 10240}, {"num_hidden_layers", 34},
+                     {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}}, {"sliding_window", 1024}};
+  const ModelConfig config = parsed({{"architectures", {"Gemma3ForConditionalGeneration"}}, {"text_config", text}});
+  EXPECT_EQ(config.vocab_size, 262'208u);
+  EXPECT_EQ(config.heads, 8u);
+  EXPECT_EQ(config.kv_heads, 4u);
+  EXPECT_EQ(config.head_dim, 256u);
+  EXPECT_EQ(config.context_length, 131'072u);
+  EXPECT_TRUE(config.tied_embeddings);
+}
+
+TEST(HfNamesTest, PrefixesAreTakenOffAndEncodersLeftOut) {
+  const auto name = [](const char* stored, Architecture a = Architecture::kMistral) { return model_tensor_name(a, stored); };
+  EXPECT_EQ(name("language_model.model.layers.0.mlp.up_proj.weight"), "model.layers.0.mlp.up_proj.weight");
+  EXPECT_EQ(name("model.language_model.norm.weight"), "model.norm.weight");
+  EXPECT_EQ(name("language_model.lm_head.weight"), "lm_head.weight");
+  EXPECT_EQ(name("vision_tower.patch_conv.weight"), std::nullopt);
+  EXPECT_EQ(name("model.multi_modal_projector.norm.weight"), std::nullopt);
+  EXPECT_EQ(name("lm_head.weight"), "lm_head.weight");
+}
+
+TEST(HfNamesTest, WhatFamiliesNameTheirOwnWayIsNamedAsOthersDo) {
+  const std::string layer = "model.layers.3.";
+  EXPECT_EQ(model_tensor_name(Architecture::kHunyuanDense, layer + "self_attn.query_layernorm.weight"), layer + "self_attn.q_norm.weight");
+  EXPECT_EQ(model_tensor_name(Architecture::kGraniteHybrid, layer + "shared_mlp.input_linear.weight"), layer + "mlp.gate_up_proj.weight");
+  EXPECT_EQ(model_tensor_name(Architecture::kGlm4, layer + "post_self_attn_layernorm.weight"), layer + "post_attention_layernorm.weight");
+  EXPECT_EQ(model_tensor_name(Architecture::kGlm4, layer + "post_attention_layernorm.weight"), layer + "pre_feedforward_layernorm.weight");
+  EXPECT_EQ(model_tensor_name(Architecture::kLlama, layer + "post_attention_layernorm.weight"), layer + "post_attention_layernorm.weight");
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,118 @@
+#include "formats/hf_layers.h"
+
+#include <string>
+
+#include "formats/config_checks.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+// The list of one entry per layer at `key`; null if there is none.
+StatusOr<const Json*> layer_list(const Json& json, const char* key, uint32_t layers) {
+  const auto list = json.find(key);
+  if (list == json.end() || list->is_null()) return nullptr;
+  if (!list->is_array() || list->size() != layers) {
+    return invalid_argument("'", key, "' is not a list with one entry for each of the ", layers, " layers");
+  }
+  return &*list;
+}
+
+std::vector<bool> all_but_every(uint32_t n, uint32_t layers) {
+  std::vector<bool> result(layers);
+  for (uint32_t i = 0; i < layers; ++i) result[i] = (i + 1) % n != 0;
+  return result;
+}
+
+StatusOr<std::vector<bool>> all_but_every(const Json& json, const char* key, uint32_t fallback, uint32_t layers) {
+  ASSIGN_OR_RETURN(const uint32_t n, config_uint(json, key, fallback, 1, kLayersMax));
+  return all_but_every(n, layers);
+}
+
+// Which layers see only the window, where the config does not list layer_types.
+StatusOr<std::vector<bool>> default_sliding_layers(const Json& json, const ModelConfig& config) {
+  std::vector<bool> sliding(config.layers, true);
+  switch (config.architecture) {
+    case Architecture::kQwen2: case Architecture::kQwen3: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: {
+      ASSIGN_OR_RETURN(const uint32_t full, config_uint(json, "max_window_layers", 28, 0, kLayersMax));
+      for (uint32_t i = 0; i < config.layers; ++i) sliding[i] = i >= full;
+      return sliding;
+    }
+    case Architecture::kGemma2:
+      for (uint32_t i = 0; i < config.layers; ++i) sliding[i] = i % 2 == 0;
+      return sliding;
+    case Architecture::kGemma3: {
+      const char* key = json.contains("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
+      return all_but_every(json, key, 6, config.layers);
+    }
+    case Architecture::kExaone4: case Architecture::kCohere2: return all_but_every(json, "sliding_window_pattern", 4, config.layers);
+    case Architecture::kOlmo3: return all_but_every(4, config.layers);
+    case Architecture::kSmolLm3:  // those without positions
+      for (uint32_t i = 0; i < config.layers; ++i) sliding[i] = !config.turns(i);
+      return sliding;
+    default: return sliding;
+  }
+}
+
+Status parse_window(const Json& json, const HfFamily& family, ModelConfig& config) {
+  const bool stated_none = json.contains("sliding_window") && json["sliding_window"].is_null();
+  ASSIGN_OR_RETURN(config.sliding_window, config_uint(json, "sliding_window", stated_none ? 0 : family.window, 0, kContextMax));
+  ASSIGN_OR_RETURN(const bool used, json_bool(json, "use_sliding_window", family.windows != HfWindows::kIfUsed));
+  if (!used || family.windows == HfWindows::kNone) config.sliding_window = 0;
+  config.sliding_layers.assign(config.layers, false);
+  if (config.sliding_window == 0) return OkStatus();
+  ASSIGN_OR_RETURN(const Json* types, layer_list(json, "layer_types", config.layers));
+  if (types == nullptr) {
+    ASSIGN_OR_RETURN(config.sliding_layers, default_sliding_layers(json, config));
+    return OkStatus();
+  }
+  for (uint32_t i = 0; i < config.layers; ++i) {
+    const Json& type = (*types)[i];
+    if (type != "sliding_attention" && type != "full_attention") {
+      return unimplemented("'layer_types' entry ", i, " is neither 'full_attention' nor 'sliding_attention'");
+    }
+    config.sliding_layers[i] = type == "sliding_attention";
+  }
+  return OkStatus();
+}
+
+Status parse_smollm3_positions(const Json& json, ModelConfig& config) {
+  ASSIGN_OR_RETURN(const Json* turns, layer_list(json, "no_rope_layers", config.layers));
+  if (turns == nullptr) {
+    ASSIGN_OR_RETURN(config.rope_layers, all_but_every(json, "no_rope_layer_interval", 4, config.layers));
+    return OkStatus();
+  }
+  config.rope_layers.assign(config.layers, true);
+  for (uint32_t i = 0; i < config.layers; ++i) {
+    const Json& turn = (*turns)[i];
+    if (turn != 0 && turn != 1) return invalid_argument("'no_rope_layers' entry ", i, " is neither 0 nor 1");
+    config.rope_layers[i] = turn == 1;
+  }
+  return OkStatus();
+}
+
+// Granite 4 without state-space layers and without experts is a decoder as any other.
+Status parse_granite_hybrid(const Json& json, const HfFamily& family, ModelConfig& config) {
+  ASSIGN_OR_RETURN(const uint32_t experts, config_uint(json, "num_local_experts", 8, 0, kExpertsMax));
+  if (experts > 0) return unimplemented("architecture '", family.name, "' with ", experts, " experts is not served; without experts it is");
+  const char* key = json.contains("layers_block_type") ? "layers_block_type" : "layer_types";
+  ASSIGN_OR_RETURN(const Json* types, layer_list(json, key, config.layers));
+  for (uint32_t i = 0; i < config.layers; ++i) {
+    if (types != nullptr && ((*types)[i] == "attention" || (*types)[i] == "full_attention")) continue;
+    return unimplemented("architecture '", family.name, "' with layers that are not attention ('", key, "', entry ", i,
+                         ") is not served; with attention in every layer it is");
+  }
+  ASSIGN_OR_RETURN(const std::string positions, json_string(json, "position_embedding_type", ""));
+  if (positions != "rope") config.rope_layers.assign(config.layers, false);
+  return OkStatus();
+}
+
+}  // namespace
+
+Status parse_hf_layers(const Json& json, const HfFamily& family, ModelConfig& config) {
+  if (config.architecture == Architecture::kSmolLm3) RETURN_IF_ERROR(parse_smollm3_positions(json, config));
+  if (config.architecture == Architecture::kGraniteHybrid) RETURN_IF_ERROR(parse_granite_hybrid(json, family, config));
+  return parse_window(json, family, config);
+}
+
+}  // namespace shoal
