@@ -63,28 +63,39 @@ struct TimelineSpan {
   double from = 0, to = 0;
 };
 
-struct Outcome {
-  uint64_t trace_hash = 0;
-  uint64_t events = 0;
+struct RequestCounts {
   uint64_t requests = 0;
   uint64_t finished = 0;
   uint64_t cancelled = 0;
   uint64_t refused = 0;
   uint64_t tokens = 0;        // delivered
+  uint64_t handovers = 0;     // requests that went on at another node
+  uint64_t balanced = 0;      // changes of duty, and batches taken from a node
+};
+
+// Of all devices.
+struct DeviceCounts {
   uint64_t steps = 0;
   uint64_t steps_deferred = 0;  // of these
   uint64_t preemptions = 0;
   uint64_t copies = 0;
   uint64_t fetches = 0;       // of these, from another node
-  uint64_t handovers = 0;     // requests that went on at another node
-  uint64_t balanced = 0;      // changes of duty, and batches taken from a node
   uint64_t loads = 0;
   uint64_t loads_cancelled = 0;
   uint64_t prefix_hits = 0;
+};
+
+// What was done to them.
+struct DisturbanceCounts {
   uint64_t crashes = 0;       // and other ends of a node's life
   uint64_t faults = 0;        // begun
   uint64_t admin_changes = 0; // asked for while requests came
   uint64_t admin_failures = 0;  // of these, reported as failed
+};
+
+struct Outcome : RequestCounts, DeviceCounts, DisturbanceCounts {
+  uint64_t trace_hash = 0;
+  uint64_t events = 0;
   Attainment attainment;
   Histogram first_token;      // seconds from arrival
   Histogram gap;              // between two tokens of an answer
