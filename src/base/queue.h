@@ -28,7 +28,8 @@ class BoundedQueue {
     return true;
   }
 
-  // For items that must arrive (completions, cancels): whatever the capacity. False if closed.
+  // For items that must arrive, and that something else bounds: completions by what they answer, cancels by what they end,
+  // messages of peers by transport/peer_budget.h. Whatever the capacity. False if closed.
   bool push(T item) {
     {
       std::lock_guard lock(mutex_);

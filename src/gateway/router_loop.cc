@@ -16,7 +16,7 @@ constexpr Duration kIdleWait = std::chrono::seconds(1);
 
 RouterLoop::RouterLoop(const RouterConfig& config, size_t queue_max, const Connect& connect)
     : timeline_(steady_now()), queue_(queue_max), gateway_(config.self), life_(config.life), snapshot_(std::make_shared<RouterSnapshot>()), router_(config) {
-  transport_ = connect([this](NodeId from, std::string bytes) { queue_.push(Incoming{from, std::move(bytes)}); });
+  transport_ = connect([this](NodeId from, std::string bytes) { return receive(from, std::move(bytes)); });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -62,6 +62,19 @@ std::shared_ptr<const RouterSnapshot> RouterLoop::snapshot() const {
   return snapshot_;
 }
 
+// On the sender's thread.
+bool RouterLoop::receive(NodeId from, std::string bytes) {
+  const PeerBudget::Answer answer = peers_.take(from, bytes.size());
+  if (answer == PeerBudget::Answer::kTaken) queue_.push(Incoming{from, std::move(bytes)});
+  if (answer == PeerBudget::Answer::kLost) lose(from);
+  return answer == PeerBudget::Answer::kTaken;
+}
+
+void RouterLoop::lose(NodeId peer) {
+  log_warning("messages between the router and node ", peer.value, " are lost: more wait than there is room for");
+  queue_.push(Event(PeerLost{peer}));
+}
+
 void RouterLoop::run() {
   while (true) {
     const Duration wait = std::clamp<Duration>(wake_at_ - steady_now(), Duration(0), kIdleWait);
@@ -81,6 +94,7 @@ void RouterLoop::run() {
 void RouterLoop::handle(Command command) {
   if (auto* incoming = std::get_if<Incoming>(&command)) {
     uint32_t life = 0;
+    peers_.give(incoming->from, incoming->bytes.size());
     auto message = decode(incoming->bytes, &life);
     if (!message.ok()) {  // a peer's fault, not ours: say so and go on
       log_warning("message from node ", incoming->from.value, " dropped: ", message.status().message());
@@ -99,6 +113,7 @@ void RouterLoop::handle(Command command) {
     abort_live(abort->why);
   } else {
     const Event& event = std::get<Event>(command);
+    if (const auto* lost = std::get_if<PeerLost>(&event)) peers_.heard(lost->peer);
     handle_event(event);
     if (const auto* gone = std::get_if<ClientGone>(&event)) sink_ended(gone->id);
     if (std::holds_alternative<DrainRequested>(event) || std::holds_alternative<ClusterChanged>(event)) {
@@ -115,7 +130,8 @@ void RouterLoop::handle_event(const Event& event) {
 void RouterLoop::perform(Effect effect) {
   if (auto* send = std::get_if<Send>(&effect)) {
     const Status sent = transport_->send(send->to, encode(send->message, life_));
-    if (!sent.ok()) log_debug("node ", send->to.value, " cannot be reached: ", sent.message());
+    if (sent.code() == StatusCode::kResourceExhausted) lose(send->to);
+    else if (!sent.ok()) log_debug("node ", send->to.value, " cannot be reached: ", sent.message());
   } else if (auto* deliver_effect = std::get_if<Deliver>(&effect)) {
     deliver(std::move(deliver_effect->tokens));
   } else if (auto* refusal = std::get_if<Refuse>(&effect)) {

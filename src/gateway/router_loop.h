@@ -17,6 +17,7 @@
 #include "base/request.h"
 #include "gateway/timeline.h"
 #include "roles/router.h"
+#include "transport/peer_budget.h"
 #include "transport/transport.h"
 
 namespace shoal {
@@ -39,7 +40,8 @@ struct RouterSnapshot {
 
 class RouterLoop {
  public:
-  // Makes this gateway's endpoint; the transport's handler only enqueues.
+  // Makes this gateway's endpoint; the transport's handler only enqueues, and refuses what a node sends beyond its budget:
+  // then the router goes on as if that node had been lost.
   using Connect = std::function<std::unique_ptr<Transport>(Transport::OnMessage)>;
 
   // queue_max: client requests that may wait for the router's thread; beyond it submit() refuses.
@@ -84,6 +86,8 @@ class RouterLoop {
   using Command = std::variant<Incoming, Accept, AbortAll, Event>;
 
   void run();
+  bool receive(NodeId from, std::string bytes);
+  void lose(NodeId peer);
   void handle(Command command);
   void handle_event(const Event& event);
   void perform(Effect effect);
@@ -96,6 +100,7 @@ class RouterLoop {
 
   NodeTimeline timeline_;
   BoundedQueue<Command> queue_;
+  PeerBudget peers_;
   const NodeId gateway_;
   const uint32_t life_;
   std::atomic<uint64_t> next_id_{1};

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
+
 #include "base/clock.h"
 #include "gateway/test_support.h"
 
@@ -145,11 +147,57 @@ TEST_F(RouterLoopTest, ARequestWhoseNodeIsReplacedGoesOnWhereItWas) {
 TEST_F(RouterLoopTest, GarbageFromAPeerIsDropped) {
   FakeNode node(network_, kNode, kGateway, [](const Request&) { return std::vector<TokenId>{7}; });
   join_node();
-  auto peer = network_.connect(NodeId(9), [](NodeId, std::string) {});
+  auto peer = network_.connect(NodeId(9), [](NodeId, std::string) { return true; });
   for (const char* bytes : {"", "garbage", "\xff\xff\xff\xff"}) EXPECT_TRUE(peer->send(kGateway, bytes).ok());
   const auto sink = submit(3);
   ASSERT_TRUE(sink->wait_end());
   EXPECT_EQ(sink->ids.size(), 3u);
+}
+
+// Stands still at its first token until it is let go.
+class Stuck : public Collector {
+ public:
+  void on_tokens(Tokens tokens) override {
+    entered.count_down();
+    go_on.wait();
+    Collector::on_tokens(std::move(tokens));
+  }
+  std::latch entered{1}, go_on{1};
+};
+
+TEST_F(RouterLoopTest, ANodeCannotGrowTheQueueWithoutEndAndWhatGotLostIsPlacedAnew) {
+  BoundedQueue<Request> submits(16);
+  const auto node = network_.connect(kNode, [&](NodeId, std::string bytes) {
+    const StatusOr<Message> message = decode(bytes);
+    const auto* submit = message.ok() ? std::get_if<Submit>(&*message) : nullptr;
+    return submit == nullptr || submits.push(submit->request);
+  });
+  join_node();
+  const auto sink = std::make_shared<Stuck>();
+  ASSERT_TRUE(loop_.submit(Request{.id = loop_.next_id(), .model = ModelId(0), .prompt = {1}, .max_tokens = 9}, kForever, sink).ok());
+  const auto first = submits.pop(std::chrono::seconds(5));
+  ASSERT_TRUE(first.has_value());
+  Tokens tokens;
+  tokens.id = first->id;
+  tokens.tokens = {{7, 0, {}}};
+  ASSERT_TRUE(node->send(kGateway, encode(tokens)).ok());
+  sink->entered.wait();
+  const std::string flood = encode(Cancel{first->id, 0});
+  size_t taken = 0;
+  Status status;
+  while (taken < 1'000'000 && (status = node->send(kGateway, flood)).ok()) ++taken;
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  sink->go_on.count_down();
+  const auto again = submits.pop(std::chrono::seconds(20));
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->epoch, first->epoch + 1);
+  EXPECT_EQ(again->output, (std::vector<TokenId>{7}));
+  tokens.epoch = again->epoch;
+  tokens.first_index = 1;
+  tokens.finish = FinishReason::kStop;
+  ASSERT_TRUE(node->send(kGateway, encode(tokens)).ok());
+  EXPECT_TRUE(sink->wait_end());
+  EXPECT_EQ(sink->ids, (std::vector<TokenId>{7, 7}));
 }
 
 TEST_F(RouterLoopTest, WhoHasTheLastTokenIsNotCountedAnyMore) {

@@ -97,7 +97,7 @@ class FakeNode {
 
   FakeNode(LoopbackNetwork& network, NodeId self, NodeId gateway, Script script)
       : gateway_(gateway), script_(std::move(script)), queue_(1 << 20) {
-    transport_ = network.connect(self, [this](NodeId, std::string bytes) { queue_.push(std::move(bytes)); });
+    transport_ = network.connect(self, [this](NodeId, std::string bytes) { return queue_.push(std::move(bytes)); });
     thread_ = std::thread([this] { run(); });
   }
   ~FakeNode() {

@@ -27,6 +27,7 @@
 #include "replay/event_log.h"
 #include "roles/node.h"
 #include "runner/step_runner.h"
+#include "transport/peer_budget.h"
 
 namespace shoal {
 namespace {
@@ -41,7 +42,11 @@ struct NewModel {
   ServedModel served;
   NodeModel facts;
 };
-using HostEvent = std::variant<Event, LoadedModel, NewModel>;
+struct PeerMessage {
+  MessageFrom message;
+  uint64_t bytes = 0;
+};
+using HostEvent = std::variant<Event, LoadedModel, NewModel, PeerMessage>;
 
 ServedModels served_models(const NodeConfig& node, std::map<ModelId, ServedModel> models) {
   ServedModels served;
@@ -81,7 +86,7 @@ class NodeHostImpl : public NodeHost {
         kv_(config_.self, *device_, std::move(memory.host_tier), std::move(peers),
             [this](ModelId model, uint64_t move, bool ok) { loop_.push(Event(KvCopied{model, move, ok})); }),
         steps_(runner_, plan.cpus.cpus, [this](ModelId id, StepResult result) { loop_.push(Event(StepDone{id, std::move(result)})); }),
-        transport_(network.connect(config_.self, [this](NodeId from, std::string bytes) { receive(from, bytes); })),
+        transport_(network.connect(config_.self, [this](NodeId from, std::string bytes) { return receive(from, bytes); })),
         weights_(*device_, served_, std::make_unique<ModelLoader>(*device_, *backend_, plan.cpus, std::move(memory.cache), std::move(plan.digests),
                                                                   [this] { return working_.load(); }, [this] { give_way(); },
                                                                   [this](LoadedModel loaded) { loop_.push(std::move(loaded)); })),
@@ -114,11 +119,22 @@ class NodeHostImpl : public NodeHost {
   }
 
  private:
-  void receive(NodeId from, const std::string& bytes) {
+  // On the sender's thread. False: there is no room for it.
+  bool receive(NodeId from, const std::string& bytes) {
     uint32_t life = 0;
     StatusOr<Message> message = decode(bytes, &life);
-    if (!message.ok()) return log_error("message from ", from.value, " dropped: ", message.status().message());
-    loop_.push(Event(MessageFrom{from, *std::move(message), life}));
+    if (!message.ok()) {
+      log_error("message from ", from.value, " dropped: ", message.status().message());
+      return true;
+    }
+    const PeerBudget::Answer answer = peers_.take(from, bytes.size());
+    if (answer == PeerBudget::Answer::kTaken) loop_.push(PeerMessage{{from, *std::move(message), life}, bytes.size()});
+    if (answer == PeerBudget::Answer::kLost) lose(from);
+    return answer == PeerBudget::Answer::kTaken;
+  }
+  void lose(NodeId peer) {
+    log_warning("messages between this node and ", peer.value, " are lost: more wait than there is room for");
+    loop_.push(Event(PeerLost{peer}));
   }
 
   // On the loader's threads, before each piece.
@@ -136,7 +152,12 @@ class NodeHostImpl : public NodeHost {
       if (auto costs = estimates_.find(added->facts)) added->facts.costs = *std::move(costs);
       return handle(ModelAdded{std::move(added->facts)}, now);
     }
+    if (auto* peer = std::get_if<PeerMessage>(&event)) {
+      peers_.give(peer->message.from, peer->bytes);
+      return handle(std::move(peer->message), now);
+    }
     if (std::holds_alternative<StepDone>(std::get<Event>(event))) busy_since_ns_ = 0;
+    if (const auto* lost = std::get_if<PeerLost>(&std::get<Event>(event))) peers_.heard(lost->peer);
     handle(std::get<Event>(event), now);
   }
 
@@ -165,7 +186,8 @@ class NodeHostImpl : public NodeHost {
   void perform(Effect& effect, TimePoint now) {
     if (auto* send = std::get_if<Send>(&effect)) {
       const Status sent = transport_->send(send->to, encode(send->message, life_));
-      if (!sent.ok()) log_debug("message lost: ", sent.message());
+      if (sent.code() == StatusCode::kResourceExhausted) lose(send->to);
+      else if (!sent.ok()) log_debug("message lost: ", sent.message());
     } else if (auto* start = std::get_if<StartStep>(&effect)) {
       start_step(*start);
     } else if (auto* load = std::get_if<LoadWeights>(&effect)) {
@@ -205,6 +227,7 @@ class NodeHostImpl : public NodeHost {
   ServedModels served_;
   EstimateKeeper estimates_;
   Node node_;
+  PeerBudget peers_;
   EventLoop<HostEvent> loop_{kEventsMax};
   std::atomic<int64_t> busy_since_ns_{0};
   std::atomic<bool> working_{false};

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <map>
@@ -28,7 +29,10 @@ std::string model_path(const std::string& name) { return std::string(SHOAL_SOURC
 class Client {
  public:
   explicit Client(LoopbackNetwork& network)
-      : transport_(network.connect(kClient, [this](NodeId, std::string bytes) { receive(bytes); })) {}
+      : transport_(network.connect(kClient, [this](NodeId, std::string bytes) {
+          receive(bytes);
+          return true;
+        })) {}
 
   RequestId submit(Request request) {
     request.id = RequestId(++next_id_);
@@ -250,12 +254,13 @@ void expect_replays_continue(const GrammarRef& grammar) {
     const auto transport = other.connect(kClient, [&](NodeId, std::string bytes) {
       const Message message = *decode(bytes);
       const auto* tokens = std::get_if<Tokens>(&message);
-      if (tokens == nullptr) return;
+      if (tokens == nullptr) return true;
       std::lock_guard lock(mutex);
       EXPECT_EQ(tokens->first_index, cut + rest.size());
       for (const SampledToken& token : tokens->tokens) rest.push_back(token.token);
       ended = tokens->finish.has_value();
       done.notify_all();
+      return true;
     });
     const auto second = start(small_config(), {with_vocabulary("tiny-llama", 0)}, other);
     ASSERT_TRUE(second.ok());
@@ -495,6 +500,39 @@ TEST(NodePlan, AContextThatDoesNotFitIsCappedAndAModelThatDoesNotFitIsRefused) {
   const auto refused = plan_node(config, {{ModelId(0), "large", model_path("tiny-qwen3"), {}, 0}});
   ASSERT_TRUE(refused.ok());
   EXPECT_NE(refused->refused.at(ModelId(0)).message().find("--device-memory"), std::string_view::npos);
+}
+
+TEST(NodeHost, APeerCannotGrowItsInboxWithoutEndAndMayBeginAnew) {
+  std::atomic<bool> stuck{false};
+  auto plan = plan_node(small_config(), {with_vocabulary("tiny-llama", 0)});
+  ASSERT_TRUE(plan.ok());
+  plan->record = [&](std::string_view) { stuck.wait(true); };  // on the node's loop thread
+  LoopbackNetwork network;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ended = false;
+  const auto peer = network.connect(kClient, [&](NodeId, std::string bytes) {
+    const StatusOr<Message> message = decode(bytes);
+    const auto* tokens = message.ok() ? std::get_if<Tokens>(&*message) : nullptr;
+    std::lock_guard lock(mutex);
+    ended |= tokens != nullptr && tokens->finish.has_value();
+    changed.notify_all();
+    return true;
+  });
+  const auto host = NodeHost::start(*std::move(plan), network);
+  ASSERT_TRUE(host.ok());
+  stuck = true;
+  const std::string flood = encode(Cancel{RequestId(99), 0});
+  Status status;
+  for (size_t i = 0; i < 1'000'000 && status.ok(); ++i) status = peer->send(kNode, flood);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  stuck = false;
+  stuck.notify_all();
+  Request request = greedy(ModelId(0), {1, 2, 3}, 4);
+  request.id = RequestId(1);
+  while (!peer->send(kNode, encode(Submit{request})).ok()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::unique_lock lock(mutex);
+  EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return ended; }));
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ class Gateway {
           if (tokens != nullptr) ++tokens_;
           if (tokens != nullptr && tokens->finish) ++ended_;
           changed_.notify_all();
+          return true;
         })) {}
 
   void send(const Message& message) { ASSERT_TRUE(transport_->send(kNode, encode(message)).ok()); }

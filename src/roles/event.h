@@ -48,6 +48,11 @@ struct ClusterChanged {
   ClusterState state;
 };
 
+// Any role: messages from this peer, or to it, were lost. What was agreed with it is void, as if it had ended and begun anew.
+struct PeerLost {
+  NodeId peer;
+};
+
 // Any role: finish what is accepted, take nothing new.
 struct DrainRequested {};
 
@@ -109,7 +114,7 @@ struct ModelRetired {
 // Any role: a wake-up asked for by WakeAt.
 struct Tick {};
 
-using Event = std::variant<MessageFrom, NewRequest, ClientGone, ResidencyWanted, SettingsWanted, ClusterChanged, DrainRequested,
+using Event = std::variant<MessageFrom, NewRequest, ClientGone, ResidencyWanted, SettingsWanted, ClusterChanged, PeerLost, DrainRequested,
                            StepDone, WeightsReady, WeightsPacked, KvCopied, LoadProgress, DigestKnown, ModelAdded, ModelRetired, Tick>;
 
 }  // namespace shoal

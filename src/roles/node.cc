@@ -53,7 +53,10 @@ void Node::dispatch(const Event& event, TimePoint now, std::vector<Effect>& effe
   if (const auto* e = std::get_if<KvCopied>(&event)) return scheduler_.end_move(*e, now, effects);
   if (const auto* e = std::get_if<ModelAdded>(&event)) return on_model_added(*e);
   if (const auto* e = std::get_if<ModelRetired>(&event)) return on_model_retired(*e);
-  if (const auto* e = std::get_if<ClusterChanged>(&event)) return on_cluster(e->state, now, effects);
+  if (const auto* e = std::get_if<PeerLost>(&event)) return end_lives({.before = {{e->peer, 0}}}, now, effects);
+  if (const auto* e = std::get_if<ClusterChanged>(&event)) {
+    if (const auto change = handovers_.learn(e->state)) end_lives(*change, now, effects);
+  }
   if (std::holds_alternative<DrainRequested>(event)) draining_ = true;
   if (const auto* e = std::get_if<DigestKnown>(&event)) {
     HostedModel* hosted = catalogue_.find(e->model);

@@ -36,8 +36,8 @@ class Node {
   ~Node();
 
   // Handles MessageFrom{Submit, Cancel, SetResident, Configure, KvWanted, KvGranted, KvTaken, SetDuty, Shed}, StepDone,
-  // WeightsReady, WeightsPacked, KvCopied, LoadProgress, DigestKnown, ModelAdded, ModelRetired, ClusterChanged, DrainRequested
-  // and Tick.
+  // WeightsReady, WeightsPacked, KvCopied, LoadProgress, DigestKnown, ModelAdded, ModelRetired, ClusterChanged, PeerLost,
+  // DrainRequested and Tick.
   std::vector<Effect> handle(const Event& event, TimePoint now);
 
   // Measured so far, by model.
@@ -88,7 +88,7 @@ class Node {
   void on_shed(const Shed& message);
   void receive(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
   void on_kv_granted(NodeId from, const KvGranted& message, TimePoint now, std::vector<Effect>& effects);
-  void on_cluster(const ClusterState& state, TimePoint now, std::vector<Effect>& effects);
+  void end_lives(const MembershipChange& change, TimePoint now, std::vector<Effect>& effects);
 
   const NodeConfig config_;
   NodeJournal journal_;

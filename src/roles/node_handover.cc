@@ -80,19 +80,18 @@ void Node::on_kv_granted(NodeId from, const KvGranted& message, TimePoint now, s
   }
 }
 
-void Node::on_cluster(const ClusterState& state, TimePoint now, std::vector<Effect>& effects) {
-  const std::optional<MembershipChange> change = handovers_.learn(state);
-  if (!change) return;
-  for (const auto& [member, epoch] : change->before) {
-    if (!change->of(member)) continue;
+// What was agreed with members whose lives ended is void.
+void Node::end_lives(const MembershipChange& change, TimePoint now, std::vector<Effect>& effects) {
+  for (const auto& [member, epoch] : change.before) {
+    if (!change.of(member)) continue;
     handovers_.forget_gateway(member, effects);
     for (const RequestId id : requests_.of_gateway(member)) {
       requests_.withdraw(id, effects);
       journal_.changed = true;
     }
   }
-  for (const Handovers::Arrival& a : handovers_.end_lives(*change, now)) accept(a.gateway, a.submit, a.kv, now, effects);
-  for (const auto& [id, model] : handovers_.lost_fetches(*change)) {
+  for (const Handovers::Arrival& a : handovers_.end_lives(change, now)) accept(a.gateway, a.submit, a.kv, now, effects);
+  for (const auto& [id, model] : handovers_.lost_fetches(change)) {
     Engine& engine = *catalogue_.at(model).engine;
     if (engine.stage(id) != Engine::Stage::kParked) continue;
     engine.restart(id);

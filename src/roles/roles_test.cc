@@ -130,6 +130,27 @@ TEST(Router, ALostNodeIsReplacedFromTheTokensDelivered) {
   router.check();
 }
 
+// It lives, and is in the cluster; what was sent to it, or by it, did not arrive.
+TEST(Router, WhatANodeThatLostMessagesHadIsPlacedAnewAndItHearsTheSettingsWhenItIsHeardOf) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
+  router.handle(SettingsWanted{{ModelId(0), {}}}, TimePoint{});
+  router.handle(request(5), TimePoint{});
+  router.handle(tokens(1, 5, 0, {7}), TimePoint{});
+  const auto effects = router.handle(PeerLost{NodeId(1)}, TimePoint{});
+  const auto again = sent<Submit>(effects);
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].request.epoch, 1u);
+  EXPECT_EQ(again[0].request.output, (std::vector<TokenId>{7}));
+  EXPECT_TRUE(sent<Configure>(effects).empty()) << "or it would be told for ever";
+  EXPECT_TRUE(of_kind<Deliver>(router.handle(tokens(1, 5, 1, {8}), TimePoint{})).empty()) << "of the epoch before";
+  NodeStatus status;
+  status.version = 1;
+  EXPECT_EQ(sent<Configure>(router.handle(MessageFrom{NodeId(1), status}, TimePoint{})).size(), 1u);
+  EXPECT_TRUE(sent<Configure>(router.handle(MessageFrom{NodeId(1), status}, TimePoint{})).empty());
+  router.check();
+}
+
 TEST(Router, ARestartedNodeHasForgottenItsRequests) {
   Router router({kGateway});
   router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
@@ -404,6 +425,19 @@ TEST(Node, AModelComesAndLeavesWhenItsRequestsHaveEnded) {
   EXPECT_EQ(node.status().device_bytes_free, node.status().device_bytes);
   EXPECT_FALSE(node.costs().contains(ModelId(7)));
   node.handle(ModelRetired{ModelId(7)}, TimePoint{});  // nobody knows it any more
+  node.check();
+}
+
+TEST(Node, RequestsOfAPeerWhoseMessagesWereLostEndAsIfItHadEnded) {
+  Node node(node_config(8));
+  const auto loading = node.handle(submit(1, 0), TimePoint{});
+  ASSERT_EQ(of_kind<LoadWeights>(loading).size(), 1u);
+  node.handle(PeerLost{NodeId(77)}, TimePoint{});  // of no concern
+  EXPECT_EQ(node.status().models[0].waiting, 1u);
+  EXPECT_TRUE(sent<Tokens>(node.handle(PeerLost{kGateway}, TimePoint{})).empty());
+  EXPECT_EQ(node.status().models[0].waiting, 0u);
+  node.handle(submit(2, 0), TimePoint{});
+  EXPECT_EQ(node.status().models[0].waiting, 1u) << "it goes on with what comes next";
   node.check();
 }
 

@@ -25,6 +25,8 @@ std::vector<Effect> Router::handle(const Event& event, TimePoint now) {
     if (member == cluster_.members.end() || !e->of_life_before(member->second.epoch)) on_message(*e, now, effects);
   } else if (const auto* e = std::get_if<ClusterChanged>(&event)) {
     on_cluster(e->state, now, effects);
+  } else if (const auto* e = std::get_if<PeerLost>(&event)) {
+    on_peer_lost(e->peer, now, effects);
   } else if (const auto* e = std::get_if<ResidencyWanted>(&event)) {
     send_to_hosts(e->model, SetResident{e->model, e->resident}, effects);
   } else if (const auto* e = std::get_if<SettingsWanted>(&event)) {
@@ -177,6 +179,8 @@ void Router::on_status(NodeId from, const NodeStatus& status, TimePoint now, std
   NodeStatus& known = status_[from];
   if (status.version < known.version) return;
   known = status;
+  const auto member = cluster_.members.find(from);
+  if (missed_settings_.erase(from) > 0 && member != cluster_.members.end()) send_settings(member->second, effects);
   Placed& placed = placed_[from];
   placed.seconds = 0;
   if (!placed.home) placed.home = status.duty;
@@ -307,6 +311,25 @@ void Router::on_cluster(const ClusterState& state, TimePoint now, std::vector<Ef
     place_again(std::move(entry), unavailable("node ", lost.value, " was lost"), now, effects);
   }
   place_held(now, effects);
+}
+
+// What it was asked, or what it answered, is lost: its requests are placed anew, here or there. It hears the settings when it
+// is heard of again, and not before: a node that takes no messages would be told of them for ever.
+void Router::on_peer_lost(NodeId node, TimePoint now, std::vector<Effect>& effects) {
+  std::vector<RequestId> orphans;
+  for (const auto& [id, entry] : journal_) {
+    if (entry.node == node) orphans.push_back(id);
+  }
+  std::sort(orphans.begin(), orphans.end());
+  status_.erase(node);
+  Placed& placed = placed_[node];
+  placed = {.live = placed.live, .home = placed.home};
+  missed_settings_.insert(node);
+  for (const RequestId id : orphans) {
+    Entry entry = take(id);
+    entry.node = kNobody;
+    place_again(std::move(entry), unavailable("node ", node.value, " lost messages"), now, effects);
+  }
 }
 
 // A node that comes (back) may have missed them: what was acknowledged holds.

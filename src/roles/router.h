@@ -63,6 +63,7 @@ class Router {
   void on_message(const MessageFrom& event, TimePoint now, std::vector<Effect>& effects);
   void on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::vector<Effect>& effects);
   void on_cluster(const ClusterState& state, TimePoint now, std::vector<Effect>& effects);
+  void on_peer_lost(NodeId node, TimePoint now, std::vector<Effect>& effects);
   void send_to_hosts(ModelId model, const Message& message, std::vector<Effect>& effects);
   void send_settings(const Member& member, std::vector<Effect>& effects) const;
   void expire(TimePoint now, std::vector<Effect>& effects);
@@ -84,6 +85,7 @@ class Router {
   const RouterConfig config_;
   ClusterState cluster_;
   std::map<NodeId, NodeStatus> status_;
+  std::set<NodeId> missed_settings_;  // lost, and not heard of since
   std::map<NodeId, Placed> placed_;
   std::unordered_map<RequestId, Entry> journal_;
   std::map<RequestId, Entry> held_;  // accepted, and on no node at this moment

@@ -47,8 +47,7 @@ class LoopbackNetwork::Shared::Link : public Transport {
     if (peer == nullptr) return unavailable("peer ", to.value, " is not connected");
     std::lock_guard lock(peer->mutex);
     if (!peer->on_message) return unavailable("peer ", to.value, " has just disconnected");
-    peer->on_message(self_, std::move(bytes));
-    return OkStatus();
+    return peer->on_message(self_, std::move(bytes)) ? OkStatus() : resource_exhausted("peer ", to.value, " has no room for more messages; what it was asked is lost");
   }
 
   RegionId register_region(std::span<std::byte> memory) override {

@@ -18,12 +18,14 @@ using RegionId = StrongId<struct RegionTag, uint64_t>;
 // One endpoint. Messages between two endpoints arrive in order and unchanged, or not at all.
 class Transport {
  public:
-  using OnMessage = std::function<void(NodeId from, std::string bytes)>;
+  // False: the endpoint has no room for it (transport/peer_budget.h), and the message is lost.
+  using OnMessage = std::function<bool(NodeId from, std::string bytes)>;
   using OnCompletion = std::function<void(Status)>;
 
   virtual ~Transport() = default;
 
-  // Hands the bytes over without waiting. Unavailable if the peer is unknown or gone; OK is not a delivery receipt.
+  // Hands the bytes over without waiting. Unavailable if the peer is unknown or gone; ResourceExhausted if it has no room for
+  // more, and then the link is lost: both sides go on as if the other had ended. OK is not a delivery receipt.
   virtual Status send(NodeId to, std::string bytes) = 0;
 
   // Makes memory writable by peers under the id returned. The memory outlives the registration.

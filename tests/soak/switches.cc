@@ -56,7 +56,10 @@ Request request_of(uint32_t model, uint32_t variant, uint32_t max_tokens) {
 class Client {
  public:
   explicit Client(LoopbackNetwork& network)
-      : transport_(network.connect(kClient, [this](NodeId, std::string bytes) { receive(bytes); })) {}
+      : transport_(network.connect(kClient, [this](NodeId, std::string bytes) {
+          receive(bytes);
+          return true;
+        })) {}
 
   RequestId submit(Request request, std::vector<TokenId> expected) {
     std::unique_lock lock(mutex_);
