@@ -102,5 +102,12 @@ TEST(ModelText, ComesWithTokenizerTemplateAndVariables) {
   EXPECT_NE((*text)->chat_template, nullptr);
 }
 
+TEST_F(ScanTest, TheTemplateOfAMultimodalFolderMayStandInAFileOfItsOwn) {
+  std::ofstream(root_ / "tokenizer_config.json") << "{}";
+  EXPECT_EQ(load_chat_template_source(root_.string()).status().code(), StatusCode::kNotFound);
+  std::ofstream(root_ / "chat_template.json") << R"({"chat_template": "apart"})";
+  EXPECT_EQ(*load_chat_template_source(root_.string()), "apart");
+}
+
 }  // namespace
 }  // namespace shoal

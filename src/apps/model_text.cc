@@ -17,9 +17,9 @@ constexpr const char* kToolTemplate = "tool_use";
 
 bool is_gguf(const std::string& path) { return fs::path(path).extension() == ".gguf"; }
 
-// tokenizer_config.json, or an empty object if there is none.
-StatusOr<Json> tokenizer_config(const std::string& folder) {
-  const std::string path = (fs::path(folder) / "tokenizer_config.json").string();
+// The object in `file`, or an empty one if there is no such file.
+StatusOr<Json> object_in(const std::string& folder, const char* file) {
+  const std::string path = (fs::path(folder) / file).string();
   if (!fs::exists(path)) return Json::object();
   ASSIGN_OR_RETURN(const std::string text, read_file(path, kConfigBytesMax));
   auto json = parse_json(text);
@@ -27,6 +27,8 @@ StatusOr<Json> tokenizer_config(const std::string& folder) {
   if (!json->is_object()) return invalid_argument(path, ": must be a JSON object");
   return *std::move(json);
 }
+
+StatusOr<Json> tokenizer_config(const std::string& folder) { return object_in(folder, "tokenizer_config.json"); }
 
 // A special token is written as text or as {"content": text, ...}.
 void add_token_variable(const Json& config, const char* name, std::map<std::string, std::string>& out) {
@@ -82,12 +84,16 @@ void attach_tool_template(const StatusOr<std::string>& source, ModelText& text) 
   text.tool_traits = traits_of(*text.tool_template, text);
 }
 
-// chat_template.jinja is the default one; further ones are in a folder beside it, or listed in tokenizer_config.json.
+// chat_template.jinja is the default one; further ones are in a folder beside it, or listed in tokenizer_config.json. Some multimodal
+// folders have theirs in chat_template.json.
 StatusOr<std::string> folder_template(const std::string& folder, const StatusOr<Json>& config, const char* file, const char* name) {
   const std::string own_file = (fs::path(folder) / file).string();
   if (fs::exists(own_file)) return read_file(own_file, kTemplateBytesMax);
   RETURN_IF_ERROR(config.status());
-  return template_in(*config, name);
+  StatusOr<std::string> found = template_in(*config, name);
+  if (found.status().code() != StatusCode::kNotFound) return found;
+  ASSIGN_OR_RETURN(const Json apart, object_in(folder, "chat_template.json"));
+  return apart.contains("chat_template") ? template_in(apart, name) : found;
 }
 constexpr const char* kTemplateFile = "chat_template.jinja";
 constexpr const char* kToolTemplateFile = "additional_chat_templates/tool_use.jinja";

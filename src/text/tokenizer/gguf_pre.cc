@@ -16,6 +16,8 @@ constexpr const char* kLlama3 =
     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" TAIL;
 constexpr const char* kQwen2 =
     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" TAIL;
+constexpr const char* kSeedCoder =
+    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|" TAIL;
 constexpr const char* kQwen35 =
     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" TAIL;
 constexpr const char* kGpt4o =
@@ -66,17 +68,18 @@ const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
       {{"llama3", "llama-v3", "llama-bpe", "falcon3", "pixtral", "midm-2.0", "lfm2"}, {{kLlama3}, true, true}},
       {{"dbrx", "smaug-bpe", "glm4", "chatglm-bpe"}, {{kLlama3}, false, false}},
-      {{"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"}, {{kQwen2}, false, false}},
+      {{"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan"}, {{kQwen2}, false, false}},
+      {{"seed-coder"}, {{kSeedCoder}, false, false}},
       {{"qwen35"}, {{kQwen35}, false, false}},
       {{"gpt-4o", "llama4"}, {{kGpt4o}, false, false}},
       {{"tekken"}, {{kTekken}, true, true}},
       {{"kimi-k2"}, {{kKimiK2}, false, false}},
-      {{"deepseek-v3"}, {{"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+", kDeepSeekV3Words}, false, false}},
+      {{"deepseek-v3", "hunyuan-dense"}, {{"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+", kDeepSeekV3Words}, false, false}},
       {{"deepseek-llm"},
        {{"[\\r\\n]", kDeepSeekLlmWords, kDeepSeekPunctuation, "\\s+$", kDeepSeekCjk, "\\p{N}+"}, false, false}},
       {{"deepseek-coder"}, {{"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", kDeepSeekCjk, "\\p{N}"}, false, false}},
       {{"gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de",
-        "a.x-4.0", "mellum", "roberta-bpe", "modern-bert"},
+        "a.x-4.0", "mellum", "exaone4", "roberta-bpe", "modern-bert"},
        {{gpt2}, false, false}},
       {{"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"}, {{"\\p{N}", gpt2}, false, false}},
       {{"falcon"}, {{"[\\p{P}\\$\\+<=>\\^~\\|`]+", gpt2, "[0-9][0-9][0-9]"}, false, false}},

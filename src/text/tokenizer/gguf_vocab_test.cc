@@ -81,6 +81,17 @@ TEST(GgufVocabTest, ByteLevelVocabulariesCutByTheirNamedExpression) {
   EXPECT_EQ(t->decode(std::vector<TokenId>{3, 4}, true), "ab a");
 }
 
+TEST(GgufVocabTest, ALineEndAfterPunctuationIsAPieceOfItsOwnForSeedAndNotForQwen) {
+  GgufVocab v = byte_level();
+  v.tokens.insert(v.tokens.end(), {"!", "Ċ", "!Ċ"});
+  v.token_types.insert(v.token_types.end(), {1, 1, 1});
+  v.merges.push_back("! Ċ");
+  v.pre = "qwen2";
+  EXPECT_THAT((*make_gguf_tokenizer(v))->encode("a!\n", kBare), ElementsAre(0, 8));
+  v.pre = "seed-coder";
+  EXPECT_THAT((*make_gguf_tokenizer(v))->encode("a!\n", kBare), ElementsAre(0, 6, 7));
+}
+
 TEST(GgufVocabTest, UnigramVocabulariesTakeTheBestScore) {
   GgufVocab v = scored();
   v.model = "t5";
@@ -90,7 +101,8 @@ TEST(GgufVocabTest, UnigramVocabulariesTakeTheBestScore) {
 
 TEST(GgufVocabTest, EveryNamedExpressionCompiles) {
   for (const char* name : {"llama-bpe", "qwen2", "qwen35", "deepseek-llm", "deepseek-coder", "deepseek-v3", "deepseek3-llm", "gpt-2", "gpt-4o", "starcoder", "smollm",
-                           "tekken", "kimi-k2", "falcon", "bloom", "viking", "default", "command-r", "refact", "dbrx"}) {
+                           "tekken", "kimi-k2", "falcon", "bloom", "viking", "default", "command-r", "refact", "dbrx",
+                           "seed-coder", "hunyuan", "hunyuan-dense", "exaone4"}) {
     GgufVocab v = byte_level();
     v.pre = name;
     const auto t = make_gguf_tokenizer(v);
