@@ -91,7 +91,7 @@ struct AdminChange {
 };
 
 // Only for tests that show what the checkers find: stands between the roles and their world, and spoils what passes.
-struct Meddling {
+struct Interceptor {
   std::function<bool(NodeId, Event&)> event;                  // to a role (kRouterId: the router); false: swallowed
   std::function<void(NodeId, std::vector<Effect>&)> effects;  // of a role
 };
@@ -117,7 +117,7 @@ struct WorldSetup {
   uint64_t late_tokens_max = UINT64_MAX;  // of ended requests; beyond them the run is given up
   double sample_seconds = 0;       // of the time lines; 0: none
   size_t spans_max = 0;            // of the devices' time lines
-  std::shared_ptr<const Meddling> meddling;
+  std::shared_ptr<const Interceptor> interceptor;
 };
 
 }  // namespace shoal

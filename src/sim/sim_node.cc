@@ -60,16 +60,16 @@ bool SimNode::held_since(ModelId model, TimePoint then) const {
 void SimNode::handle(const Event& event) {
   if (world_.now < paused_until_) return held_.push_back([this, event] { handle(event); });
   checkers_.event(NodeId(index_), event);
-  const Meddling* meddling = world_.setup.meddling.get();
+  const Interceptor* interceptor = world_.setup.interceptor.get();
   std::vector<Effect> effects;
-  if (meddling != nullptr && meddling->event) {
+  if (interceptor != nullptr && interceptor->event) {
     Event spoilt = event;
-    if (!meddling->event(NodeId(index_), spoilt)) return;
+    if (!interceptor->event(NodeId(index_), spoilt)) return;
     effects = node_->handle(spoilt, world_.now);
   } else {
     effects = node_->handle(event, world_.now);
   }
-  if (meddling != nullptr && meddling->effects) meddling->effects(NodeId(index_), effects);
+  if (interceptor != nullptr && interceptor->effects) interceptor->effects(NodeId(index_), effects);
   checkers_.effects(NodeId(index_), effects);
   for (Effect& effect : effects) perform(std::move(effect));
 }

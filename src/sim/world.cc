@@ -65,16 +65,16 @@ void World::arrive(Arrival arrival) {
 
 void World::to_router(const Event& event) {
   checkers_.event(kRouterId, event);
-  const Meddling* meddling = setup_.meddling.get();
+  const Interceptor* interceptor = setup_.interceptor.get();
   std::vector<Effect> effects;
-  if (meddling != nullptr && meddling->event) {
+  if (interceptor != nullptr && interceptor->event) {
     Event spoilt = event;
-    if (!meddling->event(kRouterId, spoilt)) return;
+    if (!interceptor->event(kRouterId, spoilt)) return;
     effects = router_->handle(spoilt, state_.now);
   } else {
     effects = router_->handle(event, state_.now);
   }
-  if (meddling != nullptr && meddling->effects) meddling->effects(kRouterId, effects);
+  if (interceptor != nullptr && interceptor->effects) interceptor->effects(kRouterId, effects);
   checkers_.effects(kRouterId, effects);
   for (Effect& effect : effects) perform_router(std::move(effect));
 }

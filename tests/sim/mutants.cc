@@ -85,7 +85,7 @@ SpoilEvent change_message(std::function<void(T&)> change) {
 struct Mutant {
   const char* name;
   const char* mistake;
-  Meddling meddling;
+  Interceptor interceptor;
   std::function<void(Scenario&)> scenario = [](Scenario&) {};
 };
 
@@ -122,7 +122,7 @@ void two_tiers(Scenario& s) {
   s.scheduling = Scheduling::kToken;
 }
 
-Meddling forgotten_settings() {
+Interceptor forgotten_settings() {
   const auto joined = std::make_shared<bool>(false);
   return {[joined](NodeId role, Event& event) {
             if (role == kRouterId) *joined = std::holds_alternative<ClusterChanged>(event);
@@ -245,7 +245,7 @@ uint64_t hunt(const Mutant& mutant, std::string& how) {
     mutant.scenario(scenario);
     scenario.seed = seed;
     WorldSetup setup = make_setup(scenario);
-    setup.meddling = std::make_shared<Meddling>(mutant.meddling);
+    setup.interceptor = std::make_shared<Interceptor>(mutant.interceptor);
     setup.no_end_after = std::chrono::minutes(2);
     setup.overtaken_max = std::chrono::seconds(5);
     std::printf("."), std::fflush(stdout);  // for whom a CHECK ends
