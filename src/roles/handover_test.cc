@@ -331,7 +331,7 @@ TEST(Handover, AModelThatIsShedGoesWithWhatIsComputedOfIt) {
   Node node(config(kFirst, Duty::kBoth));
   Request waiting = request();
   node.handle(MessageFrom{kGateway, Submit{waiting}}, kStart);  // its model is being loaded
-  const auto at_once = sent<Handover>(node.handle(MessageFrom{kGateway, Shed{ModelId(0)}}, kStart));
+  const auto at_once = sent<Handover>(node.handle(MessageFrom{kGateway, MigrateRequests{ModelId(0)}}, kStart));
   ASSERT_EQ(at_once.size(), 1u);
   EXPECT_FALSE(at_once[0].kv.has_value());
 
@@ -342,7 +342,7 @@ TEST(Handover, AModelThatIsShedGoesWithWhatIsComputedOfIt) {
   for (const Effect& effect : effects) {
     if (const auto* step = std::get_if<StartStep>(&effect)) input = step->input;
   }
-  EXPECT_EQ(sent<Handover>(node.handle(MessageFrom{kGateway, Shed{ModelId(0)}}, kStart)).size(), 0u);  // after the step
+  EXPECT_EQ(sent<Handover>(node.handle(MessageFrom{kGateway, MigrateRequests{ModelId(0)}}, kStart)).size(), 0u);  // after the step
   CopyKv copy;
   for (const Effect& effect : node.handle(StepDone{ModelId(0), Body::result(input)}, kStart)) {
     if (const auto* e = std::get_if<CopyKv>(&effect)) copy = *e;
@@ -402,7 +402,7 @@ TEST(Handover, WhatWasNotFetchedYetGoesOnWithItsTicket) {
   const auto wanted = sent<KvWanted>(second.handle(MessageFrom{kGateway, resubmitted(ticket)}, kStart));
   const auto granted = sent<KvGranted>(first.say(kSecond, wanted.at(0)));
   second.handle(MessageFrom{kFirst, granted.at(0)}, kStart);
-  const auto effects = second.handle(MessageFrom{kGateway, Shed{ModelId(0)}}, kStart);
+  const auto effects = second.handle(MessageFrom{kGateway, MigrateRequests{ModelId(0)}}, kStart);
   second.check();
   const auto passed = sent<KvTaken>(effects);
   const auto handover = sent<Handover>(effects);

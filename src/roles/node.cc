@@ -78,7 +78,7 @@ void Node::dispatch(const MessageFrom& event, TimePoint now, std::vector<Effect>
   if (const auto* m = std::get_if<KvWanted>(&event.message)) handovers_.on_wanted(event.from, *m, effects);
   if (const auto* m = std::get_if<KvGranted>(&event.message)) on_kv_granted(event.from, *m, now, effects);
   if (const auto* m = std::get_if<KvTaken>(&event.message)) handovers_.on_taken(event.from, *m, now);
-  if (const auto* m = std::get_if<Shed>(&event.message)) on_shed(*m);
+  if (const auto* m = std::get_if<MigrateRequests>(&event.message)) on_migrate(*m);
   if (const auto* m = std::get_if<SetDuty>(&event.message)) duty_ = m->duty;
 }
 

@@ -35,7 +35,7 @@ class Node {
   explicit Node(const NodeConfig& config);
   ~Node();
 
-  // Handles MessageFrom{Submit, Cancel, SetResident, Configure, KvWanted, KvGranted, KvTaken, SetDuty, Shed}, StepDone,
+  // Handles MessageFrom{Submit, Cancel, SetResident, Configure, KvWanted, KvGranted, KvTaken, SetDuty, MigrateRequests}, StepDone,
   // WeightsReady, WeightsPacked, KvCopied, LoadProgress, DigestKnown, ModelAdded, ModelRetired, ClusterChanged, PeerLost,
   // DrainRequested and Tick.
   std::vector<Effect> handle(const Event& event, TimePoint now);
@@ -85,7 +85,7 @@ class Node {
   // node_handover.cc
   void hand_over_leaving(TimePoint now, std::vector<Effect>& effects);
   void hand_over(RequestId id, TimePoint now, std::vector<Effect>& effects);
-  void on_shed(const Shed& message);
+  void on_migrate(const MigrateRequests& message);
   void receive(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
   void on_kv_granted(NodeId from, const KvGranted& message, TimePoint now, std::vector<Effect>& effects);
   void end_lives(const MembershipChange& change, TimePoint now, std::vector<Effect>& effects);

@@ -55,7 +55,7 @@ void Node::hand_over(RequestId id, TimePoint now, std::vector<Effect>& effects) 
   journal_.changed = true;
 }
 
-void Node::on_shed(const Shed& message) {
+void Node::on_migrate(const MigrateRequests& message) {
   for (const RequestId id : requests_.of_model(message.model)) {
     if (!requests_.find(id)->stays) handovers_.leave(id);
   }

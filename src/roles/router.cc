@@ -232,7 +232,7 @@ void Router::balance(TimePoint now, std::vector<Effect>& effects) {
     next_balance_ = now + config_.balance_interval;
   }
   if (const auto batch = steal()) {
-    effects.push_back(Send{batch->from, Shed{batch->model}});
+    effects.push_back(Send{batch->from, MigrateRequests{batch->model}});
     next_balance_ = now + config_.balance_interval;
   }
 }

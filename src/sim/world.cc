@@ -118,7 +118,7 @@ void World::send(NodeId from, NodeId to, Message message) {
   if (node >= nodes_.size()) return state_.violate(absl::StrCat("a message to node ", to.value, ", which is none"));
   if (!nodes_[node]->alive() || links_[node].breaking) return;
   state_.outcome.handovers += std::holds_alternative<Handover>(message);
-  state_.outcome.balanced += std::holds_alternative<SetDuty>(message) || std::holds_alternative<Shed>(message);
+  state_.outcome.balanced += std::holds_alternative<SetDuty>(message) || std::holds_alternative<MigrateRequests>(message);
   if (setup_.through_codec && !survives_codec(message)) return;
   const Network::Fate fate = network_.send(from, to, Network::size_of(message), state_.now);
   if (fate.lost) return lose_connection(node);

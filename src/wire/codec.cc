@@ -98,7 +98,7 @@ struct EnvelopeWriter {
     envelope.mutable_kv_taken()->set_passed_on(m.passed_on);
   }
   void operator()(const SetDuty& m) { envelope.mutable_set_duty()->set_duty(static_cast<uint32_t>(m.duty)); }
-  void operator()(const Shed& m) { envelope.mutable_shed()->set_model(m.model.value); }
+  void operator()(const MigrateRequests& m) { envelope.mutable_migrate_requests()->set_model(m.model.value); }
   void operator()(const Cancel& m) {
     put_id(m.id, envelope.mutable_cancel());
     envelope.mutable_cancel()->set_epoch(m.epoch);
@@ -206,7 +206,7 @@ StatusOr<Message> message_from(const pb::Envelope& envelope) {
     }
     case pb::Envelope::kKvTaken:
       return KvTaken{id_of(envelope.kv_taken()), envelope.kv_taken().epoch(), envelope.kv_taken().passed_on()};
-    case pb::Envelope::kShed: return Shed{ModelId(envelope.shed().model())};
+    case pb::Envelope::kMigrateRequests: return MigrateRequests{ModelId(envelope.migrate_requests().model())};
     case pb::Envelope::kSetDuty: {
       ASSIGN_OR_RETURN(const Duty duty, duty_from(envelope.set_duty().duty()));
       return SetDuty{duty};

@@ -83,9 +83,9 @@ struct SetDuty {
 };
 
 // gateway -> node. Hand over all requests of this model: another node has time for them.
-struct Shed {
+struct MigrateRequests {
   ModelId model;
-  friend bool operator==(const Shed&, const Shed&) = default;
+  friend bool operator==(const MigrateRequests&, const MigrateRequests&) = default;
 };
 
 // gateway -> node. The client went away, a stop string matched or the deadline passed. Unknown ids are no error.
@@ -181,7 +181,7 @@ struct NodeStatus {
 };
 
 using Message = std::variant<Submit, Cancel, SetResident, Tokens, NodeStatus, Configure, Handover, KvWanted, KvGranted, KvTaken,
-                             SetDuty, Shed>;
+                             SetDuty, MigrateRequests>;
 
 constexpr size_t kMessageBytesMax = 256u << 20;
 

@@ -83,7 +83,7 @@ std::vector<Message> samples() {
           tokens, failed, status, NodeStatus{}, Submit{full_request(), std::chrono::seconds(2), ticket},
           Handover{{NodeId(7), 3, 3}, 1, ticket}, Handover{RequestId(3), 1, {}}, KvTaken{RequestId(3), 1}, KvTaken{{NodeId(7), 3, 3}, 1, true}, KvWanted{{NodeId(7), 3, 3}, 1},
           KvGranted{{NodeId(7), 3, 3}, 1, {BlockId(7), BlockId(0)}}, KvGranted{RequestId(3), 1, {}}, SetDuty{Duty::kPrefill},
-          Shed{ModelId(6)}};
+          MigrateRequests{ModelId(6)}};
 }
 
 TEST(Wire, EveryMessageSurvivesTheTrip) {
@@ -158,7 +158,7 @@ TEST(Wire, ATicketForNothingIsRefused) {
 }
 
 TEST(Wire, TheLifeOfTheSenderGoesAlong) {
-  const Message message = Shed{ModelId(3)};
+  const Message message = MigrateRequests{ModelId(3)};
   uint32_t life = 9;
   EXPECT_EQ(*decode(encode(message), &life), message);
   EXPECT_EQ(life, 0u);
