@@ -91,7 +91,7 @@ void add_device_series(const RouterSnapshot& nodes, std::vector<prometheus::Metr
                            MetricType::Gauge);
   for (const auto& [id, status] : nodes.nodes) {
     const std::string node = std::to_string(id.value);
-    add(alpha, {{"node", node}}, status.alpha);
+    add(alpha, {{"node", node}}, status.decode_pressure);
     add(pressure, {{"node", node}}, status.prompt_pressure);
     add(swapped, {{"node", node}, {"direction", "out"}}, static_cast<double>(status.kv_bytes_out));
     add(swapped, {{"node", node}, {"direction", "in"}}, static_cast<double>(status.kv_bytes_in));

@@ -63,12 +63,12 @@ std::optional<Steal> plan_steal(std::span<const StealView> nodes) {
   constexpr double kNearlyFull = 0.8, kMuchMore = 1.5;
   double least = std::numeric_limits<double>::infinity();
   for (const StealView& node : nodes) {
-    if (node.duty != Duty::kPrefill) least = std::min(least, node.batches.empty() ? 0 : node.alpha);
+    if (node.duty != Duty::kPrefill) least = std::min(least, node.batches.empty() ? 0 : node.decode_pressure);
   }
   const StealView* donor = nullptr;
   for (const StealView& node : nodes) {
-    if (node.alpha <= kNearlyFull || node.alpha < kMuchMore * least || node.batches.size() < 2) continue;
-    if (donor == nullptr || node.alpha > donor->alpha) donor = &node;
+    if (node.decode_pressure <= kNearlyFull || node.decode_pressure < kMuchMore * least || node.batches.size() < 2) continue;
+    if (donor == nullptr || node.decode_pressure > donor->decode_pressure) donor = &node;
   }
   if (donor == nullptr) return std::nullopt;
   const BatchView* batch = nullptr;

@@ -19,7 +19,7 @@ struct DutyView {
   Duty duty = Duty::kBoth;
   Duty home = Duty::kBoth;      // what it was started as; kBoth never changes
   double prompt_pressure = 0;   // NodeStatus; > 1: prompts will be late
-  double decode_pressure = 0;   // alpha
+  double decode_pressure = 0;   // NodeStatus
 };
 
 struct DutyOptions {
@@ -50,7 +50,7 @@ struct BatchView {
 struct StealView {
   NodeId node;
   Duty duty = Duty::kBoth;
-  double alpha = 0;
+  double decode_pressure = 0;
   std::span<const BatchView> batches;  // models with requests
 };
 
@@ -60,7 +60,7 @@ struct Steal {
   friend bool operator==(const Steal&, const Steal&) = default;
 };
 
-// The batch with the fewest requests that is not on the device, of the node with the highest alpha: if that is near what a
+// The batch with the fewest requests that is not on the device, of the node with the highest decode pressure: if that is near what a
 // device can give (late tokens are not made up for at 0.9), and half as much again as that of the node that decodes with the
 // least. A node with one batch keeps it.
 std::optional<Steal> plan_steal(std::span<const StealView> nodes);

@@ -63,9 +63,9 @@ TEST(PlanSteal, AnIdleNodeTakesASmallBatchThatIsNotRunning) {
   const std::vector<BatchView> many{{ModelId(1), true, 1}, {ModelId(2), false, 4}, {ModelId(3), false, 2}}, none;
   std::vector<StealView> nodes{{NodeId(1), Duty::kDecode, 1.2, many}, {NodeId(2), Duty::kDecode, 0, none}};
   EXPECT_EQ(plan_steal(nodes), (Steal{NodeId(1), ModelId(3)}));
-  nodes[0].alpha = 0.7;  // it keeps its time
+  nodes[0].decode_pressure = 0.7;  // it keeps its time
   EXPECT_FALSE(plan_steal(nodes).has_value());
-  nodes[0].alpha = 1.2;
+  nodes[0].decode_pressure = 1.2;
   nodes[1].duty = Duty::kPrefill;  // idle, but not for decodes
   EXPECT_FALSE(plan_steal(nodes).has_value());
 }
@@ -74,9 +74,9 @@ TEST(PlanSteal, ABatchMovesToANodeThatIsBusyOnlyIfItsOwnHasMuchMoreToDo) {
   const std::vector<BatchView> two{{ModelId(1), true, 1}, {ModelId(2), false, 4}};
   std::vector<StealView> nodes{{NodeId(1), Duty::kBoth, 1.5, two}, {NodeId(2), Duty::kBoth, 0.9, two}};
   EXPECT_EQ(plan_steal(nodes), (Steal{NodeId(1), ModelId(2)}));
-  nodes[1].alpha = 1.1;
+  nodes[1].decode_pressure = 1.1;
   EXPECT_FALSE(plan_steal(nodes).has_value());
-  nodes[1].alpha = 3;
+  nodes[1].decode_pressure = 3;
   EXPECT_EQ(plan_steal(nodes), (Steal{NodeId(2), ModelId(2)}));
   nodes[0].duty = Duty::kPrefill;  // nobody else decodes
   EXPECT_FALSE(plan_steal(nodes).has_value());

@@ -28,7 +28,7 @@ struct NodeView {
   bool decodes_model = false;   // has requests of this model under way
   double wait_seconds = 0;      // predicted, until the first step of a request that comes now
   double switch_seconds = 0;    // predicted, of the switch that it would cause; 0: the model is there, or waited for already
-  double alpha = 0;             // policy/decode_turns.h; > 1: over-committed
+  double decode_pressure = 0;   // policy/decode_turns.h; > 1: over-committed
   uint32_t requests_live = 0;   // placed by this router and not ended
   uint32_t requests_queued = 0; // reported by the node, over all models
 };

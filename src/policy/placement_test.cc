@@ -50,12 +50,12 @@ TEST(Place, DutiesComeBeforeLoad) {
 
 TEST(Place, ADecodeJoinsItsModelOnANodeThatHasNotTooMuchIfThereIsOne) {
   std::vector<NodeView> nodes{node(1), node(2), node(3)};
-  nodes[0].alpha = 0.6;
-  nodes[1].alpha = 0.9;
+  nodes[0].decode_pressure = 0.6;
+  nodes[1].decode_pressure = 0.9;
   nodes[1].decodes_model = true;
-  nodes[2].alpha = 0.7;
+  nodes[2].decode_pressure = 0.7;
   EXPECT_EQ(chosen(nodes, Phase::kDecode), 2u);
-  nodes[1].alpha = 1.1;
+  nodes[1].decode_pressure = 1.1;
   EXPECT_EQ(chosen(nodes, Phase::kDecode), 2u);  // one more is less than another model on another node
   nodes[2].decodes_model = true;
   EXPECT_EQ(chosen(nodes, Phase::kDecode), 3u);

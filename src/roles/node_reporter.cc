@@ -58,7 +58,7 @@ NodeStatus NodeReporter::status(Duty duty) const {
   status.kv_bytes_in = journal_.device.bytes_in();
   status.duty = duty;
   status.prompt_pressure = quotas_.prompt_pressure(scheduler_.stepping());
-  status.alpha = quotas_.decode_load();
+  status.decode_pressure = quotas_.decode_pressure();
   const TurnsAhead turns = quotas_.turns_ahead();
   status.models.reserve(catalogue_.all().size());
   for (const auto& [id, hosted] : catalogue_.all()) tell(hosted, turns, status.models.emplace_back());

@@ -55,7 +55,7 @@ NodeView Router::view_of(const Member& member, const Entry& entry) const {
   const auto status = status_.find(member.id);
   if (status == status_.end()) return view;
   view.duty = status->second.duty;
-  view.alpha = status->second.alpha;
+  view.decode_pressure = status->second.decode_pressure;
   for (const ModelStatus& m : status->second.models) {
     if (m.model != model) continue;
     view.wait_seconds += m.wait_seconds;
@@ -212,7 +212,7 @@ void Router::on_handover(NodeId from, const Handover& message, TimePoint now, st
 std::optional<DutyChange> Router::duty_change() const {
   std::vector<DutyView> views;
   for (const auto& [id, status] : status_) {
-    views.push_back({id, status.duty, placed_.at(id).home.value_or(status.duty), status.prompt_pressure, status.alpha});
+    views.push_back({id, status.duty, placed_.at(id).home.value_or(status.duty), status.prompt_pressure, status.decode_pressure});
   }
   return plan_duties(views, config_.duties);
 }
@@ -220,7 +220,7 @@ std::optional<DutyChange> Router::duty_change() const {
 std::optional<Steal> Router::steal() const {
   std::vector<StealView> views;
   views.reserve(status_.size());
-  for (const auto& [id, status] : status_) views.push_back({id, status.duty, status.alpha, placed_.at(id).batches});
+  for (const auto& [id, status] : status_) views.push_back({id, status.duty, status.decode_pressure, placed_.at(id).batches});
   return plan_steal(views);
 }
 

@@ -127,7 +127,7 @@ double TurnQuotas::prompt_pressure(std::optional<ModelId> stepping) const {
   return requests_.prompts().load_seconds(stepping, 0, switch_if_away()) / std::max(to_seconds(due), 1e-3);
 }
 
-double TurnQuotas::decode_load() const {
+double TurnQuotas::decode_pressure() const {
   if (contended_ && token_level()) return plan_.alpha;
   double share = 0;
   for (const auto& [id, hosted] : catalogue_.active()) {

@@ -54,7 +54,7 @@ class TurnQuotas {
   // Seconds to compute all prompts that wait, over those until the first is due.
   double prompt_pressure(std::optional<ModelId> stepping) const;
   // Of the round, or while everybody has room: the share of time that keeping everybody's pace takes.
-  double decode_load() const;
+  double decode_pressure() const;
 
  private:
   double planned(const HostedModel& hosted) const;

@@ -137,7 +137,7 @@ void to_pb(const NodeStatus& m, pb::NodeStatus* to) {
   to->set_workspace_bytes(m.workspace_bytes);
   to->set_duty(static_cast<uint32_t>(m.duty));
   to->set_prompt_pressure(m.prompt_pressure);
-  to->set_alpha(m.alpha);
+  to->set_decode_pressure(m.decode_pressure);
   for (const ModelStatus& model : m.models) to_pb(model, to->add_models());
   for (const DeviceEvent& event : m.events) to_pb(event, to->add_events());
   for (const ModelId model : m.next) to->add_next(model.value);
@@ -154,9 +154,9 @@ StatusOr<NodeStatus> from_pb(const pb::NodeStatus& from) {
   NodeStatus to{from.version(), from.device_bytes(), from.device_bytes_free(), from.workspace_bytes()};
   ASSIGN_OR_RETURN(to.duty, duty_from(from.duty()));
   RETURN_IF_ERROR(finite(from.prompt_pressure(), "prompt_pressure"));
-  RETURN_IF_ERROR(finite(from.alpha(), "alpha"));
+  RETURN_IF_ERROR(finite(from.decode_pressure(), "decode_pressure"));
   to.prompt_pressure = from.prompt_pressure();
-  to.alpha = from.alpha();
+  to.decode_pressure = from.decode_pressure();
   for (const pb::ModelStatus& model : from.models()) {
     ASSIGN_OR_RETURN(ModelStatus status, from_pb(model));
     to.models.push_back(std::move(status));

@@ -166,7 +166,7 @@ struct NodeStatus {
   uint64_t workspace_bytes = 0;  // of the largest step, beside the device's pages
   Duty duty = Duty::kBoth;
   double prompt_pressure = 0;    // predicted seconds to compute all prompts that wait over those until they are due; > 1: some will be late
-  double alpha = 0;              // share of the device that its decodes need to keep their time (policy/decode_turns.h); > 1: too much
+  double decode_pressure = 0;    // share of the device that its decodes need to keep their time (policy/decode_turns.h); > 1: too much
   std::vector<ModelStatus> models;
   TimePoint at{};                        // on the node's clock, as the instants of `switches` are
   std::vector<SwitchRecord> switches;    // ended since the report before; told once

@@ -76,7 +76,7 @@ std::vector<Message> samples() {
   status.models[0].prompt_token_seconds = 2e-3;
   status.duty = Duty::kDecode;
   status.prompt_pressure = 0.5;
-  status.alpha = 1.25;
+  status.decode_pressure = 1.25;
   const KvTicket ticket{NodeId(4), 2, 33, 4096, 78};
   return {Configure{ModelId(4), {{std::chrono::seconds(2), std::chrono::milliseconds(50)}, std::chrono::seconds(30), std::chrono::minutes(5), -7, true}},
           Configure{ModelId(0), {{Duration(1), Duration(1)}}}, Submit{full_request()}, Submit{}, Cancel{{NodeId(7), 3, 1}, 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
