@@ -71,7 +71,7 @@ StatusOr<std::vector<DeviceSpec>> device_specs(const EngineFlags& flags) {
   }
   if (specs.empty()) specs.emplace_back();
   ASSIGN_OR_RETURN(const size_t prefill, prefill_devices(flags.partition, specs.size()));
-  for (size_t i = 0; i < specs.size() && prefill > 0; ++i) specs[i].duty = i < prefill ? Duty::kPrefill : Duty::kDecode;
+  for (size_t i = 0; i < specs.size() && prefill > 0; ++i) specs[i].instance_role = i < prefill ? InstanceRole::kPrefill : InstanceRole::kDecode;
   return specs;
 }
 

@@ -25,7 +25,7 @@ TEST(DeviceSpecs, WithoutDevicesThereIsOneOfAllCoresThatDoesEverything) {
     ASSERT_TRUE(found.ok());
     ASSERT_EQ(found->size(), 1u);
     EXPECT_TRUE(found->front().cpus.empty());
-    EXPECT_EQ(found->front().duty, Duty::kBoth);
+    EXPECT_EQ(found->front().instance_role, InstanceRole::kBoth);
   }
 }
 
@@ -33,12 +33,12 @@ TEST(DeviceSpecs, TwoDevicesAreOneForPromptsAndOneForDecodes) {
   if (allowed_cpus().size() < 2) GTEST_SKIP() << "one core";
   const auto two = specs({cpu(0), cpu(1)});
   ASSERT_TRUE(two.ok()) << two.status();
-  EXPECT_EQ((*two)[0].duty, Duty::kPrefill);
-  EXPECT_EQ((*two)[1].duty, Duty::kDecode);
+  EXPECT_EQ((*two)[0].instance_role, InstanceRole::kPrefill);
+  EXPECT_EQ((*two)[1].instance_role, InstanceRole::kDecode);
   EXPECT_EQ((*two)[1].cpus, (std::vector<int>{allowed_cpus()[1]}));
   const auto both = specs({cpu(0), cpu(1)}, "both");
   ASSERT_TRUE(both.ok());
-  EXPECT_EQ((*both)[0].duty, Duty::kBoth);
+  EXPECT_EQ((*both)[0].instance_role, InstanceRole::kBoth);
 }
 
 TEST(DeviceSpecs, AGuardedDeviceIsACpuThatTestsAskFor) {

@@ -76,7 +76,7 @@ StatusOr<std::vector<NodeHostConfig>> node_configs(const EngineFlags& flags) {
   std::vector<NodeHostConfig> configs;
   for (const DeviceSpec& device : devices) {
     config.self = NodeId(static_cast<uint32_t>(kFirstNode + configs.size()));
-    config.duty = device.duty;
+    config.instance_role = device.instance_role;
     config.cpus = device.cpus;
     config.guarded = device.guarded;
     config.estimates_file = flags.estimates_file;
@@ -128,7 +128,7 @@ Status LocalCluster::start_nodes(std::vector<NodePlan> plans) {
   for (NodePlan& plan : plans) {
     const NodeId id = plan.node.self;
     if (plans.size() > 1) {
-      log_info("device ", id.value - kFirstNode, ": cores ", absl::StrJoin(plan.cpus.cpus, ","), ", duty ", std::string(duty_name(plan.node.duty)));
+      log_info("device ", id.value - kFirstNode, ": cores ", absl::StrJoin(plan.cpus.cpus, ","), ", role ", std::string(instance_role_name(plan.node.instance_role)));
     }
     ASSIGN_OR_RETURN(auto host, NodeHost::start(std::move(plan), network_, peers));
     nodes_.push_back({id, 0, std::move(host)});

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/duty.h"
+#include "base/instance_role.h"
 #include "base/status.h"
 #include "models/model.h"
 #include "policy/model_switch.h"
@@ -97,7 +97,7 @@ StatusOr<Scheduling> scheduling_of(const EngineFlags& flags);
 struct DeviceSpec {
   std::vector<int> cpus;  // empty: all
   bool guarded = false;   // see DeviceGuard
-  Duty duty = Duty::kBoth;
+  InstanceRole instance_role = InstanceRole::kBoth;
 };
 // --devices and --partition. InvalidArgument for cores that this process may not use or that two devices share, and for a
 // partition that does not add up.

@@ -117,7 +117,7 @@ TEST_F(SimulateFlagsTest, TheSchedulersOfThePaperHaveItsPartitionAndItsRooms) {
   ASSERT_TRUE(paper.ok() && token.ok()) << paper.status() << token.status();
   EXPECT_EQ(paper->nodes.size(), 8u);
   const auto prompts_only = [](const WorldSetup& setup) {
-    return std::count_if(setup.nodes.begin(), setup.nodes.end(), [](const auto& node) { return node.config.duty == Duty::kPrefill; });
+    return std::count_if(setup.nodes.begin(), setup.nodes.end(), [](const auto& node) { return node.config.instance_role == InstanceRole::kPrefill; });
   };
   EXPECT_EQ(prompts_only(*paper), 3);
   EXPECT_EQ(prompts_only(*token), 0);

@@ -45,7 +45,7 @@ Json node_status(NodeId id, const NodeStatus& node) {
   return {{"id", id.value}, {"memory", node.device_bytes}, {"free", node.device_bytes_free}, {"weights", weights}, {"kv", kv},
           {"kv_bound", node.kv_bytes_bound}, {"kv_fragmentation", fragmentation(node)}, {"workspace", node.workspace_bytes},
           {"host_memory", node.host_bytes}, {"host_kv", host}, {"kv_bytes_out", node.kv_bytes_out}, {"kv_bytes_in", node.kv_bytes_in},
-          {"alpha", node.decode_pressure}, {"prompt_pressure", node.prompt_pressure}, {"duty", std::string(duty_name(node.duty))}};
+          {"alpha", node.decode_pressure}, {"prompt_pressure", node.prompt_pressure}, {"duty", std::string(instance_role_name(node.instance_role))}};
 }
 
 }  // namespace

@@ -79,8 +79,8 @@ class Gateway {
 };
 
 struct Cluster {
-  // Two devices with these duties; `memory` and `host_memory` of each.
-  Cluster(Duty first, Duty second, uint64_t memory, uint64_t host_memory) : gateway(network, RouterConfig{kGateway}) {
+  // Two devices with these roles; `memory` and `host_memory` of each.
+  Cluster(InstanceRole first, InstanceRole second, uint64_t memory, uint64_t host_memory) : gateway(network, RouterConfig{kGateway}) {
     std::vector<ServedModel> models;
     for (const std::string name : {"tiny-llama", "tiny-qwen3"}) {
       const auto id = static_cast<uint32_t>(models.size());
@@ -88,8 +88,8 @@ struct Cluster {
     }
     const auto peers = std::make_shared<KvPeers>();
     ClusterState state;
-    for (const auto& [id, duty] : {std::pair(kFirst, first), std::pair(kSecond, second)}) {
-      NodeHostConfig config{.self = id, .duty = duty, .gateways = {kGateway}, .device_memory_bytes = memory, .host_memory_bytes = host_memory, .threads = 1};
+    for (const auto& [id, instance_role] : {std::pair(kFirst, first), std::pair(kSecond, second)}) {
+      NodeHostConfig config{.self = id, .instance_role = instance_role, .gateways = {kGateway}, .device_memory_bytes = memory, .host_memory_bytes = host_memory, .threads = 1};
       config.guarded = test_guard() == DeviceGuard::kGuarded;
       auto plan = plan_node(config, models);
       EXPECT_TRUE(plan.ok() && plan->refused.empty());
@@ -140,7 +140,7 @@ struct Cluster {
 };
 
 TEST(Handover, PromptAndDecodeOnTwoDevicesGiveTheAnswersOfOne) {
-  Cluster one(Duty::kBoth, Duty::kBoth, 64 * kMiB, 16 * kMiB), two(Duty::kPrefill, Duty::kDecode, 64 * kMiB, 16 * kMiB);
+  Cluster one(InstanceRole::kBoth, InstanceRole::kBoth, 64 * kMiB, 16 * kMiB), two(InstanceRole::kPrefill, InstanceRole::kDecode, 64 * kMiB, 16 * kMiB);
   const auto expected = one.answers();
   EXPECT_EQ(two.answers(), expected);
   EXPECT_EQ(two.gateway.handovers(), 12u);
@@ -150,13 +150,13 @@ TEST(Handover, PromptAndDecodeOnTwoDevicesGiveTheAnswersOfOne) {
 }
 
 TEST(Handover, WithoutAHostTierTheDeviceForPromptsDecodesToo) {
-  Cluster one(Duty::kBoth, Duty::kBoth, 64 * kMiB, 16 * kMiB), two(Duty::kPrefill, Duty::kDecode, 64 * kMiB, 0);
+  Cluster one(InstanceRole::kBoth, InstanceRole::kBoth, 64 * kMiB, 16 * kMiB), two(InstanceRole::kPrefill, InstanceRole::kDecode, 64 * kMiB, 0);
   EXPECT_EQ(two.answers(), one.answers());
   EXPECT_EQ(two.gateway.handovers(), 0u);
 }
 
 TEST(Handover, AClientThatGoesAwayAtAnyMomentLeavesNothingBehind) {
-  Cluster cluster(Duty::kPrefill, Duty::kDecode, 64 * kMiB, 16 * kMiB);
+  Cluster cluster(InstanceRole::kPrefill, InstanceRole::kDecode, 64 * kMiB, 16 * kMiB);
   for (uint32_t i = 0; i < 30; ++i) {
     const RequestId id = cluster.submit(i % 2, 40 + i, 64);
     if (i % 3 > 0) cluster.gateway.wait(id, i % 5);

@@ -92,7 +92,7 @@ StatusOr<NodePlan> plan_node(const NodeHostConfig& config, const std::vector<Ser
   }
   result.node.self = config.self;
   result.node.gateways = config.gateways;
-  result.node.duty = config.duty;
+  result.node.instance_role = config.instance_role;
   result.node.limits.tokens_per_step = config.tokens_per_step;
   result.node.limits.sequences_max = config.sequences_max;
   result.node.limits.logit_rows_max = config.sequences_max;

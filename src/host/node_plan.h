@@ -38,7 +38,7 @@ struct CpuShare {
 
 struct NodeHostConfig {
   NodeId self;
-  Duty duty = Duty::kBoth;
+  InstanceRole instance_role = InstanceRole::kBoth;
   std::vector<int> cpus;               // of its device; empty: all
   bool guarded = false;                // see DeviceGuard
   std::vector<NodeId> gateways;        // get NodeStatus reports

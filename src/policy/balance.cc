@@ -7,52 +7,52 @@
 namespace shoal {
 namespace {
 
-// One side of the partition: the nodes that have its duty, alone or beside the other.
+// One side of the partition: the nodes that have its role, alone or beside the other.
 struct Side {
-  Duty duty;
+  InstanceRole instance_role;
   double load = 0;  // of all nodes, in nodes
   uint32_t nodes = 0;
   double pressure() const { return nodes == 0 ? 0 : load / nodes; }
 };
 
-double pressure_of(const DutyView& node, Duty duty) {
-  return duty == Duty::kPrefill ? node.prompt_pressure : node.decode_pressure;
+double pressure_of(const RoleView& node, InstanceRole instance_role) {
+  return instance_role == InstanceRole::kPrefill ? node.prompt_pressure : node.decode_pressure;
 }
 
-Side side_of(std::span<const DutyView> nodes, Duty duty) {
-  Side side{duty};
-  for (const DutyView& node : nodes) {
-    side.nodes += node.duty == duty || node.duty == Duty::kBoth;
-    side.load += pressure_of(node, duty);
+Side side_of(std::span<const RoleView> nodes, InstanceRole instance_role) {
+  Side side{instance_role};
+  for (const RoleView& node : nodes) {
+    side.nodes += node.instance_role == instance_role || node.instance_role == InstanceRole::kBoth;
+    side.load += pressure_of(node, instance_role);
   }
   return side;
 }
 
-std::optional<DutyChange> send_home(std::span<const DutyView> nodes, const Side& home, const Side& away, const DutyOptions& options) {
+std::optional<RoleChange> send_home(std::span<const RoleView> nodes, const Side& home, const Side& away, const RoleOptions& options) {
   if (home.pressure() <= options.high && away.pressure() >= options.low) return std::nullopt;
-  for (const DutyView& node : nodes) {
-    if (node.home == home.duty && node.duty != node.home) return DutyChange{node.node, node.home};
+  for (const RoleView& node : nodes) {
+    if (node.home == home.instance_role && node.instance_role != node.home) return RoleChange{node.node, node.home};
   }
   return std::nullopt;
 }
 
-std::optional<DutyChange> call_for_help(std::span<const DutyView> nodes, const Side& needy, const Side& other, const DutyOptions& options) {
+std::optional<RoleChange> call_for_help(std::span<const RoleView> nodes, const Side& needy, const Side& other, const RoleOptions& options) {
   if (needy.pressure() <= options.high || other.pressure() >= options.low) return std::nullopt;
-  const DutyView* helper = nullptr;
-  for (const DutyView& node : nodes) {
-    if (node.duty != other.duty || node.home == Duty::kBoth) continue;
-    if (helper == nullptr || pressure_of(node, other.duty) < pressure_of(*helper, other.duty)) helper = &node;
+  const RoleView* helper = nullptr;
+  for (const RoleView& node : nodes) {
+    if (node.instance_role != other.instance_role || node.home == InstanceRole::kBoth) continue;
+    if (helper == nullptr || pressure_of(node, other.instance_role) < pressure_of(*helper, other.instance_role)) helper = &node;
   }
   if (helper == nullptr) return std::nullopt;
-  if (other.nodes == 1) return DutyChange{helper->node, Duty::kBoth};
+  if (other.nodes == 1) return RoleChange{helper->node, InstanceRole::kBoth};
   if (other.load / (other.nodes - 1) >= needy.pressure()) return std::nullopt;
-  return DutyChange{helper->node, needy.duty};
+  return RoleChange{helper->node, needy.instance_role};
 }
 
 }  // namespace
 
-std::optional<DutyChange> plan_duties(std::span<const DutyView> nodes, const DutyOptions& options) {
-  const Side prompts = side_of(nodes, Duty::kPrefill), decodes = side_of(nodes, Duty::kDecode);
+std::optional<RoleChange> plan_roles(std::span<const RoleView> nodes, const RoleOptions& options) {
+  const Side prompts = side_of(nodes, InstanceRole::kPrefill), decodes = side_of(nodes, InstanceRole::kDecode);
   if (auto change = send_home(nodes, prompts, decodes, options)) return change;
   if (auto change = send_home(nodes, decodes, prompts, options)) return change;
   if (auto change = call_for_help(nodes, prompts, decodes, options)) return change;
@@ -63,7 +63,7 @@ std::optional<Steal> plan_steal(std::span<const StealView> nodes) {
   constexpr double kNearlyFull = 0.8, kMuchMore = 1.5;
   double least = std::numeric_limits<double>::infinity();
   for (const StealView& node : nodes) {
-    if (node.duty != Duty::kPrefill) least = std::min(least, node.batches.empty() ? 0 : node.decode_pressure);
+    if (node.instance_role != InstanceRole::kPrefill) least = std::min(least, node.batches.empty() ? 0 : node.decode_pressure);
   }
   const StealView* donor = nullptr;
   for (const StealView& node : nodes) {

@@ -7,37 +7,37 @@
 #include <span>
 #include <vector>
 
-#include "base/duty.h"
 #include "base/ids.h"
+#include "base/instance_role.h"
 
 namespace shoal {
 
-// ---- duties -----------------------------------------------------------------------------------------------------------------
+// ---- roles -----------------------------------------------------------------------------------------------------------------
 
-struct DutyView {
+struct RoleView {
   NodeId node;
-  Duty duty = Duty::kBoth;
-  Duty home = Duty::kBoth;      // what it was started as; kBoth never changes
+  InstanceRole instance_role = InstanceRole::kBoth;
+  InstanceRole home = InstanceRole::kBoth;  // what it was started as; kBoth never changes
   double prompt_pressure = 0;   // NodeStatus; > 1: prompts will be late
   double decode_pressure = 0;   // NodeStatus
 };
 
-struct DutyOptions {
+struct RoleOptions {
   double high = 1.0;  // pressure of a side that calls for help
   double low = 0.5;   // of a side that can spare a node, and below which everybody goes home
 };
 
-struct DutyChange {
+struct RoleChange {
   NodeId node;
-  Duty duty = Duty::kBoth;
-  friend bool operator==(const DutyChange&, const DutyChange&) = default;
+  InstanceRole instance_role = InstanceRole::kBoth;
+  friend bool operator==(const RoleChange&, const RoleChange&) = default;
 };
 
 // One change at most. A side whose mean pressure is over `high` gets the node with the least pressure of the other side, if
 // what that side has left of nodes carries its load with less pressure than the calling one has; the last node of a side
 // does both. When the pressure of the side that helps is over `high` itself, or that of the other side under `low`, a node
 // that helps goes home.
-std::optional<DutyChange> plan_duties(std::span<const DutyView> nodes, const DutyOptions& options);
+std::optional<RoleChange> plan_roles(std::span<const RoleView> nodes, const RoleOptions& options);
 
 // ---- stealing ---------------------------------------------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ struct BatchView {
 
 struct StealView {
   NodeId node;
-  Duty duty = Duty::kBoth;
+  InstanceRole instance_role = InstanceRole::kBoth;
   double decode_pressure = 0;
   std::span<const BatchView> batches;  // models with requests
 };

@@ -9,8 +9,8 @@ using Key = std::tuple<bool, bool, bool, double, uint32_t, uint32_t>;  // the le
 
 Key key(const NodeView& n, Phase phase) {
   const uint32_t load = n.requests_live + n.requests_queued;
-  if (phase == Phase::kPrompt) return {n.duty == Duty::kDecode, false, false, n.wait_seconds + n.switch_seconds, load, n.node.value};
-  return {n.duty == Duty::kPrefill, !n.decodes_model, n.decode_pressure > 1, n.decode_pressure, load, n.node.value};
+  if (phase == Phase::kPrompt) return {n.instance_role == InstanceRole::kDecode, false, false, n.wait_seconds + n.switch_seconds, load, n.node.value};
+  return {n.instance_role == InstanceRole::kPrefill, !n.decodes_model, n.decode_pressure > 1, n.decode_pressure, load, n.node.value};
 }
 
 }  // namespace

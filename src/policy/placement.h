@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "base/duty.h"
 #include "base/ids.h"
+#include "base/instance_role.h"
 #include "base/time.h"
 
 namespace shoal {
@@ -22,7 +22,7 @@ enum class Phase : uint8_t {
 // One node as a router sees it.
 struct NodeView {
   NodeId node;
-  Duty duty = Duty::kBoth;
+  InstanceRole instance_role = InstanceRole::kBoth;
   bool serves_model = false;    // registered there
   bool draining = false;
   bool decodes_model = false;   // has requests of this model under way
@@ -50,7 +50,7 @@ struct Reject {
 };
 using Placement = std::variant<PlaceOn, Reject>;
 
-// Nodes with the phase's duty, or with both, before the others. Among them
+// Nodes with the phase's role, or with both, before the others. Among them
 //   a prompt  goes where it is begun first, seconds of a switch counted for those that would wait for it as well: so it
 //             joins its model's group, or goes where the load is least (Aegaeon, SOSP'25, algorithm 1);
 //   a decode  joins its model's, where one more costs least, on a node that is not over-committed if there is one; else it

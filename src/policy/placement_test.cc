@@ -36,10 +36,10 @@ TEST(Place, OfEqualNodesTheOneWithFewerRequestsIsChosen) {
   EXPECT_EQ(chosen(nodes), 2u);
 }
 
-TEST(Place, DutiesComeBeforeLoad) {
+TEST(Place, RolesComeBeforeLoad) {
   std::vector<NodeView> nodes{node(1, 9), node(2), node(3, 8)};
-  nodes[0].duty = Duty::kPrefill;
-  nodes[1].duty = Duty::kDecode;
+  nodes[0].instance_role = InstanceRole::kPrefill;
+  nodes[1].instance_role = InstanceRole::kDecode;
   EXPECT_EQ(chosen(nodes), 3u);  // one that does both counts for either
   EXPECT_EQ(chosen(nodes, Phase::kDecode), 2u);
   nodes.erase(nodes.begin() + 1);

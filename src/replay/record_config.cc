@@ -34,10 +34,10 @@ StatusOr<NodeModel> model_from(const pb::NodeModel& from) {
 }
 
 void to_pb(const NodeConfig& from, pb::NodeConfig* to) {
-  const auto& [self, duty, pages, workspace_bytes, host_pages, models, gateways, limits, prompt_tokens_min, gap_stretch, waiting_max, prefix_cache, scheduling,
+  const auto& [self, instance_role, pages, workspace_bytes, host_pages, models, gateways, limits, prompt_tokens_min, gap_stretch, waiting_max, prefix_cache, scheduling,
                turns, prompts, switching, load_bytes_per_second, status_interval, offer_time] = from;
   to->set_self(self.value);
-  to->set_duty(static_cast<uint32_t>(duty));
+  to->set_instance_role(static_cast<uint32_t>(instance_role));
   to->set_pages(pages);
   to->set_workspace_bytes(workspace_bytes);
   to->set_host_pages(host_pages);
@@ -68,7 +68,7 @@ StatusOr<NodeConfig> config_from(const pb::NodeConfig& from) {
   if (from.scheduling() > static_cast<uint32_t>(Scheduling::kStatic)) return invalid_argument("config: unknown scheduling");
   NodeConfig to;
   to.self = NodeId(from.self());
-  ASSIGN_OR_RETURN(to.duty, duty_from(from.duty()));
+  ASSIGN_OR_RETURN(to.instance_role, instance_role_from(from.instance_role()));
   to.pages = from.pages();
   to.workspace_bytes = from.workspace_bytes();
   to.host_pages = from.host_pages();

@@ -165,7 +165,7 @@ TEST(Replay, RecordsThatCannotBeAreRefusedWithTheReason) {
       {[](pb::Record& r) { r.mutable_event()->mutable_added()->set_costs("{}"); }, ""},
       {[](pb::Record& r) { r.mutable_event()->mutable_added(); }, "does not fit"},
       {[](pb::Record& r) { r.mutable_event()->mutable_cluster()->add_members()->set_role(9); }, "role"},
-      {[](pb::Record& r) { r.mutable_config()->set_duty(9); }, "duty"},
+      {[](pb::Record& r) { r.mutable_config()->set_instance_role(9); }, "instance role"},
       {[](pb::Record& r) { r.mutable_config()->set_gap_stretch(NAN); }, "finite"},
       {[](pb::Record& r) { r.mutable_config(); }, "absurd"},
   };

@@ -21,10 +21,10 @@ std::vector<M> sent(const std::vector<Effect>& effects) {
   return found;
 }
 
-NodeConfig config(NodeId self, Duty duty) {
+NodeConfig config(NodeId self, InstanceRole instance_role) {
   NodeConfig config;
   config.self = self;
-  config.duty = duty;
+  config.instance_role = instance_role;
   config.pages = 40;
   config.host_pages = 20;
   config.gateways = {kGateway};
@@ -41,7 +41,7 @@ NodeConfig config(NodeId self, Duty duty) {
 
 // A node and its device: loads and steps are done when the next event comes, copies when copy() is called.
 struct Body {
-  Body(NodeId self, Duty duty) : node(config(self, duty)) { give(ClusterChanged{cluster({{kFirst, 1}, {kSecond, 1}})}); }
+  Body(NodeId self, InstanceRole instance_role) : node(config(self, instance_role)) { give(ClusterChanged{cluster({{kFirst, 1}, {kSecond, 1}})}); }
 
   static ClusterState cluster(const std::map<NodeId, uint32_t>& lives) {
     ClusterState state;
@@ -117,7 +117,7 @@ Submit resubmitted(const KvTicket& ticket) {
 }
 
 TEST(Handover, ThePromptIsComputedHereAndTheRestThere) {
-  Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
+  Body first(kFirst, InstanceRole::kPrefill), second(kSecond, InstanceRole::kDecode);
   const KvTicket ticket = handed_over(first);
   EXPECT_EQ(ticket, (KvTicket{kFirst, 0, 20, kPageBytes / 4, 5}));
   const auto wanted = sent<KvWanted>(second.say(kGateway, resubmitted(ticket)));
@@ -142,7 +142,7 @@ TEST(Handover, ThePromptIsComputedHereAndTheRestThere) {
 
 // Nobody has seen anything of it: a part of its prompt, computed with weights that are no more, is computed anew.
 TEST(Handover, APromptBegunWithOtherWeightsIsComputedAnew) {
-  Body second(kSecond, Duty::kBoth);
+  Body second(kSecond, InstanceRole::kBoth);
   second.weights = 6;
   const KvTicket ticket{kFirst, 0, 16, kPageBytes / 4, 5};
   ASSERT_EQ(sent<KvWanted>(second.say(kGateway, Submit{request(), std::chrono::milliseconds(50), ticket})).size(), 1u);
@@ -164,7 +164,7 @@ TEST(Handover, APromptBegunWithOtherWeightsIsComputedAnew) {
 // F16 and BF16 have equally many bytes, and what one holds means nothing as the other.
 TEST(Handover, KvOfAnotherTypeIsRefusedThoughItsBlocksHaveAsManyBytes) {
   const ModelDigest f16(5, {0xf1, 6}), bf16(7, {0xbf, 16});
-  Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
+  Body first(kFirst, InstanceRole::kPrefill), second(kSecond, InstanceRole::kDecode);
   first.weights = f16;
   second.weights = bf16;
   second.say(kGateway, SetResident{ModelId(0), true});
@@ -179,7 +179,7 @@ TEST(Handover, KvOfAnotherTypeIsRefusedThoughItsBlocksHaveAsManyBytes) {
 }
 
 TEST(Handover, WhatAnotherMachineStampedOtherwiseIsTakenByItsContent) {
-  Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
+  Body first(kFirst, InstanceRole::kPrefill), second(kSecond, InstanceRole::kDecode);
   first.weights = ModelDigest(5, {1});
   second.weights = 6;  // not read yet
   second.say(kGateway, SetResident{ModelId(0), true});
@@ -196,7 +196,7 @@ TEST(Handover, WhatAnotherMachineStampedOtherwiseIsTakenByItsContent) {
 
 // The others may have dropped the model already.
 TEST(Handover, RequestsOfAModelThatGoesEndWhereTheyAre) {
-  Body first(kFirst, Duty::kPrefill);
+  Body first(kFirst, InstanceRole::kPrefill);
   auto effects = first.say(kGateway, Submit{request()});
   for (Effect& effect : first.give(ModelRetired{ModelId(0)})) effects.push_back(std::move(effect));
   while (!first.copies.empty()) {
@@ -213,7 +213,7 @@ TEST(Handover, RequestsOfAModelThatGoesEndWhereTheyAre) {
 // The model's files were replaced between the loads of the two nodes; the second has its weights already, or loads them now.
 TEST(Handover, AnAnswerBegunWithOtherWeightsEndsWithTheReason) {
   for (const bool there : {false, true}) {
-    Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
+    Body first(kFirst, InstanceRole::kPrefill), second(kSecond, InstanceRole::kDecode);
     second.weights = 6;
     if (there) second.say(kGateway, SetResident{ModelId(0), true});
     const KvTicket ticket = handed_over(first);
@@ -244,7 +244,7 @@ TEST(Handover, AnAnswerBegunWithOtherWeightsEndsWithTheReason) {
 }
 
 TEST(Handover, APromptComputedWithOtherWeightsIsComputedAnew) {
-  Body second(kSecond, Duty::kDecode);
+  Body second(kSecond, InstanceRole::kDecode);
   second.say(kGateway, SetResident{ModelId(0), true});
   Submit submit = resubmitted({kFirst, 0, 16, kPageBytes / 4, 4});
   submit.request.output.clear();
@@ -256,7 +256,7 @@ TEST(Handover, APromptComputedWithOtherWeightsIsComputedAnew) {
 }
 
 TEST(Handover, WhatIsGrantedToOneNodeIsNobodyElses) {
-  Body first(kFirst, Duty::kPrefill);
+  Body first(kFirst, InstanceRole::kPrefill);
   handed_over(first);
   EXPECT_FALSE(sent<KvGranted>(first.say(kSecond, KvWanted{request().id, 0}))[0].blocks.empty());
   EXPECT_TRUE(sent<KvGranted>(first.say(NodeId(3), KvWanted{request().id, 0}))[0].blocks.empty());
@@ -267,14 +267,14 @@ TEST(Handover, WhatIsGrantedToOneNodeIsNobodyElses) {
 }
 
 TEST(Handover, ATicketThatNobodyWantsIsGivenUpByTheGateway) {
-  Body first(kFirst, Duty::kPrefill);
+  Body first(kFirst, InstanceRole::kPrefill);
   handed_over(first);
   first.say(kGateway, KvTaken{request().id, 0});
   EXPECT_TRUE(first.node.idle());
 }
 
 TEST(Handover, WhenTheKvIsGoneThePromptIsComputedAnew) {
-  Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
+  Body first(kFirst, InstanceRole::kPrefill), second(kSecond, InstanceRole::kDecode);
   const KvTicket ticket = handed_over(first);
   second.say(kGateway, resubmitted(ticket));
   const auto tokens = sent<Tokens>(second.say(kFirst, KvGranted{request().id, 0, {}}));
@@ -283,7 +283,7 @@ TEST(Handover, WhenTheKvIsGoneThePromptIsComputedAnew) {
 }
 
 TEST(Handover, ACopyThatFailsIsAsIfTheKvWereGone) {
-  Body second(kSecond, Duty::kDecode);
+  Body second(kSecond, InstanceRole::kDecode);
   second.say(kGateway, resubmitted({kFirst, 0, 20, kPageBytes / 4}));
   second.say(kFirst, KvGranted{request().id, 0, {BlockId(0), BlockId(1)}});
   EXPECT_EQ(sent<Tokens>(second.copy(/*ok=*/false)).size(), 3u);
@@ -291,7 +291,7 @@ TEST(Handover, ACopyThatFailsIsAsIfTheKvWereGone) {
 }
 
 TEST(Handover, ANodeThatIsLostBeforeItGrantsIsNotWaitedFor) {
-  Body second(kSecond, Duty::kDecode);
+  Body second(kSecond, InstanceRole::kDecode);
   second.say(kGateway, resubmitted({kFirst, 0, 20, kPageBytes / 4}));
   EXPECT_FALSE(second.node.idle());
   EXPECT_EQ(sent<Tokens>(second.give(ClusterChanged{Body::cluster({{kFirst, 2}, {kSecond, 1}})})).size(), 3u);
@@ -300,14 +300,14 @@ TEST(Handover, ANodeThatIsLostBeforeItGrantsIsNotWaitedFor) {
 
 TEST(Handover, ACancelAtAnyMomentGivesTheBlocksBack) {
   const auto cancel = [](Body& body) { return sent<KvTaken>(body.say(kGateway, Cancel{request().id, 1})); };
-  Body awaiting(kSecond, Duty::kDecode);
+  Body awaiting(kSecond, InstanceRole::kDecode);
   const Submit submit = resubmitted({kFirst, 0, 20, kPageBytes / 4});
   awaiting.say(kGateway, submit);
   EXPECT_EQ(cancel(awaiting).size(), 1u);
   EXPECT_EQ(sent<KvTaken>(awaiting.say(kFirst, KvGranted{request().id, 0, {BlockId(0), BlockId(1)}})).size(), 1u);  // crossed the cancel
   EXPECT_TRUE(awaiting.node.idle());
 
-  Body copying(kSecond, Duty::kDecode);
+  Body copying(kSecond, InstanceRole::kDecode);
   copying.say(kGateway, submit);
   copying.say(kFirst, KvGranted{request().id, 0, {BlockId(0), BlockId(1)}});
   EXPECT_EQ(cancel(copying).size(), 0u);  // still being read
@@ -316,7 +316,7 @@ TEST(Handover, ACancelAtAnyMomentGivesTheBlocksBack) {
 }
 
 TEST(Handover, WhatComesBackToItsNodeIsNotHandedOverAgain) {
-  Body first(kFirst, Duty::kPrefill);
+  Body first(kFirst, InstanceRole::kPrefill);
   const KvTicket ticket = handed_over(first);
   first.say(kGateway, resubmitted(ticket));
   ASSERT_EQ(first.copies.size(), 1u);
@@ -328,7 +328,7 @@ TEST(Handover, WhatComesBackToItsNodeIsNotHandedOverAgain) {
 }
 
 TEST(Handover, AModelThatIsShedGoesWithWhatIsComputedOfIt) {
-  Node node(config(kFirst, Duty::kBoth));
+  Node node(config(kFirst, InstanceRole::kBoth));
   Request waiting = request();
   node.handle(MessageFrom{kGateway, Submit{waiting}}, kStart);  // its model is being loaded
   const auto at_once = sent<Handover>(node.handle(MessageFrom{kGateway, MigrateRequests{ModelId(0)}}, kStart));
@@ -354,13 +354,13 @@ TEST(Handover, AModelThatIsShedGoesWithWhatIsComputedOfIt) {
 }
 
 TEST(Handover, WhatNobodyComesForEndsInTimeOrWithItsGateway) {
-  Body late(kFirst, Duty::kPrefill);
+  Body late(kFirst, InstanceRole::kPrefill);
   handed_over(late);
   late.now += std::chrono::seconds(31);
   late.give(Tick{});
   EXPECT_TRUE(late.node.idle());
 
-  Body first(kFirst, Duty::kPrefill);
+  Body first(kFirst, InstanceRole::kPrefill);
   const auto members = Body::cluster({{kFirst, 1}, {kSecond, 1}});
   ClusterState with_gateway = members;
   with_gateway.members[kGateway] = {.id = kGateway, .role = Role::kGateway, .epoch = 1};
@@ -373,7 +373,7 @@ TEST(Handover, WhatNobodyComesForEndsInTimeOrWithItsGateway) {
 }
 
 TEST(Handover, AGrantThatLastsLongIsRepeatedAndEndsWhenNobodyKnowsOfIt) {
-  Body first(kFirst, Duty::kPrefill), second(kSecond, Duty::kDecode);
+  Body first(kFirst, InstanceRole::kPrefill), second(kSecond, InstanceRole::kDecode);
   const KvTicket ticket = handed_over(first);
   const auto granted = sent<KvGranted>(first.say(kSecond, sent<KvWanted>(second.say(kGateway, resubmitted(ticket))).at(0)));
   second.say(kFirst, granted.at(0));
@@ -394,9 +394,9 @@ TEST(Handover, AGrantThatLastsLongIsRepeatedAndEndsWhenNobodyKnowsOfIt) {
 }
 
 TEST(Handover, WhatWasNotFetchedYetGoesOnWithItsTicket) {
-  Body first(kFirst, Duty::kPrefill), third(NodeId(3), Duty::kDecode);
+  Body first(kFirst, InstanceRole::kPrefill), third(NodeId(3), InstanceRole::kDecode);
   const KvTicket ticket = handed_over(first);
-  NodeConfig by_request = config(kSecond, Duty::kBoth);
+  NodeConfig by_request = config(kSecond, InstanceRole::kBoth);
   by_request.scheduling = Scheduling::kRequest;  // fetches nothing before its weights are there
   Node second(by_request);
   const auto wanted = sent<KvWanted>(second.handle(MessageFrom{kGateway, resubmitted(ticket)}, kStart));
@@ -428,10 +428,10 @@ TEST(Handover, WhatWasNotFetchedYetGoesOnWithItsTicket) {
 struct Gateway {
   Gateway() : router(RouterConfig{kGateway}) {
     router.handle(ClusterChanged{Body::cluster({{kFirst, 1}, {kSecond, 1}})}, kStart);
-    for (const auto& [node, duty] : {std::pair(kFirst, Duty::kPrefill), std::pair(kSecond, Duty::kDecode)}) {
+    for (const auto& [node, instance_role] : {std::pair(kFirst, InstanceRole::kPrefill), std::pair(kSecond, InstanceRole::kDecode)}) {
       NodeStatus status;
       status.version = 1;
-      status.duty = duty;
+      status.instance_role = instance_role;
       router.handle(MessageFrom{node, status}, kStart);
     }
   }
@@ -459,14 +459,14 @@ TEST(Router, ANodeIsAskedToHelpTheOtherSideUnlessNothingIsEverBalanced) {
     Router router(config);
     router.handle(ClusterChanged{Body::cluster({{kFirst, 1}, {kSecond, 1}})}, kStart);
     std::vector<Effect> effects;
-    for (const auto& [node, duty, pressure] : {std::tuple(kSecond, Duty::kDecode, 0.1), std::tuple(kFirst, Duty::kPrefill, 3.0)}) {
+    for (const auto& [node, instance_role, pressure] : {std::tuple(kSecond, InstanceRole::kDecode, 0.1), std::tuple(kFirst, InstanceRole::kPrefill, 3.0)}) {
       NodeStatus status;
       status.version = 1;
-      status.duty = duty;
+      status.instance_role = instance_role;
       status.prompt_pressure = pressure;
       effects = router.handle(MessageFrom{node, status}, kStart);
     }
-    EXPECT_EQ(Gateway::to<SetDuty>(effects), interval == Duration::max() ? std::nullopt : std::optional(kSecond));
+    EXPECT_EQ(Gateway::to<SetInstanceRole>(effects), interval == Duration::max() ? std::nullopt : std::optional(kSecond));
   }
 }
 

@@ -22,7 +22,7 @@ Node::Node(const NodeConfig& config)
     : config_(config), catalogue_(config_), handovers_(config_.self, config_.offer_time, catalogue_.host_tier()),
       requests_(catalogue_, handovers_, config_.prompts), loads_(config_.load_bytes_per_second), quotas_(config_, catalogue_, requests_, loads_),
       scheduler_({config_, catalogue_, handovers_, requests_, loads_, quotas_, journal_}), reporter_(config_, catalogue_, scheduler_, quotas_, journal_),
-      duty_(config_.duty) {
+      instance_role_(config_.instance_role) {
   choose_served();
 }
 
@@ -41,7 +41,7 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   scheduler_.schedule(now, effects);
   catalogue_.take_slab_changes(effects);
   forget_idle_models(now, effects);
-  reporter_.report(duty_, now, effects);
+  reporter_.report(instance_role_, now, effects);
   return effects;
 }
 
@@ -79,7 +79,7 @@ void Node::dispatch(const MessageFrom& event, TimePoint now, std::vector<Effect>
   if (const auto* m = std::get_if<KvGranted>(&event.message)) on_kv_granted(event.from, *m, now, effects);
   if (const auto* m = std::get_if<KvTaken>(&event.message)) handovers_.on_taken(event.from, *m, now);
   if (const auto* m = std::get_if<MigrateRequests>(&event.message)) on_migrate(*m);
-  if (const auto* m = std::get_if<SetDuty>(&event.message)) duty_ = m->duty;
+  if (const auto* m = std::get_if<SetInstanceRole>(&event.message)) instance_role_ = m->instance_role;
 }
 
 void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects) {
@@ -210,7 +210,7 @@ void Node::deliver(HostedModel& hosted, TokenDelta delta, std::vector<Effect>& e
   const NodeId gateway = owned->gateway;
   if (delta.finish) {
     requests_.erase(delta.request);
-  } else if (duty_ == Duty::kPrefill && !owned->stays) {
+  } else if (instance_role_ == InstanceRole::kPrefill && !owned->stays) {
     handovers_.leave(delta.request);
   }
   effects.push_back(Send{gateway, std::move(tokens)});

@@ -35,7 +35,7 @@ class Node {
   explicit Node(const NodeConfig& config);
   ~Node();
 
-  // Handles MessageFrom{Submit, Cancel, SetResident, Configure, KvWanted, KvGranted, KvTaken, SetDuty, MigrateRequests}, StepDone,
+  // Handles MessageFrom{Submit, Cancel, SetResident, Configure, KvWanted, KvGranted, KvTaken, SetInstanceRole, MigrateRequests}, StepDone,
   // WeightsReady, WeightsPacked, KvCopied, LoadProgress, DigestKnown, ModelAdded, ModelRetired, ClusterChanged, PeerLost,
   // DrainRequested and Tick.
   std::vector<Effect> handle(const Event& event, TimePoint now);
@@ -46,7 +46,7 @@ class Node {
   bool idle() const;            // no request, no step, no load, no copy
   bool step_in_flight() const { return scheduler_.stepping().has_value(); }
   const LoadDesk& loads() const { return loads_; }
-  NodeStatus status() const { return reporter_.status(duty_); }
+  NodeStatus status() const { return reporter_.status(instance_role_); }
   // As it is served now; null if it is not. Valid until the next event.
   const NodeModel* model(ModelId id) const;
   // I5: weights + KV + free == device pages; every engine and pool holds; every live request has one owner.
@@ -99,7 +99,7 @@ class Node {
   TurnQuotas quotas_;
   ModelScheduler scheduler_;
   NodeReporter reporter_;
-  Duty duty_;
+  InstanceRole instance_role_;
   bool draining_ = false;
 };
 

@@ -32,7 +32,7 @@ struct NodeModel {
 
 struct NodeConfig {
   NodeId self;
-  Duty duty = Duty::kBoth;              // at first; SetDuty changes it
+  InstanceRole instance_role = InstanceRole::kBoth;  // at first; SetInstanceRole changes it
   uint32_t pages = 0;                   // of the device's pool, for weights and KV
   uint64_t workspace_bytes = 0;         // beside them; only reported
   uint32_t host_pages = 0;              // of the tier below it, for KV of requests whose turn is not now

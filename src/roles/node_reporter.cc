@@ -42,7 +42,7 @@ void NodeReporter::tell(const HostedModel& hosted, const TurnsAhead& turns, Mode
   m.kv_bytes_host = engine.parking().host_blocks_held() * hosted.facts.kv_block_bytes;
 }
 
-NodeStatus NodeReporter::status(Duty duty) const {
+NodeStatus NodeReporter::status(InstanceRole instance_role) const {
   NodeStatus status;
   status.version = version_;
   const PagePool& pages = catalogue_.pages();
@@ -56,7 +56,7 @@ NodeStatus NodeReporter::status(Duty duty) const {
   status.host_bytes = catalogue_.host_tier().pages() * kPageBytes;
   status.kv_bytes_out = journal_.device.bytes_out();
   status.kv_bytes_in = journal_.device.bytes_in();
-  status.duty = duty;
+  status.instance_role = instance_role;
   status.prompt_pressure = quotas_.prompt_pressure(scheduler_.stepping());
   status.decode_pressure = quotas_.decode_pressure();
   const TurnsAhead turns = quotas_.turns_ahead();
@@ -65,7 +65,7 @@ NodeStatus NodeReporter::status(Duty duty) const {
   return status;
 }
 
-void NodeReporter::report(Duty duty, TimePoint now, std::vector<Effect>& effects) {
+void NodeReporter::report(InstanceRole instance_role, TimePoint now, std::vector<Effect>& effects) {
   if (!journal_.changed) return;
   const bool now_due = journal_.residency_changed || now >= next_;
   if (!now_due) {
@@ -73,7 +73,7 @@ void NodeReporter::report(Duty duty, TimePoint now, std::vector<Effect>& effects
     return;
   }
   ++version_;
-  NodeStatus snapshot = status(duty);
+  NodeStatus snapshot = status(instance_role);
   snapshot.at = now;
   snapshot.switches = journal_.switches.take();
   snapshot.events = journal_.device.take();

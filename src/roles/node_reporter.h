@@ -14,8 +14,8 @@ class NodeReporter {
   NodeReporter(const NodeConfig& config, const Catalogue& catalogue, const ModelScheduler& scheduler, const TurnQuotas& quotas, NodeJournal& journal)
       : config_(config), catalogue_(catalogue), scheduler_(scheduler), quotas_(quotas), journal_(journal) {}
 
-  NodeStatus status(Duty duty) const;
-  void report(Duty duty, TimePoint now, std::vector<Effect>& effects);
+  NodeStatus status(InstanceRole instance_role) const;
+  void report(InstanceRole instance_role, TimePoint now, std::vector<Effect>& effects);
 
  private:
   void tell(const HostedModel& hosted, const TurnsAhead& turns, ModelStatus& status) const;

@@ -54,7 +54,7 @@ NodeView Router::view_of(const Member& member, const Entry& entry) const {
   }
   const auto status = status_.find(member.id);
   if (status == status_.end()) return view;
-  view.duty = status->second.duty;
+  view.instance_role = status->second.instance_role;
   view.decode_pressure = status->second.decode_pressure;
   for (const ModelStatus& m : status->second.models) {
     if (m.model != model) continue;
@@ -183,7 +183,7 @@ void Router::on_status(NodeId from, const NodeStatus& status, TimePoint now, std
   if (missed_settings_.erase(from) > 0 && member != cluster_.members.end()) send_settings(member->second, effects);
   Placed& placed = placed_[from];
   placed.seconds = 0;
-  if (!placed.home) placed.home = status.duty;
+  if (!placed.home) placed.home = status.instance_role;
   placed.batches.clear();
   placed.waiting = 0;
   for (const ModelStatus& m : status.models) {
@@ -209,26 +209,26 @@ void Router::on_handover(NodeId from, const Handover& message, TimePoint now, st
 
 // ---- sharing the work ---------------------------------------------------------------------------------------------------------
 
-std::optional<DutyChange> Router::duty_change() const {
-  std::vector<DutyView> views;
+std::optional<RoleChange> Router::role_change() const {
+  std::vector<RoleView> views;
   for (const auto& [id, status] : status_) {
-    views.push_back({id, status.duty, placed_.at(id).home.value_or(status.duty), status.prompt_pressure, status.decode_pressure});
+    views.push_back({id, status.instance_role, placed_.at(id).home.value_or(status.instance_role), status.prompt_pressure, status.decode_pressure});
   }
-  return plan_duties(views, config_.duties);
+  return plan_roles(views, config_.roles);
 }
 
 std::optional<Steal> Router::steal() const {
   std::vector<StealView> views;
   views.reserve(status_.size());
-  for (const auto& [id, status] : status_) views.push_back({id, status.duty, status.decode_pressure, placed_.at(id).batches});
+  for (const auto& [id, status] : status_) views.push_back({id, status.instance_role, status.decode_pressure, placed_.at(id).batches});
   return plan_steal(views);
 }
 
 void Router::balance(TimePoint now, std::vector<Effect>& effects) {
   if (status_.size() < 2 || draining_ || now < next_balance_ || config_.balance_interval == Duration::max()) return;
   next_balance_ = now + std::min(config_.balance_interval, kCompareInterval);
-  if (const auto change = duty_change()) {
-    effects.push_back(Send{change->node, SetDuty{change->duty}});
+  if (const auto change = role_change()) {
+    effects.push_back(Send{change->node, SetInstanceRole{change->instance_role}});
     next_balance_ = now + config_.balance_interval;
   }
   if (const auto batch = steal()) {

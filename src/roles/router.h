@@ -19,8 +19,8 @@ struct RouterConfig {
   NodeId self;
   uint32_t requests_max = 10'000;  // accepted and not ended
   uint32_t replays_max = 3;        // re-placements of one request after losing its node
-  DutyOptions duties;
-  Duration balance_interval = std::chrono::seconds(2);  // between two changes of duty, or two batches taken from a node; max(): never any
+  RoleOptions roles;
+  Duration balance_interval = std::chrono::seconds(2);  // between two changes of role, or two batches taken from a node; max(): never any
   Duration hold_max = std::chrono::seconds(30);  // an accepted request waits so long for a node when the last one is lost
   uint32_t life = 0;               // its epoch in the cluster: in the ids of the requests that it takes
 };
@@ -53,7 +53,7 @@ class Router {
   struct Placed {
     uint32_t live = 0;            // requests there
     double seconds = 0;           // predicted, of prompts placed since the last report
-    std::optional<Duty> home;     // its duty when it was first heard of
+    std::optional<InstanceRole> home;     // its role when it was first heard of
     std::vector<BatchView> batches;  // by its last report
     uint32_t waiting = 0;            // requests, likewise
   };
@@ -73,7 +73,7 @@ class Router {
   void on_status(NodeId from, const NodeStatus& status, TimePoint now, std::vector<Effect>& effects);
   void on_handover(NodeId from, const Handover& message, TimePoint now, std::vector<Effect>& effects);
   void balance(TimePoint now, std::vector<Effect>& effects);
-  std::optional<DutyChange> duty_change() const;
+  std::optional<RoleChange> role_change() const;
   std::optional<Steal> steal() const;
   void place_again(Entry entry, const Status& why, TimePoint now, std::vector<Effect>& effects, Duration retry_after = std::chrono::seconds(1));
   bool hold(Entry& entry, TimePoint now);

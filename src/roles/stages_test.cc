@@ -27,10 +27,10 @@ const std::vector<std::pair<Stage, const char*>>& stages() {
 }
 
 // Weights of one model and KV of both; with `roomy` weights of both, so that one waits for the other's step.
-NodeConfig node_config(NodeId self, Duty duty, bool roomy) {
+NodeConfig node_config(NodeId self, InstanceRole instance_role, bool roomy) {
   NodeConfig config;
   config.self = self;
-  config.duty = duty;
+  config.instance_role = instance_role;
   config.pages = roomy ? 24 : 11;
   config.host_pages = 60;
   config.gateways = {kGateway};
@@ -59,8 +59,8 @@ class Cluster {
 
   // Four requests for two models. The first one is looked at, and has this deadline.
   explicit Cluster(bool roomy, TimePoint deadline = kForever) : router_(RouterConfig{kGateway}) {
-    nodes_.emplace(kFirst, node_config(kFirst, Duty::kPrefill, roomy));
-    nodes_.emplace(kSecond, node_config(kSecond, Duty::kDecode, roomy));
+    nodes_.emplace(kFirst, node_config(kFirst, InstanceRole::kPrefill, roomy));
+    nodes_.emplace(kSecond, node_config(kSecond, InstanceRole::kDecode, roomy));
     ClusterState state{.version = 1};
     for (const NodeId id : {kFirst, kSecond}) state.members[id] = {.id = id, .epoch = 1, .models = {ModelId(0), ModelId(1)}};
     for (const NodeId id : {kGateway, kFirst, kSecond}) give(id, ClusterChanged{state});

@@ -138,7 +138,7 @@ StatusOr<std::vector<NodeSpec>> make_nodes(const ClusterSpec& spec) {
     ASSIGN_OR_RETURN(NodeSpec node, make_node(spec, group));
     for (uint32_t i = 0; i < group.nodes(); ++i) {
       node.config.self = NodeId(static_cast<uint32_t>(nodes.size()));
-      if (spec.prefill > 0) node.config.duty = i < spec.prefill ? Duty::kPrefill : Duty::kDecode;
+      if (spec.prefill > 0) node.config.instance_role = i < spec.prefill ? InstanceRole::kPrefill : InstanceRole::kDecode;
       nodes.push_back(node);
     }
   }

@@ -70,7 +70,7 @@ struct RequestCounts {
   uint64_t refused = 0;
   uint64_t tokens = 0;        // delivered
   uint64_t handovers = 0;     // requests that went on at another node
-  uint64_t balanced = 0;      // changes of duty, and batches taken from a node
+  uint64_t balanced = 0;      // changes of role, and batches taken from a node
 };
 
 // Of all devices.

@@ -33,7 +33,7 @@ NodeModel make_model(const Scenario& s, uint32_t index, Rng& rng) {
 NodeSpec make_node(const Scenario& s, uint32_t index, const std::vector<NodeModel>& models) {
   NodeSpec node;
   node.config.self = NodeId(index);
-  if (s.prefill_nodes > 0) node.config.duty = index < s.prefill_nodes ? Duty::kPrefill : Duty::kDecode;
+  if (s.prefill_nodes > 0) node.config.instance_role = index < s.prefill_nodes ? InstanceRole::kPrefill : InstanceRole::kDecode;
   node.config.pages = s.pages;
   node.config.host_pages = s.host_pages;
   node.config.models = models;
@@ -152,7 +152,7 @@ WorldSetup make_setup(const Scenario& s) {
   setup.strict = true;
   setup.through_codec = s.through_codec;
   setup.lease = std::chrono::seconds(1);
-  setup.duties = s.duties;
+  setup.roles = s.roles;
   setup.balance_interval = s.balance_interval;
   std::vector<NodeModel> models;
   for (uint32_t i = 0; i < s.models; ++i) models.push_back(make_model(s, i, rng));
@@ -203,8 +203,8 @@ Scenario Scenario::random(uint64_t seed) {
   if (s.nodes > 1 && rng.chance(0.5)) s.prefill_nodes = 1 + static_cast<uint32_t>(rng.below(s.nodes - 1));
   if (rng.chance(0.5)) {
     s.balance_interval = from_seconds(0.2 * rng.uniform());
-    s.duties.high = 0.5 * rng.uniform();
-    s.duties.low = s.duties.high * (0.5 + rng.uniform());
+    s.roles.high = 0.5 * rng.uniform();
+    s.roles.low = s.roles.high * (0.5 + rng.uniform());
     s.pooling.slo.tbt = from_seconds(0.1 * rng.uniform());
   }
   if (rng.chance(0.3)) s.admin_changes = 1 + static_cast<uint32_t>(rng.below(6));

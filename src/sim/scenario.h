@@ -39,7 +39,7 @@ struct Scenario {
   bool prefix_cache = true;
   Scheduling scheduling = Scheduling::kToken;
   TurnOptions turns;
-  DutyOptions duties;
+  RoleOptions roles;
   Duration balance_interval = std::chrono::seconds(2);
   PoolingSettings pooling;             // of every model
   bool through_codec = false;          // messages are encoded and decoded on the way

@@ -102,7 +102,7 @@ struct WorldSetup {
   LinkSpec link;
   uint32_t requests_max = 10'000;  // RouterConfig
   uint32_t replays_max = 8;
-  DutyOptions duties;
+  RoleOptions roles;
   Duration balance_interval = std::chrono::seconds(2);
   std::unique_ptr<Workload> workload;
   std::vector<Fault> faults;

@@ -12,7 +12,7 @@ namespace shoal {
 World::World(WorldSetup setup)
     : setup_(std::move(setup)), state_(setup_), network_(setup_.link, setup_.seed), checkers_(state_),
       clients_(setup_.nodes.at(0).config.models, setup_.strict, state_.outcome, [this](std::string what) { state_.violate(std::move(what)); }) {
-  router_ = std::make_unique<Router>(RouterConfig{kRouterId, setup_.requests_max, setup_.replays_max, setup_.duties, setup_.balance_interval});
+  router_ = std::make_unique<Router>(RouterConfig{kRouterId, setup_.requests_max, setup_.replays_max, setup_.roles, setup_.balance_interval});
   links_.resize(setup_.nodes.size());
   for (uint32_t i = 0; i < setup_.nodes.size(); ++i) {
     state_.outcome.nodes.push_back({setup_.nodes[i].kind});
@@ -118,7 +118,7 @@ void World::send(NodeId from, NodeId to, Message message) {
   if (node >= nodes_.size()) return state_.violate(absl::StrCat("a message to node ", to.value, ", which is none"));
   if (!nodes_[node]->alive() || links_[node].breaking) return;
   state_.outcome.handovers += std::holds_alternative<Handover>(message);
-  state_.outcome.balanced += std::holds_alternative<SetDuty>(message) || std::holds_alternative<MigrateRequests>(message);
+  state_.outcome.balanced += std::holds_alternative<SetInstanceRole>(message) || std::holds_alternative<MigrateRequests>(message);
   if (setup_.through_codec && !survives_codec(message)) return;
   const Network::Fate fate = network_.send(from, to, Network::size_of(message), state_.now);
   if (fate.lost) return lose_connection(node);

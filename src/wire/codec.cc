@@ -97,7 +97,7 @@ struct EnvelopeWriter {
     envelope.mutable_kv_taken()->set_epoch(m.epoch);
     envelope.mutable_kv_taken()->set_passed_on(m.passed_on);
   }
-  void operator()(const SetDuty& m) { envelope.mutable_set_duty()->set_duty(static_cast<uint32_t>(m.duty)); }
+  void operator()(const SetInstanceRole& m) { envelope.mutable_set_instance_role()->set_instance_role(static_cast<uint32_t>(m.instance_role)); }
   void operator()(const MigrateRequests& m) { envelope.mutable_migrate_requests()->set_model(m.model.value); }
   void operator()(const Cancel& m) {
     put_id(m.id, envelope.mutable_cancel());
@@ -207,9 +207,9 @@ StatusOr<Message> message_from(const pb::Envelope& envelope) {
     case pb::Envelope::kKvTaken:
       return KvTaken{id_of(envelope.kv_taken()), envelope.kv_taken().epoch(), envelope.kv_taken().passed_on()};
     case pb::Envelope::kMigrateRequests: return MigrateRequests{ModelId(envelope.migrate_requests().model())};
-    case pb::Envelope::kSetDuty: {
-      ASSIGN_OR_RETURN(const Duty duty, duty_from(envelope.set_duty().duty()));
-      return SetDuty{duty};
+    case pb::Envelope::kSetInstanceRole: {
+      ASSIGN_OR_RETURN(const InstanceRole instance_role, instance_role_from(envelope.set_instance_role().instance_role()));
+      return SetInstanceRole{instance_role};
     }
     case pb::Envelope::kCancel: return Cancel{id_of(envelope.cancel()), envelope.cancel().epoch()};
     case pb::Envelope::kSetResident:

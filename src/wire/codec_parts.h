@@ -13,9 +13,9 @@ inline Status finite(double value, const char* field) {
   return std::isfinite(value) ? OkStatus() : invalid_argument("message: ", field, " is not a finite number");
 }
 
-inline StatusOr<Duty> duty_from(uint32_t duty) {
-  if (duty > static_cast<uint32_t>(Duty::kDecode)) return invalid_argument("message: unknown duty");
-  return static_cast<Duty>(duty);
+inline StatusOr<InstanceRole> instance_role_from(uint32_t instance_role) {
+  if (instance_role > static_cast<uint32_t>(InstanceRole::kDecode)) return invalid_argument("message: unknown instance role");
+  return static_cast<InstanceRole>(instance_role);
 }
 
 using PbSettings = google::protobuf::RepeatedPtrField<pb::Setting>;

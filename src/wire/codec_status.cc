@@ -135,7 +135,7 @@ void to_pb(const NodeStatus& m, pb::NodeStatus* to) {
   to->set_device_bytes(m.device_bytes);
   to->set_device_bytes_free(m.device_bytes_free);
   to->set_workspace_bytes(m.workspace_bytes);
-  to->set_duty(static_cast<uint32_t>(m.duty));
+  to->set_instance_role(static_cast<uint32_t>(m.instance_role));
   to->set_prompt_pressure(m.prompt_pressure);
   to->set_decode_pressure(m.decode_pressure);
   for (const ModelStatus& model : m.models) to_pb(model, to->add_models());
@@ -152,7 +152,7 @@ void to_pb(const NodeStatus& m, pb::NodeStatus* to) {
 
 StatusOr<NodeStatus> from_pb(const pb::NodeStatus& from) {
   NodeStatus to{from.version(), from.device_bytes(), from.device_bytes_free(), from.workspace_bytes()};
-  ASSIGN_OR_RETURN(to.duty, duty_from(from.duty()));
+  ASSIGN_OR_RETURN(to.instance_role, instance_role_from(from.instance_role()));
   RETURN_IF_ERROR(finite(from.prompt_pressure(), "prompt_pressure"));
   RETURN_IF_ERROR(finite(from.decode_pressure(), "decode_pressure"));
   to.prompt_pressure = from.prompt_pressure();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/device_event.h"
-#include "base/duty.h"
+#include "base/instance_role.h"
 #include "base/model_digest.h"
 #include "base/pooling_settings.h"
 #include "base/request.h"
@@ -77,9 +77,9 @@ struct KvTaken {
 };
 
 // gateway -> node.
-struct SetDuty {
-  Duty duty = Duty::kBoth;
-  friend bool operator==(const SetDuty&, const SetDuty&) = default;
+struct SetInstanceRole {
+  InstanceRole instance_role = InstanceRole::kBoth;
+  friend bool operator==(const SetInstanceRole&, const SetInstanceRole&) = default;
 };
 
 // gateway -> node. Hand over all requests of this model: another node has time for them.
@@ -164,7 +164,7 @@ struct NodeStatus {
   uint64_t device_bytes = 0;
   uint64_t device_bytes_free = 0;
   uint64_t workspace_bytes = 0;  // of the largest step, beside the device's pages
-  Duty duty = Duty::kBoth;
+  InstanceRole instance_role = InstanceRole::kBoth;
   double prompt_pressure = 0;    // predicted seconds to compute all prompts that wait over those until they are due; > 1: some will be late
   double decode_pressure = 0;    // share of the device that its decodes need to keep their time (policy/decode_turns.h); > 1: too much
   std::vector<ModelStatus> models;
@@ -181,7 +181,7 @@ struct NodeStatus {
 };
 
 using Message = std::variant<Submit, Cancel, SetResident, Tokens, NodeStatus, Configure, Handover, KvWanted, KvGranted, KvTaken,
-                             SetDuty, MigrateRequests>;
+                             SetInstanceRole, MigrateRequests>;
 
 constexpr size_t kMessageBytesMax = 256u << 20;
 

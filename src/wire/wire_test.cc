@@ -74,7 +74,7 @@ std::vector<Message> samples() {
   status.models[0].wait_seconds = 0.5;
   status.models[0].switch_seconds = 1.5;
   status.models[0].prompt_token_seconds = 2e-3;
-  status.duty = Duty::kDecode;
+  status.instance_role = InstanceRole::kDecode;
   status.prompt_pressure = 0.5;
   status.decode_pressure = 1.25;
   const KvTicket ticket{NodeId(4), 2, 33, 4096, 78};
@@ -82,7 +82,7 @@ std::vector<Message> samples() {
           Configure{ModelId(0), {{Duration(1), Duration(1)}}}, Submit{full_request()}, Submit{}, Cancel{{NodeId(7), 3, 1}, 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
           tokens, failed, status, NodeStatus{}, Submit{full_request(), std::chrono::seconds(2), ticket},
           Handover{{NodeId(7), 3, 3}, 1, ticket}, Handover{RequestId(3), 1, {}}, KvTaken{RequestId(3), 1}, KvTaken{{NodeId(7), 3, 3}, 1, true}, KvWanted{{NodeId(7), 3, 3}, 1},
-          KvGranted{{NodeId(7), 3, 3}, 1, {BlockId(7), BlockId(0)}}, KvGranted{RequestId(3), 1, {}}, SetDuty{Duty::kPrefill},
+          KvGranted{{NodeId(7), 3, 3}, 1, {BlockId(7), BlockId(0)}}, KvGranted{RequestId(3), 1, {}}, SetInstanceRole{InstanceRole::kPrefill},
           MigrateRequests{ModelId(6)}};
 }
 

@@ -6,17 +6,17 @@
 
 namespace shoal {
 
-enum class Duty : uint8_t {
+enum class InstanceRole : uint8_t {
   kBoth,
   kPrefill,  // computes prompts, hands over after the first token
   kDecode,   // goes on with what was handed over
 };
 
-constexpr std::string_view duty_name(Duty duty) {
-  switch (duty) {
-    case Duty::kBoth: return "both";
-    case Duty::kPrefill: return "prefill";
-    case Duty::kDecode: return "decode";
+constexpr std::string_view instance_role_name(InstanceRole instance_role) {
+  switch (instance_role) {
+    case InstanceRole::kBoth: return "both";
+    case InstanceRole::kPrefill: return "prefill";
+    case InstanceRole::kDecode: return "decode";
   }
   return "unknown";
 }
