@@ -85,6 +85,9 @@ Status check_config(const ModelConfig& config) {
   }
   RETURN_IF_ERROR(check_rope(config.rope, config.head_dim));
   if (config.local_rope) RETURN_IF_ERROR(check_rope(*config.local_rope, config.head_dim));
+  if (config.latent && config.latent->rank + config.rope.dims > kLatentMax) {
+    return unimplemented("keys of ", config.latent->rank, " and ", config.rope.dims, " dimensions are above the limit of ", kLatentMax);
+  }
   if (config.experts) RETURN_IF_ERROR(check_experts(*config.experts, config));
   return OkStatus();
 }

@@ -6,6 +6,7 @@
 #include "formats/config_checks.h"
 #include "formats/gguf_experts.h"
 #include "formats/gguf_fields.h"
+#include "formats/gguf_latent.h"
 
 namespace shoal {
 namespace {
@@ -13,7 +14,8 @@ namespace {
 // Mistral and Mixtral files say that they are llama.
 constexpr Architecture kServed[] = {
     Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3, Architecture::kGemma2, Architecture::kGemma3, Architecture::kPhi3,
-    Architecture::kQwen2Moe, Architecture::kQwen3Moe, Architecture::kGlm4Moe, Architecture::kSeedOss, Architecture::kSmolLm3,
+    Architecture::kQwen2Moe, Architecture::kQwen3Moe, Architecture::kGlm4Moe, Architecture::kDeepseekV2, Architecture::kSeedOss,
+    Architecture::kSmolLm3,
     Architecture::kErnie45, Architecture::kGranite, Architecture::kHunyuanDense, Architecture::kMinistral3, Architecture::kGlm4,
     Architecture::kOlmo2, Architecture::kExaone4, Architecture::kCohere2,
 };
@@ -35,9 +37,11 @@ Status parse_sizes(const GgufFields& fields, const GgufTensorNames& names, Model
   ASSIGN_OR_RETURN(c.intermediate_size, fields.uint("feed_forward_length", std::nullopt, 1, 1u << 20));
   ASSIGN_OR_RETURN(c.context_length, fields.uint("context_length", 2048, 1, kContextMax));
   const uint32_t head_dim = std::clamp<uint32_t>(c.hidden_size / c.heads, 1, kConfigHeadDimMax);
-  ASSIGN_OR_RETURN(c.head_dim, fields.uint("attention.key_length", head_dim, 1, kConfigHeadDimMax));
-  ASSIGN_OR_RETURN(const uint32_t value_dim, fields.uint("attention.value_length", c.head_dim, 1, kConfigHeadDimMax));
-  if (value_dim != c.head_dim) return unimplemented("'attention.value_length' differs from 'attention.key_length', which is not served");
+  ASSIGN_OR_RETURN(c.head_dim, fields.uint("attention.key_length", head_dim, 1, kLatentMax));
+  ASSIGN_OR_RETURN(const uint32_t value_dim, fields.uint("attention.value_length", c.head_dim, 1, kLatentMax));
+  const bool latent = c.architecture == Architecture::kDeepseekV2;  // it says them elsewhere
+  if (c.head_dim > kConfigHeadDimMax && !latent) return invalid_argument("'attention.key_length' is above the limit of ", kConfigHeadDimMax);
+  if (value_dim != c.head_dim && !latent) return unimplemented("'attention.value_length' differs from 'attention.key_length', which is not served");
   const bool layer_norm = c.architecture == Architecture::kCohere2;
   ASSIGN_OR_RETURN(c.norm_eps, fields.number(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", layer_norm ? 1e-5 : 1e-6));
   c.tied_embeddings = !names.output;
@@ -51,7 +55,7 @@ Status parse_sizes(const GgufFields& fields, const GgufTensorNames& names, Model
 bool interleaved(Architecture architecture) {
   switch (architecture) {
     case Architecture::kLlama: case Architecture::kSmolLm3: case Architecture::kGranite: case Architecture::kMinistral3:
-    case Architecture::kErnie45: case Architecture::kGlm4: case Architecture::kCohere2: return true;
+    case Architecture::kErnie45: case Architecture::kGlm4: case Architecture::kCohere2: case Architecture::kDeepseekV2: return true;
     default: return false;
   }
 }
@@ -224,6 +228,10 @@ constexpr NamePair kExpertNames[] = {{"ffn_gate_inp.", "mlp.gate."},
                                      {"ffn_gate_shexp.", "mlp.shared_expert.gate_proj."},
                                      {"ffn_up_shexp.", "mlp.shared_expert.up_proj."},
                                      {"ffn_down_shexp.", "mlp.shared_expert.down_proj."}};
+constexpr NamePair kLatentNames[] = {{"attn_q_a.", "self_attn.q_a_proj."},     {"attn_q_a_norm.", "self_attn.q_a_layernorm."},
+                                     {"attn_q_b.", "self_attn.q_b_proj."},     {"attn_kv_a_mqa.", "self_attn.kv_a_proj_with_mqa."},
+                                     {"attn_kv_a_norm.", "self_attn.kv_a_layernorm."}, {"attn_kv_b.", "self_attn.kv_b_proj."},
+                                     {"attn_k_b.", "self_attn.k_b_proj."},     {"attn_v_b.", "self_attn.v_b_proj."}};
 constexpr NamePair kGlm4MoeNames[] = {{"post_attention_norm.", "post_attention_layernorm."}};
 constexpr NamePair kLayerNames[] = {{"attn_norm.", "input_layernorm."},        {"ffn_norm.", "post_attention_layernorm."},
                                     {"attn_q.", "self_attn.q_proj."},          {"attn_k.", "self_attn.k_proj."},
@@ -298,7 +306,9 @@ StatusOr<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const Gguf
   RETURN_IF_ERROR(parse_window(fields, config));
   RETURN_IF_ERROR(parse_attention(fields, config));
   RETURN_IF_ERROR(parse_multipliers(fields, config));
+  RETURN_IF_ERROR(parse_gguf_latent(fields, config));
   RETURN_IF_ERROR(parse_rope(fields, names, config));
+  RETURN_IF_ERROR(scale_gguf_latent(fields, config));
   set_family_facts(config);
   return config;
 }
@@ -330,7 +340,7 @@ std::string hf_tensor_name(Architecture architecture, const std::string& name) {
   const std::string rest = name.substr(dot + 1);
   out = "model.layers." + name.substr(4, dot - 4) + ".";
   if (translate(family_names(architecture), rest, out)) return out;
-  if (translate(kExpertNames, rest, out)) return out;
+  if (translate(kExpertNames, rest, out) || translate(kLatentNames, rest, out)) return out;
   return translate(kLayerNames, rest, out) ? out : name;
 }
 

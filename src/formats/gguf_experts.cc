@@ -32,6 +32,7 @@ Status parse_gguf_experts(const GgufFields& fields, ModelConfig& config) {
   ASSIGN_OR_RETURN(e.shared_intermediate_size, fields.uint("expert_shared_feed_forward_length", shared * e.intermediate_size, 0, kWidthMax));
   ASSIGN_OR_RETURN(const uint32_t scores, fields.uint("expert_gating_func", e.sigmoid_scores ? kSigmoid : kSoftmax, kSoftmax, kSigmoid));
   e.sigmoid_scores = scores == kSigmoid;
+  if (config.architecture == Architecture::kDeepseekV2) e.selection_bias = e.group_by_best_two = e.sigmoid_scores;  // V3 and after
   ASSIGN_OR_RETURN(e.normalize, fields.boolean("expert_weights_norm", e.normalize));
   ASSIGN_OR_RETURN(e.weight_scale, fields.number("expert_weights_scale", 1.0));
   if (e.weight_scale == 0) e.weight_scale = 1.0;  // how some files say none

@@ -5,6 +5,7 @@
 #include "formats/config_checks.h"
 #include "formats/hf_experts.h"
 #include "formats/hf_families.h"
+#include "formats/hf_latent.h"
 #include "formats/hf_layers.h"
 #include "formats/hf_rope.h"
 #include "nlohmann/json.hpp"
@@ -167,7 +168,9 @@ StatusOr<ModelConfig> parse_hf_config(const Json& whole) {
   RETURN_IF_ERROR(parse_multipliers(json, config));
   RETURN_IF_ERROR(parse_quantization(json, config));
   RETURN_IF_ERROR(parse_hf_experts(json, config));
+  RETURN_IF_ERROR(parse_hf_latent(json, config));
   RETURN_IF_ERROR(parse_hf_rope(json, *family, config));
+  scale_latent_queries(config);
   set_family_facts(config);
   RETURN_IF_ERROR(check_config(config));
   return config;

@@ -47,9 +47,10 @@ Status qwen_experts(const Json& json, ModelConfig& config) {
 // GLM-4.5 chooses as DeepSeek-V3 does.
 Status deepseek_experts(const Json& json, ModelConfig& config) {
   ExpertConfig& e = *config.experts;
-  e.sigmoid_scores = e.selection_bias = e.group_by_best_two = true;
+  const bool v2 = config.architecture == Architecture::kDeepseekV2;
+  e.sigmoid_scores = e.selection_bias = e.group_by_best_two = !v2;
   ASSIGN_OR_RETURN(e.intermediate_size, config_uint(json, "moe_intermediate_size", std::nullopt, 1, kWidthMax));
-  ASSIGN_OR_RETURN(e.normalize, json_bool(json, "norm_topk_prob", true));
+  ASSIGN_OR_RETURN(e.normalize, json_bool(json, "norm_topk_prob", !v2));
   ASSIGN_OR_RETURN(e.weight_scale, json_double(json, "routed_scaling_factor", 1.0));
   ASSIGN_OR_RETURN(e.groups, config_uint(json, "n_group", 1, 1, kExpertsMax));
   ASSIGN_OR_RETURN(e.groups_used, config_uint(json, "topk_group", 1, 1, kExpertsMax));
@@ -58,6 +59,10 @@ Status deepseek_experts(const Json& json, ModelConfig& config) {
   e.shared_intermediate_size = shared * e.intermediate_size;
   ASSIGN_OR_RETURN(const uint32_t dense, config_uint(json, "first_k_dense_replace", 0, 0, kLayersMax));
   for (uint32_t i = 0; i < config.layers; ++i) e.layers[i] = i >= dense;
+  ASSIGN_OR_RETURN(const std::string method, json_string(json, "topk_method", v2 ? "greedy" : "noaux_tc"));
+  if (v2 && method == "greedy") e.groups = e.groups_used = 1;
+  const bool served = v2 ? method == "greedy" || method == "group_limited_greedy" : method == "noaux_tc";
+  if (!served) return unimplemented("'topk_method' is '", method, "', which is not served for this architecture");
   return OkStatus();
 }
 
@@ -65,7 +70,8 @@ Status deepseek_experts(const Json& json, ModelConfig& config) {
 
 Status parse_hf_experts(const Json& json, ModelConfig& config) {
   switch (config.architecture) {
-    case Architecture::kMixtral: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kGlm4Moe: break;
+    case Architecture::kMixtral: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kGlm4Moe:
+    case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite: break;
     default: return OkStatus();
   }
   ExpertConfig& e = config.experts.emplace();
@@ -74,7 +80,8 @@ Status parse_hf_experts(const Json& json, ModelConfig& config) {
   e.layers.assign(config.layers, true);
   switch (config.architecture) {
     case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: return qwen_experts(json, config);
-    case Architecture::kGlm4Moe: return deepseek_experts(json, config);
+    case Architecture::kGlm4Moe: case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite:
+      return deepseek_experts(json, config);
     default:  // Mixtral
       e.intermediate_size = config.intermediate_size;
       e.normalize = true;

@@ -4,6 +4,7 @@ namespace shoal {
 
 const char* architecture_name(Architecture architecture) {
   constexpr const char* kNames[] = {"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "mixtral", "qwen2moe", "qwen3moe", "glm4moe",
+                                    "deepseek2", "deepseek3", "glm4moe-lite",
                                     "seed_oss", "smollm3", "ernie4_5", "granite", "granitehybrid", "hunyuan-dense", "mistral3", "glm4",
                                     "olmo2", "olmo3", "exaone4", "cohere2"};
   return kNames[static_cast<size_t>(architecture)];

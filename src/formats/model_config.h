@@ -15,6 +15,7 @@ namespace shoal {
 enum class Architecture : uint8_t {
   kLlama, kMistral, kQwen2, kQwen3, kGemma2, kGemma3, kPhi3,
   kMixtral, kQwen2Moe, kQwen3Moe, kGlm4Moe,
+  kDeepseekV2, kDeepseekV3, kGlm4MoeLite,                                              // with latent attention
   kSeedOss, kSmolLm3, kErnie45, kGranite, kGraniteHybrid, kHunyuanDense, kMinistral3,  // normed before each block
   kGlm4,                                                                               // before and after
   kOlmo2, kOlmo3, kExaone4,                                                            // after
@@ -74,6 +75,14 @@ struct QueryConfig {
   std::optional<QueryGrowth> growth;
 };
 
+// Multi-head latent attention (arXiv 2405.04434, section 2.1): keys and values of a token are one vector that all heads share.
+struct LatentConfig {
+  uint32_t query_rank = 0;  // of the compressed query; 0: queries are not compressed
+  uint32_t rank = 0;        // of the compressed keys and values
+  uint32_t key_dim = 0;     // of a head, the part without positions; the part with positions is rope.dims
+  uint32_t value_dim = 0;   // of a head
+};
+
 // Factors of embeddings, of what a block adds to the residual stream, and of logits before their soft cap.
 struct Scales {
   double embedding = 1.0, residual = 1.0, logits = 1.0;
@@ -108,6 +117,7 @@ struct ModelConfig {
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;  // of sliding layers, where it differs
   std::optional<ExpertConfig> experts;
+  std::optional<LatentConfig> latent;  // then head_dim is key_dim and rope.dims together
   std::array<uint32_t, 2> fp8_block = {0, 0};  // rows and columns that share a scale in FP8 checkpoints; 0: none
 
   bool turns(uint32_t layer) const { return rope_layers.empty() || rope_layers[layer]; }
@@ -135,6 +145,7 @@ constexpr uint32_t kLayersMax = 4096;
 constexpr uint32_t kHeadsMax = 4096;
 constexpr uint32_t kExpertsMax = 4096;
 constexpr uint32_t kConfigHeadDimMax = 512;
+constexpr uint32_t kLatentMax = 640;  // rank and dimensions with positions together
 constexpr uint32_t kContextMax = 1u << 28;
 
 }  // namespace shoal

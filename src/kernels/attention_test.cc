@@ -14,6 +14,9 @@ struct AttentionCase {
   KvFormat format;
   uint32_t head_dim, group, position, rows, window;
   float softcap;
+  uint32_t value_dim = 0;  // of compressed KV
+
+  uint32_t values() const { return value_dim == 0 ? head_dim : value_dim; }
 };
 constexpr AttentionCase kAttentionCases[] = {
     {KvFormat::kF32, 16, 2, 0, 1, 0, 0},    {KvFormat::kF32, 40, 2, 0, 37, 0, 0},   {KvFormat::kF16, 64, 4, 15, 3, 0, 0},
@@ -22,6 +25,8 @@ constexpr AttentionCase kAttentionCases[] = {
     {KvFormat::kBF16, 256, 2, 20, 9, 0, 0}, {KvFormat::kQ8_0, 64, 4, 0, 37, 0, 0},  {KvFormat::kQ8_0, 40, 2, 90, 30, 0, 0},
     {KvFormat::kQ8_0, 128, 8, 1100, 1, 0, 0}, {KvFormat::kQ8_0, 96, 1, 700, 3, 550, 20}, {KvFormat::kF16, 128, 1, 60, 70, 0, 0},
     {KvFormat::kF16, 80, 11, 47, 3, 0, 0},
+    {KvFormat::kF32, 40, 4, 0, 37, 0, 0, 32},     {KvFormat::kF16, 576, 16, 1100, 2, 0, 0, 512}, {KvFormat::kBF16, 72, 3, 30, 20, 0, 0, 56},
+    {KvFormat::kQ8_0, 576, 5, 60, 7, 0, 0, 512},  {KvFormat::kF32, 288, 2, 700, 3, 0, 0, 250},
 };
 
 // A KV cache with `tokens` tokens of random numbers; every slot that was not written is NaN.
@@ -39,7 +44,7 @@ Cache make_cache(Rng& rng, const AttentionCase& c, const Kernels& kernels) {
     const Floats k = random_floats(rng, c.head_dim, 2), v = random_floats(rng, c.head_dim);
     if (c.window != 0 && t + c.window + 16 < c.position) continue;  // long out of every window: never written here
     std::byte* block = cache.pointers[t / kKvTokens];
-    kernels.store_kv({k.data(), v.data(), block, block + head_bytes, 0, t % kKvTokens, 1, c.head_dim, c.format});
+    kernels.store_kv({k.data(), c.value_dim == 0 ? v.data() : nullptr, block, block + head_bytes, 0, t % kKvTokens, 1, c.head_dim, c.format});
   }
   return cache;
 }
@@ -48,7 +53,9 @@ AttentionCall call_of(const AttentionCase& c, const Cache& cache, const Floats& 
   AttentionCall call;
   call.q = q.data();
   call.out = out.data();
-  call.q_stride = call.out_stride = c.group * c.head_dim;
+  call.q_stride = c.group * c.head_dim;
+  call.out_stride = c.group * c.values();
+  call.value_dim = c.value_dim;
   call.blocks = cache.pointers.data();
   call.value_offset = kv_head_bytes(c.format, c.head_dim);
   call.format = c.format;
@@ -120,7 +127,7 @@ TEST(AttentionTest, EveryBackendHasTheBitsOfTheOracleAndReadsNoUnwrittenSlot) {
       Rng rng(c.position + c.head_dim);
       const Cache cache = make_cache(rng, c, kernels);
       const Floats q = random_floats(rng, c.rows * c.group * c.head_dim);
-      Floats want(q.size()), got(q.size());
+      Floats want(c.rows * c.group * c.values()), got(want.size());
       ref::attention(call_of(c, cache, q, want));
       kernels.attention(call_of(c, cache, q, got));
       for (float v : want) ASSERT_TRUE(std::isfinite(v));
@@ -134,12 +141,12 @@ TEST(AttentionTest, IsSoftmaxOfTheScoresInDoublePrecision) {
     Rng rng(3);
     const Cache cache = make_cache(rng, c, ref_kernels());
     const Floats q = random_floats(rng, c.rows * c.group * c.head_dim);
-    Floats got(q.size());
+    Floats got(c.rows * c.group * c.values());
     const AttentionCall call = call_of(c, cache, q, got);
     best_kernels().attention(call);
     const uint32_t row = c.rows - 1, position = c.position + row;
     const uint32_t from = c.window != 0 && position + 1 > c.window ? position + 1 - c.window : 0;
-    std::vector<double> o(c.head_dim, 0.0);
+    std::vector<double> o(c.values(), 0.0);
     double denominator = 0;
     for (uint32_t t = from; t <= position; ++t) {
       double s = 0;
@@ -148,9 +155,9 @@ TEST(AttentionTest, IsSoftmaxOfTheScoresInDoublePrecision) {
       if (c.softcap > 0) s = c.softcap * std::tanh(s / c.softcap);
       const double p = std::exp(s);
       denominator += p;
-      for (uint32_t d = 0; d < c.head_dim; ++d) o[d] += p * stored_number(c, cache, true, t, d);
+      for (uint32_t d = 0; d < c.values(); ++d) o[d] += p * stored_number(c, cache, c.value_dim == 0, t, d);
     }
-    for (uint32_t d = 0; d < c.head_dim; ++d) ASSERT_NEAR(got[row * call.q_stride + d], o[d] / denominator, 2e-6) << d;
+    for (uint32_t d = 0; d < c.values(); ++d) ASSERT_NEAR(got[row * call.out_stride + d], o[d] / denominator, 4e-6) << d;
   }
 }
 
@@ -160,10 +167,10 @@ TEST(AttentionTest, SegmentsComputedApartAndMergedHaveTheBitsOfTheWhole) {
       Rng rng(13);
       const Cache cache = make_cache(rng, c, kernels);
       const Floats q = random_floats(rng, c.rows * c.group * c.head_dim);
-      Floats want(q.size()), got(q.size());
+      Floats want(c.rows * c.group * c.values()), got(want.size());
       kernels.attention(call_of(c, cache, q, want));
       AttentionCall call = call_of(c, cache, q, got);
-      const size_t each = c.rows * c.group * attention_state_floats(c.head_dim);
+      const size_t each = c.rows * c.group * attention_state_floats(c.values());
       Floats partial(call.segments() * each, std::numeric_limits<float>::quiet_NaN());
       for (const Kernels& k : {kernels, ref_kernels()}) {  // states of either can be merged by either
         for (uint32_t s = call.segments(); s-- > 0;) {

@@ -19,7 +19,7 @@ enum class KvFormat : uint8_t { kF32, kF16, kBF16, kQ8_0 };
 
 constexpr uint32_t kKvTokens = 16;            // tokens of a KV block
 constexpr uint32_t kSegmentBlocks = 32;       // blocks of one attention segment: 512 tokens
-constexpr uint32_t kHeadDimMax = 512;
+constexpr uint32_t kHeadDimMax = 640;          // of keys
 constexpr uint32_t kKvQuantBlock = 32;        // channels that share a scale in KvFormat::kQ8_0
 constexpr uint32_t round_up_lanes(uint32_t n) { return (n + 15) / 16 * 16; }
 
@@ -64,6 +64,7 @@ struct RopeCall {
 };
 
 // Writes one token's K and V of one layer into its block; rounds to nearest even.
+// Compressed KV (value_dim of AttentionCall) has no V of its own: v and value are null, and V is the first channels of K.
 // In a block, head h of a layer has K [head_dim][16 tokens] at key_offset + h * head_bytes and V [16 tokens][kv_channels]
 // at value_offset + h * head_bytes; V's padding is written as zero.
 // kQ8_0: int8 codes in these places (K of kv_channels), then f16 scales [kv_channels / 32][16 tokens]; a number is
@@ -92,12 +93,14 @@ struct StoreKvCall {
 struct AttentionCall {
   const float* q = nullptr;  // row r, head g: q + r * q_stride + g * head_dim
   size_t q_stride = 0;
-  float* out = nullptr;      // the same addressing
+  float* out = nullptr;      // row r, head g: out + r * out_stride + g * values()
   size_t out_stride = 0;
   std::byte* const* blocks = nullptr;  // KV blocks of the sequence
   size_t key_offset = 0, value_offset = 0;  // of this KV head in every block
   KvFormat format = KvFormat::kF32;
   uint32_t head_dim = 0;  // at most kHeadDimMax
+  uint32_t value_dim = 0; // 0: head_dim. Otherwise V of a token is the first value_dim channels of its K (multi-head latent
+                          // attention, arXiv 2405.04434, section 2.1, with absorbed projections), and results are that wide
   uint32_t group = 1;
   uint32_t rows = 0;
   uint32_t position = 0;  // of the first row; a row sees tokens [max(0, pos - window + 1), pos]
@@ -105,13 +108,14 @@ struct AttentionCall {
   float scale = 1;
   float softcap = 0;      // 0: none
   uint32_t segment_begin = 0, segment_end = 0;
-  float* partial = nullptr;  // [segment_end - segment_begin][rows * group][attention_state_floats(head_dim)]
+  float* partial = nullptr;  // [segment_end - segment_begin][rows * group][attention_state_floats(values())]
 
+  uint32_t values() const { return value_dim == 0 ? head_dim : value_dim; }
   uint32_t segments() const { return (position + rows - 1) / (kKvTokens * kSegmentBlocks) + 1; }  // that its rows reach
 };
 // The state of one (row, query head) in a segment: maximum, 1 if any token was seen else 0, nothing up to 16; l[16];
-// o[padded head_dim].
-constexpr size_t attention_state_floats(uint32_t head_dim) { return 32 + round_up_lanes(head_dim); }
+// o[padded values].
+constexpr size_t attention_state_floats(uint32_t values) { return 32 + round_up_lanes(values); }
 
 struct Kernels {
   const char* name;

@@ -179,7 +179,7 @@ void CpuStep::store_kv(const float* k, const float* v, uint32_t layer) const {
   for_rows(compute_.threads, rows(), width * 4, [&](uint32_t row) {
     const uint32_t position = batch_.position(input_, row);
     std::byte* const block = blocks_[first_block_[batch_.slice(row)] + position / kTokensPerBlock];
-    compute_.kernels.store_kv({k + row * width, v + row * width, block + kv.key_offset(layer), block + kv.value_offset(layer),
+    compute_.kernels.store_kv({k + row * width, v == nullptr ? nullptr : v + row * width, block + kv.key_offset(layer), block + kv.value_offset(layer),
                                kv.head_bytes(), position % kTokensPerBlock, kv.heads, kv.head_dim, kv.format});
   });
 }

@@ -41,6 +41,9 @@ class CpuStep : public Step {
   void add_gated(Floats input, const MatrixPlace& gate, Floats y, Floats x) const override;
   void rope(Floats q, Floats k, const RopeConfig& config, int which) const override;
   void attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const override;
+  void latent_keys(const LatentPlaces& places, const VectorPlace& norm, double eps, const RopeConfig& config, Floats latents) const override;
+  void latent_queries(const LatentPlaces& places, const RopeConfig& config, Floats q, Floats out) const override;
+  void latent_values(const LatentPlaces& places, Floats found, Floats out) const override;
   void add_normed(const Normed& input, Floats x) const override;
   void scale(Floats x, float factor) const override;
   void add_scaled(Floats y, float factor, Floats x) const override;
@@ -65,6 +68,8 @@ class CpuStep : public Step {
   LinearOutput output(const MatrixPlace& matrix, float* out, bool add) const;
   void multiply(const float* input, std::optional<LinearInput::MakeRow> make_row, Outputs outputs) const;
   void norm_row(const Normed& input, uint32_t row) const;
+  RopeCall rope_call(uint32_t row, float* x, uint32_t heads, uint32_t stride, const RopeConfig& config) const;
+  void multiply_by_head(const std::vector<MatrixPlace>& places, const float* input, float* out) const;
   ExpertRoutes route(const ExpertPlaces& places, const float* input) const;
   std::vector<LinearOutput> active_outputs(const std::vector<MatrixPlace>& places, const ExpertRoutes& routes) const;
   void embed_tied(const MatrixPlace& table, float* x) const;

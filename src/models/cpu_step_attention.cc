@@ -32,7 +32,7 @@ void CpuStep::plan_attention() {
       const uint32_t reach = (slice.position + row + rows - 1) / kSegmentTokens + 1;
       pieces_.push_back({s, row, rows, reach, floats});
       segments += reach;
-      floats += uint64_t{reach} * context_.kv.heads * rows * group * attention_state_floats(context_.kv.head_dim);
+      floats += uint64_t{reach} * context_.kv.heads * rows * group * attention_state_floats(context_.kv.values());
     }
   }
   const size_t threads = static_cast<size_t>(compute_.threads.size());
@@ -45,11 +45,13 @@ AttentionCall CpuStep::attention_call(const AttentionPiece& piece, uint64_t head
   const uint64_t width = context_.shape.q_width;
   const uint32_t group = static_cast<uint32_t>(width / kv.head_dim / kv.heads);
   const SequenceSlice& slice = input_.slices[piece.slice];
-  const uint64_t at = (uint64_t{batch_.begin(piece.slice)} + piece.first_row) * width + head * group * kv.head_dim;
+  const uint64_t row = uint64_t{batch_.begin(piece.slice)} + piece.first_row;
   AttentionCall call;
-  call.q = a.q + at;
-  call.out = a.out + at;
-  call.q_stride = call.out_stride = width;
+  call.q_stride = width;
+  call.out_stride = width / kv.head_dim * kv.values();
+  call.q = a.q + row * call.q_stride + head * group * kv.head_dim;
+  call.out = a.out + row * call.out_stride + head * group * kv.values();
+  call.value_dim = kv.value_dim;
   call.blocks = blocks_.data() + first_block_[piece.slice];
   call.key_offset = kv.key_offset(a.spec.layer) + head * kv.head_bytes();
   call.value_offset = kv.value_offset(a.spec.layer) + head * kv.head_bytes();
@@ -65,7 +67,7 @@ AttentionCall CpuStep::attention_call(const AttentionPiece& piece, uint64_t head
 }
 
 void CpuStep::attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const {
-  store_kv(CpuDevice::at(k), CpuDevice::at(v), spec.layer);
+  store_kv(CpuDevice::at(k), v ? CpuDevice::at(v) : nullptr, spec.layer);
   const AttentionArguments arguments{CpuDevice::at(q), CpuDevice::at(attn), spec};
   const uint64_t heads = context_.kv.heads;
   // Later rows see more: they go first, so that the threads end together.
@@ -80,7 +82,7 @@ void CpuStep::attend_by_segments(const AttentionArguments& arguments) const {
   const uint32_t heads = context_.kv.heads;
   const auto with_partial = [&](const AttentionPiece& piece, uint32_t head, uint32_t begin, uint32_t end) {
     AttentionCall call = attention_call(piece, head, arguments);
-    const uint64_t state = uint64_t{call.rows} * call.group * attention_state_floats(call.head_dim);
+    const uint64_t state = uint64_t{call.rows} * call.group * attention_state_floats(call.values());
     call.partial = CpuDevice::at(at_.partial) + piece.partial_at + (uint64_t{head} * piece.segments + begin) * state;
     call.segment_begin = begin;
     call.segment_end = end;

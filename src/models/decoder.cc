@@ -31,6 +31,7 @@ StatusOr<std::shared_ptr<const DecoderLayers>> plan_layers(const ModelConfig& co
     case Architecture::kSeedOss: case Architecture::kSmolLm3: case Architecture::kErnie45: case Architecture::kGranite:
     case Architecture::kGraniteHybrid: case Architecture::kHunyuanDense: case Architecture::kMinistral3:
       return plan_llama_layers(config, layout);
+    case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite: return plan_deepseek_layers(config, layout);
     case Architecture::kGemma2: case Architecture::kGemma3: case Architecture::kGlm4: return plan_gemma_layers(config, layout);
     case Architecture::kOlmo2: case Architecture::kOlmo3: case Architecture::kExaone4: return plan_olmo_layers(config, layout);
     case Architecture::kCohere2: return plan_cohere_layers(config, layout);
@@ -190,9 +191,20 @@ Status DecoderPlan::plan(const LoadOptions& options, const WrapLayers& wrap) {
   ASSIGN_OR_RETURN(parts->layers, plan_layers(config, *layout_));
   if (wrap) parts->layers = wrap(std::move(parts->layers));
   kv_ = {kv_format(options.kv_type, layout_->quantized()), config.layers, config.kv_heads, config.head_dim};
+  if (config.latent) {
+    kv_.heads = 1;
+    kv_.head_dim = config.latent->rank + config.rope.dims;
+    kv_.value_dim = config.latent->rank;
+  }
   shape_.hidden = config.hidden_size;
-  shape_.q_width = config.heads * config.head_dim;
-  shape_.kv_width = config.kv_heads * config.head_dim;
+  shape_.q_width = config.heads * kv_.head_dim;
+  shape_.kv_width = kv_.heads * kv_.head_dim;
+  if (config.latent) {
+    const LatentConfig& latent = *config.latent;
+    shape_.latent_heads = config.heads;
+    shape_.latent_width = std::max({latent.rank, latent.key_dim, latent.value_dim});
+    shape_.latent_query = std::max(config.heads * std::max(config.head_dim, latent.value_dim), latent.query_rank);
+  }
   shape_.mlp_width = config.intermediate_size;
   if (config.experts) {
     shape_.mlp_width = std::max(shape_.mlp_width, config.experts->shared_intermediate_size);
@@ -201,7 +213,7 @@ Status DecoderPlan::plan(const LoadOptions& options, const WrapLayers& wrap) {
     shape_.expert_width = config.experts->intermediate_size;
   }
   shape_.rope_half = std::max(config.rope.dims, config.local_rope ? config.local_rope->dims : 0) / 2;
-  shape_.head_dim = config.head_dim;
+  shape_.head_dim = kv_.values();
   shape_.context = config.context_length;
   shape_.local_rope = config.local_rope.has_value();
   shape_.quantized = layout_->quantized();

@@ -38,6 +38,7 @@ StatusOr<std::unique_ptr<ModelPlan>> plan_decoder(std::shared_ptr<const Checkpoi
 
 // One per architecture file. Each asks `layout` for the tensors of its layers.
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_llama_layers(const ModelConfig& config, WeightLayout& layout);
+StatusOr<std::shared_ptr<const DecoderLayers>> plan_deepseek_layers(const ModelConfig& config, WeightLayout& layout);
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_gemma_layers(const ModelConfig& config, WeightLayout& layout);
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_olmo_layers(const ModelConfig& config, WeightLayout& layout);
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_cohere_layers(const ModelConfig& config, WeightLayout& layout);

@@ -73,9 +73,20 @@ class RandomCheckpoint {
         linear("mlp.up_proj", c.intermediate_size, c.hidden_size, c.biases.mlp);
       }
     }
-    linear("self_attn.o_proj", c.hidden_size, q, c.biases.output);
+    if (c.latent) add_latent(c, *c.latent, prefix + "self_attn.");
+    linear("self_attn.o_proj", c.hidden_size, c.latent ? c.heads * c.latent->value_dim : q, c.biases.output);
     linear("mlp.down_proj", c.hidden_size, c.intermediate_size, c.biases.mlp);
     if (c.experts) add_experts(c, *c.experts, prefix + "mlp.");
+  }
+
+  void add_latent(const ModelConfig& c, const LatentConfig& latent, const std::string& prefix) {
+    const float range = 2.0f / std::sqrt(static_cast<float>(c.hidden_size));
+    add(prefix + "q_a_proj.weight", {latent.query_rank, c.hidden_size}, range);
+    add(prefix + "q_a_layernorm.weight", {latent.query_rank}, 1.0f);
+    add(prefix + "q_b_proj.weight", {c.heads * c.head_dim, latent.query_rank}, range);
+    add(prefix + "kv_a_proj_with_mqa.weight", {latent.rank + c.rope.dims, c.hidden_size}, range);
+    add(prefix + "kv_a_layernorm.weight", {latent.rank}, 1.0f);
+    add(prefix + "kv_b_proj.weight", {c.heads * (latent.key_dim + latent.value_dim), latent.rank}, range);
   }
 
   void add_experts(const ModelConfig& c, const ExpertConfig& e, const std::string& prefix) {
@@ -101,6 +112,13 @@ class RandomCheckpoint {
 // What a family has that others have not.
 inline void set_small_facts(ModelConfig& c) {
   switch (c.architecture) {
+    case Architecture::kDeepseekV3:
+      c.latent = {.query_rank = 64, .rank = 72, .key_dim = 32, .value_dim = 40};
+      c.rope.dims = 16;
+      c.rope.interleaved = true;
+      c.head_dim = 48;
+      c.kv_heads = c.heads;
+      return;
     case Architecture::kGemma3:
       c.local_rope = c.rope;
       c.rope.theta = 1e6;
@@ -123,6 +141,21 @@ inline void set_small_facts(ModelConfig& c) {
       return;
     default: return;
   }
+}
+
+inline ExpertConfig small_experts(Architecture architecture) {
+  ExpertConfig e;
+  const bool sigmoid = architecture != Architecture::kQwen2Moe;
+  e.count = 12;
+  e.used = 3;
+  e.intermediate_size = 64;
+  e.shared_intermediate_size = 96;
+  e.shared_gate = !sigmoid;
+  e.sigmoid_scores = e.selection_bias = e.normalize = e.group_by_best_two = sigmoid;
+  e.groups = sigmoid ? 4 : 1;
+  e.groups_used = sigmoid ? 2 : 1;
+  e.layers = {!sigmoid, true};
+  return e;
 }
 
 // A small config of that architecture with everything switched on that it has.
@@ -151,18 +184,8 @@ inline ModelConfig small_config(Architecture architecture) {
   }
   if (gemma) c.scales.embedding = std::sqrt(96.0);
   if (architecture == Architecture::kGemma2) c.queries.softcap = 50, c.final_softcap = 30;
-  if (architecture == Architecture::kQwen2Moe || architecture == Architecture::kGlm4Moe) {
-    ExpertConfig& e = c.experts.emplace();
-    const bool glm = architecture == Architecture::kGlm4Moe;
-    e.count = 12;
-    e.used = 3;
-    e.intermediate_size = 64;
-    e.shared_intermediate_size = 96;
-    e.shared_gate = !glm;
-    e.sigmoid_scores = e.selection_bias = e.normalize = e.group_by_best_two = glm;
-    e.groups = glm ? 4 : 1;
-    e.groups_used = glm ? 2 : 1;
-    e.layers = {!glm, true};
+  if (architecture == Architecture::kQwen2Moe || architecture == Architecture::kGlm4Moe || architecture == Architecture::kDeepseekV3) {
+    c.experts = small_experts(architecture);
   }
   set_small_facts(c);
   set_family_facts(c);

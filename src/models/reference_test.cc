@@ -23,10 +23,12 @@ constexpr double kMargin = 1e-3;          // of the range: below it either token
 const std::set<std::string> kServedFolders = {"gemma2", "gemma3", "llama", "llama-dynamic-rope", "llama-linear-rope", "llama-tied",
                                               "llama-yarn-rope", "llama3-rope", "mistral-window", "phi3", "phi4-mini", "qwen2", "qwen3",
                                               "mixtral", "qwen2-moe", "qwen3-moe", "glm4-moe",
+                                              "deepseek-v2", "deepseek-v2-lite", "deepseek-v3", "deepseek-v3-yarn", "glm4-moe-lite",
                                               "seed-oss", "smollm3", "ernie4.5", "granite", "granite4", "hunyuan-dense", "ministral3", "vlm-mistral3",
                                               "vlm-gemma3", "glm4", "olmo2", "olmo3", "exaone4", "cohere2"};
-const std::set<std::string> kServedGguf = {"llama", "phi4mini", "qwen2", "qwen3", "mixtral", "qwen3-moe", "glm4moe", "seedoss", "smollm3", "ernie45",
-                                           "granite", "granite4", "hunyuandense", "ministral3", "glm4", "olmo2", "olmo3", "exaone4", "cohere2"};
+const std::set<std::string> kServedGguf = {"llama", "phi4mini", "qwen2", "qwen3", "mixtral", "qwen3-moe", "glm4moe", "deepseek-v2", "deepseek-v3",
+                                           "glm4moelite", "seedoss", "smollm3", "ernie45", "granite", "granite4", "hunyuandense", "ministral3",
+                                           "glm4", "olmo2", "olmo3", "exaone4", "cohere2"};
 
 // What is in a folder of the shared models, sorted; empty where they are not on this machine.
 std::vector<fs::path> shared_models(const std::string& folder, const std::string& extension) {
@@ -165,7 +167,7 @@ TEST(ReferenceTest, GgufFilesAreNoWorseThanAFifthAboveLlamaCpp) {
 }
 
 TEST(ReferenceTest, TrainedModelsSayWhatTheReferenceSays) {
-  for (const char* name : {"tiny-llama", "tiny-qwen3", "trained-moe/tiny-qwen3-moe"}) {
+  for (const char* name : {"tiny-llama", "tiny-qwen3", "trained-moe/tiny-qwen3-moe", "trained-moe/tiny-deepseek-v3"}) {
     const std::string folder = std::string(SHOAL_SHARED_DIR) + "/models/" + name;
     if (!fs::exists(folder)) GTEST_SKIP() << "no shared models at " << SHOAL_SHARED_DIR;
     auto model = TestModel::open(folder, {});

@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-uint64_t widest_input(const StepShape& s) { return std::max({s.hidden, s.q_width, s.mlp_width, s.expert_width}); }
+uint64_t widest_input(const StepShape& s) { return std::max({s.hidden, s.q_width, s.mlp_width, s.expert_width, s.latent_query}); }
 
 // Hands out aligned pieces of a workspace, or counts them.
 class Carver {
@@ -45,14 +45,19 @@ StepBuffers carve(const StepShape& s, uint64_t rows, uint64_t logit_rows, Carver
   }
   b.last = carver.take<float>(logit_rows * s.hidden);
   b.partial = carver.take<float>(s.partial_floats());
-  const uint64_t routed = rows * s.experts_used;
+  const uint64_t routed = std::max(rows * s.experts_used, rows * s.latent_heads);
   if (s.quantized) b.quantized = carver.take<QuantBlock>(std::max({rows, logit_rows, routed}) * div_up(widest_input(s), kQuantBlock));
+  if (s.latent_heads > 0) {
+    b.latent_q = carver.take<float>(rows * s.latent_query);
+    b.latent_a = carver.take<float>(rows * s.latent_query);
+    for (auto& buffer : b.by_head) buffer = carver.take<float>(rows * s.latent_heads * s.latent_width);
+  }
   if (s.experts == 0) return b;
   b.router = carver.take<float>(rows * s.experts);
-  b.routed = carver.take<float>(routed * s.hidden);
-  b.expert_gate = carver.take<float>(routed * s.expert_width);
-  b.expert_up = carver.take<float>(routed * s.expert_width);
-  b.expert_out = carver.take<float>(routed * s.hidden);
+  b.routed = carver.take<float>(rows * s.experts_used * s.hidden);
+  b.expert_gate = carver.take<float>(rows * s.experts_used * s.expert_width);
+  b.expert_up = carver.take<float>(rows * s.experts_used * s.expert_width);
+  b.expert_out = carver.take<float>(rows * s.experts_used * s.hidden);
   return b;
 }
 

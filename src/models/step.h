@@ -23,11 +23,14 @@ namespace shoal {
 struct KvLayout {
   KvFormat format = KvFormat::kF32;
   uint32_t layers = 0, heads = 0, head_dim = 0;
+  uint32_t value_dim = 0;  // 0: head_dim. Otherwise V is the first channels of K and not stored again
 
   size_t head_bytes() const { return kv_head_bytes(format, head_dim); }
-  size_t key_offset(uint32_t layer) const { return size_t{layer} * 2 * heads * head_bytes(); }
-  size_t value_offset(uint32_t layer) const { return key_offset(layer) + heads * head_bytes(); }
-  size_t block_bytes() const { return size_t{layers} * 2 * heads * head_bytes(); }
+  size_t layer_bytes() const { return size_t{value_dim == 0 ? 2u : 1u} * heads * head_bytes(); }
+  size_t key_offset(uint32_t layer) const { return layer * layer_bytes(); }
+  size_t value_offset(uint32_t layer) const { return key_offset(layer) + heads * head_bytes(); }  // if V is stored
+  size_t block_bytes() const { return layers * layer_bytes(); }
+  uint32_t values() const { return value_dim == 0 ? head_dim : value_dim; }
 };
 
 // The widths that size a step's buffers.
@@ -38,6 +41,8 @@ struct StepShape {
   bool local_rope = false;  // a second rotary table
   bool quantized = false;   // int8 activations are needed
   uint32_t experts = 0, experts_used = 0, expert_width = 0;  // of layers with experts; 0: none
+  uint32_t latent_heads = 0, latent_width = 0;  // of latent attention: the widest side of a head's projections
+  uint32_t latent_query = 0;                    // [rows] of queries before they are absorbed, or compressed
 
   uint64_t bytes(uint32_t rows, uint32_t logit_rows) const;
   // Room for the states of one row over the whole context, or for as much as is worth it.
@@ -67,6 +72,9 @@ struct StepBuffers {
   Floats expert_gate;    // [rows * experts used, expert width]
   Floats expert_up;
   Floats expert_out;     // [rows * experts used, hidden]
+  Floats latent_q;       // [rows, latent query]
+  Floats latent_a;       // [rows, latent query] of compressed queries
+  Floats by_head[2];     // [latent heads, rows, latent width]
 };
 
 // The experts of a layer; matrices by expert.
@@ -104,6 +112,14 @@ class BatchRows {
 
  private:
   std::vector<uint32_t> slice_, begin_;
+};
+
+// Multi-head latent attention with absorbed projections (arXiv 2405.04434, section 2.1); matrices by head. There is one form of it
+// for prompts, decoding and recomputation: two would give two answers.
+struct LatentPlaces {
+  std::vector<MatrixPlace> absorb;  // [rank, key_dim]: queries into the space of the latents
+  std::vector<MatrixPlace> values;  // [value_dim, rank]: and what they find out of it
+  uint32_t rank = 0, key_dim = 0, rope_dims = 0, value_dim = 0;
 };
 
 // What stays the same from step to step of a model.
@@ -162,6 +178,13 @@ class Step {
   virtual void rope(Floats q, Floats k, const RopeConfig& config, int which = 0) const = 0;
   // Stores this step's K and V, then attn = attention(q) for every row.
   virtual void attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const = 0;
+
+  // latents [rows, rank + rope_dims]: the first rank are normed, the others turned, in place.
+  virtual void latent_keys(const LatentPlaces& places, const VectorPlace& norm, double eps, const RopeConfig& config, Floats latents) const = 0;
+  // q [rows, heads, key_dim + rope_dims] -> out [rows, heads, rank + rope_dims], absorbed and turned.
+  virtual void latent_queries(const LatentPlaces& places, const RopeConfig& config, Floats q, Floats out) const = 0;
+  // found [rows, heads, rank] -> out [rows, heads, value_dim].
+  virtual void latent_values(const LatentPlaces& places, Floats found, Floats out) const = 0;
 
   virtual void add_normed(const Normed& input, Floats x) const = 0;  // x += input.out, which is made, [rows, hidden]
   virtual void scale(Floats x, float factor) const = 0;              // [rows, hidden]

@@ -84,10 +84,14 @@ Status WeightLayout::find_scales(const MatrixSpec& spec, MatrixJob& job) const {
 }
 
 StatusOr<MatrixPlace> WeightLayout::add_matrix(const MatrixSpec& spec, bool head) {
-  const uint32_t stored_rows = spec.stored_rows == 0 ? spec.outputs : spec.stored_rows;
+  const uint32_t stored_rows = spec.stored_rows != 0 ? spec.stored_rows : spec.transposed ? spec.columns : spec.outputs;
+  const uint32_t stored_columns = spec.transposed ? spec.outputs : spec.columns;
   // Experts in one tensor go by a name without the suffix in HF folders.
   const std::string name = spec.any_rank && has(spec.name) ? spec.name : spec.name + ".weight";
-  ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{stored_rows, spec.columns}, spec.any_rank));
+  ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{stored_rows, stored_columns}, spec.any_rank));
+  if (spec.transposed && is_block_type(source->dtype)) {
+    return unimplemented(checkpoint_->path, ": tensor '", name, "' has type ", dtype_name(source->dtype), ", which cannot be turned; convert it with a newer converter");
+  }
   MatrixPlace place;
   if (spec.exact && !is_block_type(source->dtype)) {
     place.matrix.format = natural_format(source->dtype);
@@ -107,6 +111,7 @@ StatusOr<MatrixPlace> WeightLayout::add_matrix(const MatrixSpec& spec, bool head
     ASSIGN_OR_RETURN(place.bias, vector(bias_name, spec.outputs));
   }
   MatrixJob job{place, *source, spec.first_row, std::nullopt};
+  job.transposed = spec.transposed;
   RETURN_IF_ERROR(find_scales(spec, job));
   matrices_.push_back(job);
   parameters_ += uint64_t{spec.outputs} * spec.columns;
@@ -174,8 +179,30 @@ void WeightLayout::pack(const MatrixJob& job, uint32_t panel, const std::byte* f
   pack_panel(source, matrix.format, out);
 }
 
+// `stored` is the matrix's first row as stored, of which every one holds a column.
+void WeightLayout::pack_transposed(const MatrixJob& job, uint32_t panel, const std::byte* stored, std::byte* out) {
+  const PackedMatrix& matrix = job.place.matrix;
+  const uint32_t first = panel * kPanelRows, count = std::min(kPanelRows, matrix.rows - first);
+  std::vector<float> turned(uint64_t{count} * matrix.columns), part(count);
+  for (uint32_t k = 0; k < matrix.columns; ++k) {
+    dequantize_row(job.source.dtype, stored + k * job.source.row_bytes(), first, first + count, part.data());
+    for (uint32_t i = 0; i < count; ++i) {
+      float scale = 1;
+      if (job.scales) {
+        const uint64_t at = (uint64_t{job.first_row} + k) / job.scale_rows * job.scales->shape[1] + (first + i) / job.scale_columns;
+        std::memcpy(&scale, job.scales->data + at * 4, 4);
+      }
+      turned[uint64_t{i} * matrix.columns + k] = part[i] * scale;
+    }
+  }
+  const std::byte* rows[kPanelRows];
+  for (uint32_t i = 0; i < count; ++i) rows[i] = reinterpret_cast<const std::byte*>(&turned[uint64_t{i} * matrix.columns]);
+  pack_panel({DType::kF32, {rows, count}, matrix.columns, {}, 0, false}, matrix.format, out);
+}
+
 void WeightLayout::make_panel(uint32_t matrix, uint32_t panel, std::byte* out) const {
   const MatrixJob& job = matrices_[matrix];
+  if (job.transposed) return pack_transposed(job, panel, job.source.data + job.first_row * job.source.row_bytes(), out);
   const uint64_t row = job.first_row + uint64_t{panel} * kPanelRows;
   pack(job, panel, job.source.data + row * job.source.row_bytes(), /*read_soon=*/true, out);
 }
@@ -207,6 +234,10 @@ std::vector<WeightLayout::Piece> WeightLayout::pieces() const {
   std::vector<Piece> pieces;
   for (const MatrixJob& job : matrices_) {
     const uint64_t row_bytes = job.source.row_bytes(), panels = job.place.matrix.panels();
+    if (job.transposed) {  // each panel is of all stored rows
+      pieces.push_back({&job, nullptr, 0, panels, {job.source.data + job.first_row * row_bytes, job.stored_rows() * row_bytes}});
+      continue;
+    }
     const uint64_t step = std::max<uint64_t>(kPieceBytes / (kPanelRows * row_bytes), 1);
     for (uint64_t begin = 0; begin < panels; begin += step) {
       const uint64_t end = std::min(panels, begin + step);
@@ -239,6 +270,10 @@ uint64_t WeightLayout::fill(const Piece& piece, std::span<const std::byte> sourc
   const uint64_t at = piece.matrix->place.offset + piece.begin * bytes;
   const std::span<std::byte> out = sink.take(at, (piece.end - piece.begin) * bytes);
   for (uint64_t panel = 0; panel < piece.end - piece.begin; ++panel) {
+    if (piece.matrix->transposed) {
+      pack_transposed(*piece.matrix, static_cast<uint32_t>(panel), source.data(), out.data() + panel * bytes);
+      continue;
+    }
     pack(*piece.matrix, static_cast<uint32_t>(piece.begin + panel), source.data() + panel * panel_stored, /*read_soon=*/false, out.data() + panel * bytes);
   }
   sink.give_back(at, out);

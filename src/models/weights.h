@@ -58,6 +58,8 @@ struct MatrixSpec {
   // Rows [first_row, first_row + outputs) of a stored matrix of `stored_rows`; 0: the whole matrix.
   uint32_t first_row = 0, stored_rows = 0;
   bool any_rank = false;  // the stored shape may have other dimensions before the columns, whose product is the rows
+  // Stored as [columns, outputs], rows [first_row, first_row + columns) of `stored_rows`.
+  bool transposed = false;
   bool exact = false;     // never quantised at load: it decides instead of computing
 };
 
@@ -108,6 +110,8 @@ class WeightLayout {
     uint32_t first_row;
     std::optional<TensorView> scales;  // of an FP8 matrix: f32 [blocks of rows, blocks of columns]
     uint32_t scale_rows = 0, scale_columns = 0;
+    bool transposed = false;
+    uint64_t stored_rows() const { return transposed ? place.matrix.columns : place.matrix.rows; }
   };
   struct VectorJob {
     VectorPlace place;
@@ -134,6 +138,7 @@ class WeightLayout {
   uint64_t fill(const Piece& piece, std::span<const std::byte> source, WeightSink& sink) const;
   static void read_vector(const VectorJob& job, float* out);
   static void pack(const MatrixJob& job, uint32_t panel, const std::byte* first_row, bool read_soon, std::byte* out);
+  static void pack_transposed(const MatrixJob& job, uint32_t panel, const std::byte* stored, std::byte* out);
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   LoadOptions options_;

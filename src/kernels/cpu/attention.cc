@@ -31,7 +31,7 @@ constexpr float kLowest = -std::numeric_limits<float>::infinity();
 struct Running {
   alignas(64) float m[kTile];
   alignas(64) float l[kTile][16];
-  alignas(64) float o[kTile * kHeadDimMax];  // [query][padded head_dim]
+  alignas(64) float o[kTile * kHeadDimMax];  // [query][padded values]
   bool empty[kTile];
 };
 
@@ -52,7 +52,7 @@ class Ahead {
   Ahead(const AttentionCall& call, const std::byte* block) {
     if (block == nullptr) return;
     key_ = block + call.key_offset;
-    value_ = block + call.value_offset;
+    value_ = block + (call.value_dim == 0 ? call.value_offset : call.key_offset);
     bytes_ = kv_head_bytes(call.format, call.head_dim);
   }
   HWY_INLINE void some() {
@@ -215,9 +215,27 @@ void widen(const Lines& key, const Lines& value, uint32_t head_dim, float* key_o
   }
 }
 
+// Of compressed KV: the values are the first channels of the keys, turned.
+template <typename Lines>
+void widen_compressed(const Lines& key, const AttentionCall& call, uint32_t padded, float* key_out, float* value_out) {
+  for (uint32_t first = 0; first < call.head_dim; first += kKvQuantBlock) {
+    const auto scale = key.key_scale(first);
+    for (uint32_t d = first; d < std::min(first + kKvQuantBlock, call.head_dim); ++d) store(key.key(d, scale), key_out + d * 16);
+  }
+  for (uint32_t d = 0; d < padded; ++d) {
+    for (uint32_t t = 0; t < kKvTokens; ++t) value_out[t * padded + d] = d < call.value_dim ? key_out[d * 16 + t] : 0.0f;
+  }
+}
+
 template <typename Lines>
 void add_stored_block(const AttentionCall& call, const std::byte* block, Ahead ahead, Tile& tile) {
   const uint32_t channels = kv_channels(call.format, call.head_dim);
+  if (call.value_dim != 0) {
+    alignas(64) float key_buffer[kKvTokens * kHeadDimMax];
+    alignas(64) float value_buffer[kKvTokens * kHeadDimMax];
+    widen_compressed(Lines(block + call.key_offset, channels), call, tile.padded, key_buffer, value_buffer);
+    return add_block(call, FloatLines(key_buffer, round_up_lanes(call.head_dim)), FloatLines(value_buffer, tile.padded), ahead, tile);
+  }
   const Lines key(block + call.key_offset, channels), value(block + call.value_offset, channels);
   if constexpr (!Lines::kInPlace) {
     if (tile.count > kTogether) {
@@ -261,7 +279,7 @@ void attend_segment(const AttentionCall& call, Tile& tile, uint32_t segment) {
 // Queries [begin, begin + count) of the call.
 void fill_tile(const AttentionCall& call, uint32_t begin, uint32_t count, Tile& tile) {
   tile.count = count;
-  tile.padded = round_up_lanes(call.head_dim);
+  tile.padded = round_up_lanes(call.values());
   for (uint32_t i = 0; i < count; ++i) {
     tile.position[i] = call.position + (begin + i) / call.group;
     tile.from[i] = call.window != 0 && tile.position[i] + 1 > call.window ? tile.position[i] + 1 - call.window : 0;
@@ -279,7 +297,7 @@ void fill_tile(const AttentionCall& call, uint32_t begin, uint32_t count, Tile& 
 
 float* partial_at(const AttentionCall& call, uint32_t segment, uint32_t query) {
   const size_t state = size_t{segment - call.segment_begin} * call.rows * call.group + query;
-  return call.partial + state * attention_state_floats(call.head_dim);
+  return call.partial + state * attention_state_floats(call.values());
 }
 
 void put_partials(const AttentionCall& call, const Tile& tile, uint32_t segment, uint32_t begin) {
@@ -297,14 +315,14 @@ void put_partials(const AttentionCall& call, const Tile& tile, uint32_t segment,
 void finish(const AttentionCall& call, const Tile& tile, uint32_t begin, uint32_t i) {
   const uint32_t row = (begin + i) / call.group, head = (begin + i) % call.group;
   const float* o = tile.total.o + size_t{i} * tile.padded;
-  float* out = call.out + row * call.out_stride + size_t{head} * call.head_dim;
+  float* out = call.out + row * call.out_stride + size_t{head} * call.values();
   const F16x inverse = set1(1.0f / tree_sum(load(tile.total.l[i])));
-  for (uint32_t d = 0; d < call.head_dim; d += 16) {
+  for (uint32_t d = 0; d < call.values(); d += 16) {
     const F16x value = load(o + d) * inverse;
-    if (d + 16 <= call.head_dim) {
+    if (d + 16 <= call.values()) {
       store(value, out + d);
     } else {
-      store_first(value, out + d, call.head_dim - d);
+      store_first(value, out + d, call.values() - d);
     }
   }
 }

@@ -89,9 +89,9 @@ void add_block(const AttentionCall& call, const float* q, const std::byte* block
     if (seen) p[t] = ref::exp(p[t] - top);
     s.l[t] = std::fma(s.l[t], correction, seen ? p[t] : 0.0f);
   }
-  for (uint32_t d = 0; d < call.head_dim; ++d) {
+  for (uint32_t d = 0; d < call.values(); ++d) {
     float o = s.o[d] * correction;
-    for (uint32_t t = first; t <= last; ++t) o = std::fma(p[t], value.value(t, d), o);
+    for (uint32_t t = first; t <= last; ++t) o = std::fma(p[t], call.value_dim == 0 ? value.value(t, d) : key.key(t, d), o);
     s.o[d] = o;
   }
   s.m = top;
@@ -134,7 +134,7 @@ State attend_segment(const AttentionCall& call, const float* q, const Range& ran
 // Where the state of a query stands in call.partial.
 float* state_at(const AttentionCall& call, uint32_t segment, uint32_t row, uint32_t head) {
   const size_t query = (size_t{segment - call.segment_begin} * call.rows + row) * call.group + head;
-  return call.partial + query * attention_state_floats(call.head_dim);
+  return call.partial + query * attention_state_floats(call.values());
 }
 
 void put_state(const State& state, uint32_t head_dim, float* out) {
@@ -155,9 +155,9 @@ State get_state(const float* in, uint32_t head_dim) {
 }
 
 void finish(const AttentionCall& call, State& total, uint32_t row, uint32_t head) {
-  float* out = call.out + row * call.out_stride + size_t{head} * call.head_dim;
+  float* out = call.out + row * call.out_stride + size_t{head} * call.values();
   const float inverse = 1.0f / tree_sum(total.l);
-  for (uint32_t d = 0; d < call.head_dim; ++d) out[d] = total.o[d] * inverse;
+  for (uint32_t d = 0; d < call.values(); ++d) out[d] = total.o[d] * inverse;
 }
 
 // body(row, head) for every query.
@@ -176,14 +176,15 @@ void store_kv(const StoreKvCall& call) {
     std::byte* key = call.key + head * call.head_bytes;
     std::byte* value = call.value + head * call.head_bytes;
     const float* k = call.k + size_t{head} * call.head_dim;
-    const float* v = call.v + size_t{head} * call.head_dim;
+    const float* v = call.v == nullptr ? nullptr : call.v + size_t{head} * call.head_dim;
     if (call.format == KvFormat::kQ8_0) {
       put_codes(k, call.head_dim, channels, call.slot, key, key + call.slot, kKvTokens);
+      if (call.v == nullptr) continue;
       put_codes(v, call.head_dim, channels, call.slot, value, value + size_t{call.slot} * channels, 1);
       continue;
     }
     for (uint32_t d = 0; d < call.head_dim; ++d) put_number(call.format, key, d * kKvTokens + call.slot, k[d]);
-    for (uint32_t d = 0; d < channels; ++d) {
+    for (uint32_t d = 0; d < channels && v != nullptr; ++d) {
       put_number(call.format, value, size_t{call.slot} * channels + d, d < call.head_dim ? v[d] : 0.0f);
     }
   }
@@ -195,12 +196,12 @@ void attention(const AttentionCall& call) {
     const Range range = range_of(call, row);
     if (call.partial != nullptr) {
       for (uint32_t s = call.segment_begin; s < call.segment_end; ++s) {
-        put_state(attend_segment(call, q, range, s), call.head_dim, state_at(call, s, row, head));
+        put_state(attend_segment(call, q, range, s), call.values(), state_at(call, s, row, head));
       }
       return;
     }
     State total;
-    for (uint32_t s = 0; s < call.segments(); ++s) merge(attend_segment(call, q, range, s), call.head_dim, total);
+    for (uint32_t s = 0; s < call.segments(); ++s) merge(attend_segment(call, q, range, s), call.values(), total);
     finish(call, total, row, head);
   });
 }
@@ -209,7 +210,7 @@ void merge_attention(const AttentionCall& call) {
   for_queries(call, [&](uint32_t row, uint32_t head) {
     State total;
     for (uint32_t s = call.segment_begin; s < call.segment_end; ++s) {
-      merge(get_state(state_at(call, s, row, head), call.head_dim), call.head_dim, total);
+      merge(get_state(state_at(call, s, row, head), call.values()), call.values(), total);
     }
     finish(call, total, row, head);
   });

@@ -1,0 +1,38 @@
+#include "formats/hf_latent.h"
+
+#include <cmath>
+
+#include "formats/config_checks.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+
+Status parse_hf_latent(const Json& json, ModelConfig& config) {
+  switch (config.architecture) {
+    case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite: break;
+    default: return OkStatus();
+  }
+  LatentConfig& latent = config.latent.emplace();
+  ASSIGN_OR_RETURN(latent.query_rank, config_uint(json, "q_lora_rank", 0, 0, kHiddenMax));
+  ASSIGN_OR_RETURN(latent.rank, config_uint(json, "kv_lora_rank", std::nullopt, 1, kLatentMax));
+  ASSIGN_OR_RETURN(latent.key_dim, config_uint(json, "qk_nope_head_dim", std::nullopt, 1, kConfigHeadDimMax));
+  ASSIGN_OR_RETURN(latent.value_dim, config_uint(json, "v_head_dim", std::nullopt, 1, kConfigHeadDimMax));
+  ASSIGN_OR_RETURN(const uint32_t rope_dims, config_uint(json, "qk_rope_head_dim", std::nullopt, 2, kConfigHeadDimMax));
+  config.head_dim = rope_dims;  // what parse_hf_rope takes for the width that turns
+  config.kv_heads = config.heads;
+  config.queries.scale = 1.0 / std::sqrt(static_cast<double>(latent.key_dim + rope_dims));
+  return OkStatus();
+}
+
+void scale_latent_queries(ModelConfig& config) {
+  if (!config.latent) return;
+  RopeConfig& rope = config.rope;
+  rope.dims = config.head_dim;  // a partial factor counts from the whole head, and names these
+  rope.interleaved = true;
+  config.head_dim += config.latent->key_dim;
+  if (rope.scaling != RopeScaling::kYarn || rope.mscale_all_dim == 0 || !(rope.factor > 1)) return;
+  const double magnitude = 0.1 * rope.mscale_all_dim * std::log(rope.factor) + 1.0;
+  config.queries.scale *= magnitude * magnitude;
+}
+
+}  // namespace shoal
