@@ -33,11 +33,11 @@ class ScanTest : public testing::Test {
 TEST_F(ScanTest, TheBundledModelsAreFoundByNameWithTheirFacts) {
   const auto scan = scan_models(kModels, {}, 0);
   ASSERT_TRUE(scan.ok()) << scan.status();
-  ASSERT_EQ(scan->models.size(), 2u);
+  ASSERT_EQ(scan->models.size(), 4u);
   EXPECT_TRUE(scan->unservable.empty());
-  const ModelEntry& model = scan->models[1].entry;
+  const ModelEntry& model = scan->models[2].entry;
   EXPECT_EQ(model.name, "tiny-qwen3");
-  EXPECT_EQ(model.id, ModelId(1));
+  EXPECT_EQ(model.id, ModelId(2));
   EXPECT_EQ(model.architecture, "qwen3");
   EXPECT_EQ(model.max_model_len, 2048u);
   EXPECT_EQ(model.vocab_size, 768u);

@@ -130,11 +130,30 @@ void add_node(const Json& node, Screen& out) {
                            bytes(number_at(node, "host_memory")), bytes(number_at(node, "kv_bytes_out")), bytes(number_at(node, "kv_bytes_in"))), kDim);
 }
 
+// How well the experts of a model are spread, and found.
+std::string experts_line(const Json& model) {
+  const Json experts = member(model, "experts");
+  std::vector<std::pair<double, size_t>> layers;
+  for (const Json& skew : list_at(experts, "skew")) layers.emplace_back(skew.is_number() ? skew.get<double>() : 0.0, layers.size());
+  if (layers.empty()) return "";
+  std::string line = "    experts: ";
+  if (const double lookups = number_at(experts, "lookups"); lookups > 0) {
+    absl::StrAppendFormat(&line, "%.1f %% found on the device, %s fetched; ", number_at(experts, "hits") / lookups * 100, bytes(number_at(experts, "bytes_fetched")));
+  }
+  std::sort(layers.rbegin(), layers.rend());
+  line += "the busiest has";
+  for (size_t i = 0; i < std::min<size_t>(3, layers.size()); ++i) {
+    absl::StrAppendFormat(&line, "%s %.1fx the mean in layer %d", i == 0 ? "" : ",", layers[i].first, layers[i].second);
+  }
+  return line;
+}
+
 // A row of the table, and how it is shown.
 struct ModelRow {
   std::vector<std::string> cells;
   const char* style;
   std::string error;
+  std::string experts;
 };
 
 const std::vector<TableColumn>& columns() {
@@ -159,7 +178,8 @@ ModelRow row_of(const Json& model, const Lately& recent) {
                     seconds_text(number_at(slo, "ttft")), seconds_text(number_at(slo, "tbt")), bytes(number_at(model, "weight_bytes")),
                     bytes(number_at(model, "kv_bytes")), whole(number_at(model, "loads"))},
           .style = style,
-          .error = failed ? text_at(model, "error") : ""};
+          .error = failed ? text_at(model, "error") : "",
+          .experts = experts_line(model)};
 }
 
 }  // namespace
@@ -189,6 +209,7 @@ std::string top_screen(const Json& now, const Json& before, const TopScreen& scr
   for (size_t i = 0; i < rows.size(); ++i) {
     out.add(lines.rows[i], rows[i].style);
     if (!rows[i].error.empty()) out.line("    " + rows[i].error, kRed);
+    if (!rows[i].experts.empty()) out.line(rows[i].experts, kDim);
   }
   for (const std::string& line : left_out_lines(lines.left_out, screen.width)) out.add(line, kDim);
   return out.text();

@@ -25,6 +25,14 @@ Json status(double time, int generated) {
           {"nodes", Json::array({{{"id", 2}, {"memory", 1000 << 20}, {"weights", 500 << 20}, {"kv_bound", 100 << 20}, {"free", 400 << 20}, {"host_memory", 0}}})}};
 }
 
+TEST(Top, ShowsHowExpertsAreSpreadAndFound) {
+  Json now = status(12, 150);
+  now["models"][2]["experts"] = {{"lookups", 200}, {"hits", 150}, {"bytes_fetched", 3 << 20}, {"skew", {1.25, 4.0, 2.5, 1.5}}};
+  EXPECT_THAT(top_screen(now, status(10, 50), {.width = 200}),
+              HasSubstr("experts: 75.0 % found on the device, 3.00 MiB fetched; the busiest has 4.0x the mean in layer 1, 2.5x the mean in layer 2, 1.5x the mean in layer 3"));
+  EXPECT_THAT(top_screen(status(12, 150), status(10, 50), {.width = 200}), Not(HasSubstr("experts")));
+}
+
 TEST(Top, ShowsRatesOfTheTimeBetweenTwoLooks) {
   const std::string text = top_screen(status(12, 150), status(10, 50), {.width = 200, .server = "here"});
   EXPECT_THAT(text, HasSubstr("Shoal at here   3 requests   4 loads in the last minute"));

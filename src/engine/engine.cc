@@ -164,6 +164,7 @@ std::vector<TokenDelta> Engine::finish_step(const StepResult& result) {
   CHECK_EQ(result.slices.size(), deferred ? 0 : in_flight_.size());
   in_flight_step_ = 0;
   counters_.steps_deferred += deferred ? 1 : 0;
+  counters_.experts.add(result.experts);
   std::vector<TokenDelta> deltas;
   for (size_t i = 0; i < in_flight_.size(); ++i) {
     Sequence& s = *sequences_.at(in_flight_[i].request);

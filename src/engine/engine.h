@@ -65,6 +65,7 @@ struct EngineCounters {
   uint64_t preemptions = 0;
   uint64_t parkings = 0;
   uint64_t steps_deferred = 0;    // of the steps
+  ExpertCounts experts;
 
   void count_step(uint32_t tokens);
 };

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/expert_counts.h"
 #include "base/request.h"
 #include "base/status.h"
 #include "memory/block_pool.h"
@@ -60,6 +61,7 @@ struct StepResult {
   std::vector<SliceResult> slices;  // in the order of StepInput::slices
   // Not OK, naming who is away: nothing of the step counts, and there are no slices. Its sequences wait and lose nothing else.
   Status deferred;
+  ExpertCounts experts = {};  // of this step; empty of a model without experts
 };
 
 }  // namespace shoal

@@ -18,6 +18,7 @@ Json attainment_json(const Attainment& a) {
 Json model_status(const ModelEntry& model, const RouterSnapshot& nodes, const Metrics& metrics, const SwitchTotals& switches) {
   const ModelTotals totals = totals_of(model.id, nodes);
   uint64_t prompt_tokens = 0, generated_tokens = 0, parkings = 0, host_bytes = 0;
+  ExpertCounts experts;
   for (const auto& [id, node] : nodes.nodes) {
     for (const ModelStatus& status : node.models) {
       if (status.model != model.id) continue;
@@ -25,14 +26,19 @@ Json model_status(const ModelEntry& model, const RouterSnapshot& nodes, const Me
       generated_tokens += status.generated_tokens;
       parkings += status.parkings;
       host_bytes += status.kv_bytes_host;
+      experts.add(status.experts);
     }
   }
-  return {{"id", model.name}, {"state", std::string(model_state_name(totals.state))}, {"progress", totals.progress}, {"error", totals.error},
+  Json result = {{"id", model.name}, {"state", std::string(model_state_name(totals.state))}, {"progress", totals.progress}, {"error", totals.error},
           {"running", totals.running}, {"waiting", totals.waiting}, {"next", place_in_line(model.id, nodes)},
           {"weight_bytes", totals.weight_bytes}, {"size", model.weight_bytes}, {"kv_bytes", totals.kv_bytes}, {"kv_host_bytes", host_bytes},
           {"prompt_tokens", prompt_tokens}, {"generated_tokens", generated_tokens}, {"parkings", parkings}, {"loads", totals.loads},
           {"switches_hidden", switches.hidden}, {"switches_served", switches.of(SwitchEnd::kServed)}, {"visible_seconds", switches.visible_seconds},
           {"slo", {{"ttft", to_seconds(model.slo.ttft)}, {"tbt", to_seconds(model.slo.tbt)}}}, {"attainment", attainment_json(metrics.attainment(model))}};
+  if (experts != ExpertCounts{}) {
+    result["experts"] = {{"lookups", experts.lookups}, {"hits", experts.hits}, {"bytes_fetched", experts.bytes_fetched}, {"skew", experts.skew}};
+  }
+  return result;
 }
 
 Json node_status(NodeId id, const NodeStatus& node) {

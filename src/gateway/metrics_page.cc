@@ -63,6 +63,12 @@ constexpr ReportedSeries kModelSeries[] = {
      [](const ModelStatus& m) -> double { return static_cast<double>(m.weight_bytes); }},
     {"shoal_model_kv_bytes", "KV blocks held by sequences or the prefix cache.", MetricType::Gauge,
      [](const ModelStatus& m) -> double { return static_cast<double>(m.kv_bytes_used); }},
+    {"shoal_expert_lookups_total", "Experts that layers needed, of models that hold a part of theirs on the device.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.experts.lookups); }},
+    {"shoal_expert_hits_total", "Of these, found on the device.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.experts.hits); }},
+    {"shoal_expert_fetched_bytes_total", "Of the others, brought there.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.experts.bytes_fetched); }},
     {"shoal_model_kv_active_bytes", "KV blocks held by sequences.", MetricType::Gauge,
      [](const ModelStatus& m) -> double { return static_cast<double>(m.kv_bytes_active); }},
 };
@@ -132,6 +138,20 @@ double kv_usage(const NodeStatus& node, const ModelStatus& model) {
   return static_cast<double>(model.kv_bytes_active) / static_cast<double>(node.device_bytes - weights);
 }
 
+void add_expert_skew(const std::vector<ModelRef>& models, ModelPlaces& where, std::vector<prometheus::MetricFamily>& out) {
+  auto family = reported("shoal_expert_skew", "Rows of a layer's busiest expert over the mean of all, lately; the largest of all nodes.", MetricType::Gauge);
+  for (const ModelRef& entry : models) {
+    std::vector<float> most;
+    for (const auto& [node, model] : where[entry->id]) {
+      const std::vector<float>& skew = model->experts.skew;
+      most.resize(std::max(most.size(), skew.size()));
+      for (size_t i = 0; i < skew.size(); ++i) most[i] = std::max(most[i], skew[i]);
+    }
+    for (size_t i = 0; i < most.size(); ++i) add(family, {{"model_name", entry->name}, {"layer", std::to_string(i)}}, most[i]);
+  }
+  if (!family.metric.empty()) out.push_back(std::move(family));
+}
+
 void add_model_series(const std::vector<ModelRef>& models, const RouterSnapshot& nodes,
                       std::vector<prometheus::MetricFamily>& out) {
   ModelPlaces where;
@@ -148,6 +168,7 @@ void add_model_series(const std::vector<ModelRef>& models, const RouterSnapshot&
     out.push_back(std::move(family));
   }
   add_step_histogram(models, where, out);
+  add_expert_skew(models, where, out);
   auto usage = reported("vllm:kv_cache_usage_perc", "Share of the KV memory in use by sequences, 0 to 1.", MetricType::Gauge);
   auto state = reported("shoal_model_state", "1 for the state each model is in on each node.", MetricType::Gauge);
   for (const ModelRef& entry : models) {

@@ -42,7 +42,8 @@ bool cached(const Checkpoint& checkpoint) {
 // Other weights of the same shape may come in place of what was planned for, and nothing else.
 Status check_shape(const ModelLoader::Job& job, const ModelPlan& plan) {
   const NodeModel& facts = job.facts;
-  if (plan.weight_bytes() != facts.weight_bytes) {
+  const bool part = facts.weight_bytes < plan.weight_bytes() && facts.weight_bytes >= plan.least_weight_bytes();
+  if (plan.weight_bytes() != facts.weight_bytes && !part) {
     return data_loss(job.model.path, ": its weights take ", plan.weight_bytes(), " bytes, not the ", facts.weight_bytes,
                      " of when the server started; the file was replaced, restart the server to serve the new one");
   }
@@ -180,7 +181,7 @@ LoadedModel ModelLoader::load(const Work& work) {
         on_loaded_({LoadedModel::Part::kUsable, job.model.id, OkStatus(), result.memory, std::move(model), result.stages, result.weights});
       };
     }
-    const DeviceSpan memory = result.memory.part(0, opened.plan->weight_bytes());
+    const DeviceSpan memory = result.memory.part(0, std::min(opened.plan->weight_bytes(), job.facts.weight_bytes));
     ASSIGN_OR_RETURN(result.model, opened.plan->load(memory, backend_, load_threads_, control));
     return OkStatus();
   };

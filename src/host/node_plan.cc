@@ -45,6 +45,31 @@ Status split_budget(const NodeHostConfig& config, const ModelPlans& plans, NodeP
   return OkStatus();
 }
 
+// What it can do with, to be said beside the whole.
+std::string less_experts(const ModelPlan& plan) {
+  if (plan.least_weight_bytes() == plan.weight_bytes()) return "";
+  return absl::StrCat(" (", format_bytes(plan.least_weight_bytes()), " with the experts of one layer)");
+}
+
+constexpr uint32_t kContextBesideExperts = 8192;  // tokens of KV that experts leave room for, if that takes no more than a quarter
+
+// A model with experts can do with less than all of its weights: with what KV leaves.
+void leave_experts_out(const ModelPlan& plan, uint32_t pages, uint32_t wanted, NodeModel& model) {
+  const uint64_t least = div_up(plan.least_weight_bytes(), kPageBytes);
+  const auto kv_pages = [&](uint32_t tokens) {
+    NodeModel of = model;
+    of.max_model_len = std::min(tokens, wanted);
+    return kv_pages_min(of);
+  };
+  if (least >= pages) return;
+  const auto spare = static_cast<uint32_t>(pages - least);
+  const uint32_t kv = std::max(std::min(kv_pages(kContextBesideExperts), spare / 4), kv_pages(256));
+  if (kv > spare) return;
+  model.weight_bytes = std::min(plan.weight_bytes(), uint64_t{pages - kv} * kPageBytes);
+  log_warning("'", model.name, "': its weights of ", format_bytes(plan.weight_bytes()), " do not fit the device memory; ", format_bytes(model.weight_bytes),
+           " of them stay there, and experts that are not among them are read from its files when they are needed");
+}
+
 StatusOr<NodeModel> node_model(const ServedModel& served, const ModelPlan& plan, uint32_t pages) {
   NodeModel model;
   model.model = served.id;
@@ -56,8 +81,12 @@ StatusOr<NodeModel> node_model(const ServedModel& served, const ModelPlan& plan,
   model.pooling = served.pooling;
   const uint32_t wanted = served.max_model_len == 0 ? plan.context_length() : std::min(served.max_model_len, plan.context_length());
   model.max_model_len = fitting_model_len(model, pages, wanted);
+  if (model.max_model_len < std::min<uint32_t>(wanted, 256) && plan.least_weight_bytes() < plan.weight_bytes()) {
+    leave_experts_out(plan, pages, wanted, model);
+    model.max_model_len = fitting_model_len(model, pages, wanted);
+  }
   if (model.max_model_len < std::min<uint32_t>(wanted, 256)) {
-    return resource_exhausted("its weights of ", format_bytes(model.weight_bytes), " and KV for ", std::min<uint32_t>(wanted, 256),
+    return resource_exhausted("its weights of ", format_bytes(plan.weight_bytes()), less_experts(plan), " and KV for ", std::min<uint32_t>(wanted, 256),
                               " tokens do not fit the device memory of ", format_bytes(pages * kPageBytes), "; raise --device-memory");
   }
   if (model.max_model_len < wanted) {

@@ -56,7 +56,7 @@ CpuStep::~CpuStep() { compute_.spare.push_back(std::move(logits_)); }
 
 PackedMatrix CpuStep::packed(const MatrixPlace& place) const {
   PackedMatrix result = place.matrix;
-  result.data = CpuDevice::at(context_.weights.matrices + place.offset);
+  result.data = CpuDevice::at((place.expert ? context_.weights.experts : context_.weights.matrices) + place.offset);
   if (place.bias) result.bias = vector(*place.bias);
   return result;
 }

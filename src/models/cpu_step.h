@@ -65,13 +65,15 @@ class CpuStep : public Step {
 
   const float* vector(const VectorPlace& place) const { return CpuDevice::at((context_.weights.vectors + place.offset).as<float>()); }
   PackedMatrix packed(const MatrixPlace& place) const;
+  LinearOutput expert_output(const ExpertPlaces& places, const MatrixPlace& matrix, uint32_t expert) const;
   LinearOutput output(const MatrixPlace& matrix, float* out, bool add) const;
   void multiply(const float* input, std::optional<LinearInput::MakeRow> make_row, Outputs outputs) const;
   void norm_row(const Normed& input, uint32_t row) const;
   RopeCall rope_call(uint32_t row, float* x, uint32_t heads, uint32_t stride, const RopeConfig& config) const;
   void multiply_by_head(const std::vector<MatrixPlace>& places, const float* input, float* out) const;
   ExpertRoutes route(const ExpertPlaces& places, const float* input) const;
-  std::vector<LinearOutput> active_outputs(const std::vector<MatrixPlace>& places, const ExpertRoutes& routes) const;
+  void bring_experts(const ExpertPlaces& places, const ExpertRoutes& routes, const float* input) const;
+  std::vector<LinearOutput> active_outputs(const ExpertPlaces& places, const std::vector<MatrixPlace>& matrices, const ExpertRoutes& routes) const;
   void embed_tied(const MatrixPlace& table, float* x) const;
   void plan_attention();
   AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;

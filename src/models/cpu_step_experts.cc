@@ -5,6 +5,8 @@
 #include "kernels/expert_ops.h"
 #include "kernels/scalar_math.h"
 #include "models/cpu_step.h"
+#include "models/expert_cache.h"
+#include "models/expert_use.h"
 
 namespace shoal {
 
@@ -24,10 +26,30 @@ ExpertRoutes CpuStep::route(const ExpertPlaces& places, const float* input) cons
   return routes;
 }
 
+// Where a model holds a part of its experts only: those that have rows get into slots, and what the next layer will probably ask
+// for is read ahead, by what its router says of this layer's input (arXiv 2312.17238, section 3.2).
+void CpuStep::bring_experts(const ExpertPlaces& places, const ExpertRoutes& routes, const float* input) const {
+  ExpertCache* const cache = context_.expert_cache;
+  if (cache == nullptr) return;
+  const auto numbers = [](const ExpertRoutes& of) {
+    std::vector<uint32_t> result;
+    for (const auto& active : of.active) result.push_back(active.expert);
+    return result;
+  };
+  cache->require(places, numbers(routes), compute_.threads);
+  if (const ExpertPlaces* next = cache->after(places)) cache->expect(*next, numbers(route(*next, input)));
+}
+
+LinearOutput CpuStep::expert_output(const ExpertPlaces& places, const MatrixPlace& matrix, uint32_t expert) const {
+  LinearOutput result = output(matrix, nullptr, false);
+  if (context_.expert_cache != nullptr) result.matrix.data = CpuDevice::at(context_.expert_cache->base(places, expert) + matrix.offset);
+  return result;
+}
+
 // Of the experts that have rows; the others' stay empty.
-std::vector<LinearOutput> CpuStep::active_outputs(const std::vector<MatrixPlace>& places, const ExpertRoutes& routes) const {
-  std::vector<LinearOutput> outputs(places.size());
-  for (const auto& active : routes.active) outputs[active.expert] = output(places[active.expert], nullptr, false);
+std::vector<LinearOutput> CpuStep::active_outputs(const ExpertPlaces& places, const std::vector<MatrixPlace>& matrices, const ExpertRoutes& routes) const {
+  std::vector<LinearOutput> outputs(matrices.size());
+  for (const auto& active : routes.active) outputs[active.expert] = expert_output(places, matrices[active.expert], active.expert);
   return outputs;
 }
 
@@ -40,11 +62,14 @@ void CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats 
   float* const out = CpuDevice::at(at_.expert_out);
   QuantBlock* const quantized = CpuDevice::at(at_.quantized);
   const ExpertRoutes routes = route(places, input);
+  if (context_.expert_use != nullptr) context_.expert_use->note(places.first, routes);
+  bring_experts(places, routes, input);
   const auto count = static_cast<uint32_t>(routes.routed.size());
   for_rows(compute_.threads, count, hidden, [&](uint32_t i) {
     std::memcpy(routed + i * hidden, input + routes.routed[i].row * hidden, hidden * sizeof(float));
   });
-  const auto gates = active_outputs(places.gate, routes), ups = active_outputs(places.up, routes), downs = active_outputs(places.down, routes);
+  const auto gates = active_outputs(places, places.gate, routes), ups = active_outputs(places, places.up, routes);
+  const auto downs = active_outputs(places, places.down, routes);
   const ExpertOutput gate_up[] = {{gates, gate}, {ups, up}};
   expert_linear(compute_.kernels, compute_.threads, routes, routed, quantized, gate_up);
   const auto activate = activation == Activation::kSilu ? compute_.kernels.silu_mul : compute_.kernels.gelu_mul;

@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "models/backend.h"
+#include "models/expert_cache.h"
+#include "models/expert_use.h"
 #include "models/rope.h"
 #include "models/step.h"
 #include "models/unpacked_weights.h"
@@ -45,6 +47,8 @@ struct DecoderState {
   StepContext context;
   RopeFrequencies rope;
   std::optional<RopeFrequencies> local_rope;
+  std::unique_ptr<ExpertUse> expert_use;      // what the context points to
+  std::unique_ptr<ExpertCache> expert_cache;
 };
 
 class DecoderPass : public Pass {
@@ -61,6 +65,7 @@ class DecoderPass : public Pass {
     }
     end();
     if (unpacked_ != nullptr) RETURN_IF_ERROR(unpacked_->check());
+    if (model_.context.expert_cache != nullptr) RETURN_IF_ERROR(model_.context.expert_cache->check());
     return std::nullopt;
   }
 
@@ -112,6 +117,13 @@ class DecoderModel : public Model {
 
   uint64_t workspace_bytes(uint32_t rows, uint32_t logit_rows) const override { return state_.context.shape.bytes(rows, logit_rows); }
 
+  ExpertCounts expert_counts() const override {
+    ExpertCounts counts;
+    if (state_.expert_cache != nullptr) counts = state_.expert_cache->counts();
+    if (state_.expert_use != nullptr) counts.skew = state_.expert_use->skew();
+    return counts;
+  }
+
  private:
   const DecoderState state_;
   Backend& backend_;
@@ -126,6 +138,10 @@ class DecoderPlan : public ModelPlan {
   Status plan(const LoadOptions& options, const WrapLayers& wrap);
 
   uint64_t weight_bytes() const override { return layout_->bytes(); }
+  uint64_t least_weight_bytes() const override {
+    if (layout_->experts().empty()) return weight_bytes();
+    return std::min(weight_bytes(), ExpertCache::least_bytes(*layout_, parts_->config.experts->count));
+  }
   uint64_t kv_block_bytes() const override { return kv_.block_bytes(); }
   uint64_t workspace_bytes(uint32_t rows, uint32_t logit_rows) const override { return shape_.bytes(rows, logit_rows); }
   uint32_t vocab_size() const override { return parts_->config.vocab_size; }
@@ -140,33 +156,47 @@ class DecoderPlan : public ModelPlan {
     return std::min(above(config.rope), config.local_rope ? above(*config.local_rope) : UINT32_MAX);
   }
 
-  Status read_ahead(ThreadPool& threads, LoadControl& control) const override { return layout_->load_matrices(nullptr, threads, control, nullptr); }
+  Status read_ahead(ThreadPool& threads, LoadControl& control) const override { 
+    return layout_->load_matrices(nullptr, WeightLayout::Experts::kLoaded, threads, control, nullptr);
+  }
 
   StatusOr<std::unique_ptr<Model>> load(DeviceSpan memory, Backend& backend, ThreadPool& load_threads, LoadControl& control) const override {
-    CHECK_GE(memory.bytes, weight_bytes());
+    CHECK_GE(memory.bytes, least_weight_bytes());
+    const auto experts = memory.bytes >= weight_bytes() ? WeightLayout::Experts::kLoaded : WeightLayout::Experts::kLeft;
     CHECK_EQ(memory.begin.address % kTensorAlignment, 0u);
     const std::unique_ptr<WeightSink> sink = backend.sink(memory);
     layout_->load_vectors(*sink);
     if (!control.early || !UnpackedWeights::can_serve(*layout_)) {
-      RETURN_IF_ERROR(layout_->load_matrices(sink.get(), load_threads, control, nullptr));
+      RETURN_IF_ERROR(layout_->load_matrices(sink.get(), experts, load_threads, control, nullptr));
       return model_at(memory, backend, nullptr);
     }
     sink->finish();
-    auto unpacked = std::make_shared<UnpackedWeights>(layout_);
+    auto unpacked = std::make_shared<UnpackedWeights>(layout_, experts);
     const auto pending = std::make_shared<PendingLoad>(unpacked);
     control.early(model_at(memory, backend, pending));
-    const Status loaded = layout_->load_matrices(sink.get(), load_threads, control, unpacked.get());
+    const Status loaded = layout_->load_matrices(sink.get(), experts, load_threads, control, unpacked.get());
     pending->end(loaded);
     RETURN_IF_ERROR(loaded);
     return nullptr;
   }
 
  private:
+  void hold_experts(DeviceSpan memory, Backend& backend, DecoderState& state) const {
+    const auto count = static_cast<uint32_t>(layout_->experts().size());
+    if (count == 0) return;
+    const uint32_t per_layer = parts_->config.experts->count;
+    state.expert_use = std::make_unique<ExpertUse>(count, per_layer);
+    if (memory.bytes < weight_bytes()) state.expert_cache = std::make_unique<ExpertCache>(layout_, per_layer, memory.begin, memory.bytes, backend.sink(memory));
+    state.context.expert_use = state.expert_use.get();
+    state.context.expert_cache = state.expert_cache.get();
+  }
+
   std::unique_ptr<Model> model_at(DeviceSpan memory, Backend& backend, std::shared_ptr<const PendingLoad> pending) const {
     const ModelConfig& config = parts_->config;
     std::vector<float> divisors;
     if (divisors_) divisors = layout_->read(*divisors_);
-    DecoderState state{parts_, {layout_->in(memory.begin), kv_, shape_}, RopeFrequencies(config.rope, divisors), std::nullopt};
+    DecoderState state{parts_, {layout_->in(memory.begin), kv_, shape_}, RopeFrequencies(config.rope, divisors), std::nullopt, nullptr, nullptr};
+    hold_experts(memory, backend, state);
     if (config.local_rope) state.local_rope.emplace(*config.local_rope);
     return std::make_unique<DecoderModel>(std::move(state), backend, std::move(pending));
   }

@@ -145,6 +145,37 @@ TEST(DeterminismTest, BitsDoNotDependOnHowMuchOfTheWeightsIsPacked) {
   });
 }
 
+// Memory that is less than the whole ends within that of the whole: nothing beyond is written.
+TEST(DeterminismTest, BitsDoNotDependOnHowManyExpertsAreInMemory) {
+  for (const Architecture architecture : {Architecture::kQwen2Moe, Architecture::kDeepseekV3}) {
+    ModelConfig config = small_config(architecture);
+    config.layers = 5;
+    config.sliding_layers.resize(config.layers);
+    config.experts->layers.assign(config.layers, true);
+    for (const Variant& variant : kVariants) {
+      const RandomCheckpoint checkpoint(config, variant.dtype, 77);
+      const LoadOptions options{.quantization = variant.quantization};
+      const auto prompt = random_prompt(2, kPromptTokens, config.vocab_size);
+      const auto want = run_alone(*open(checkpoint.get(), options, 1), prompt, 0);
+      const auto plan = *plan_model(checkpoint.get(), options);
+      const uint64_t least = plan->least_weight_bytes(), whole = plan->weight_bytes();
+      ASSERT_LT(least, whole);
+      for (const uint64_t memory : {least, least + (whole - least) / 3, whole - 1}) {
+        SCOPED_TRACE(absl::StrCat(architecture_name(architecture), " in ", memory, " of ", whole));
+        const auto model = TestModel::load(*plan_model(checkpoint.get(), options), 2, memory);
+        ASSERT_TRUE(model.ok()) << model.status();
+        for (const uint32_t chunk : {0, 5, 1}) EXPECT_TRUE(same_bits(run_alone(**model, prompt, chunk), want)) << chunk;
+        const ExpertCounts counts = (*model)->model().expert_counts();
+        EXPECT_LT(counts.hits, counts.lookups);
+        EXPECT_GT(counts.hits, 0u);
+        EXPECT_GT(counts.bytes_fetched, 0u);
+        ASSERT_EQ(counts.skew.size(), config.layers);
+        for (const float skew : counts.skew) EXPECT_GT(skew, 1.0f);
+      }
+    }
+  }
+}
+
 TEST(DeterminismTest, BitsDoNotDependOnTheVectorWidth) {
   for_each_model([](const auto& checkpoint, const LoadOptions& options, uint32_t vocab) {
     const auto prompt = random_prompt(3, kPromptTokens, vocab);

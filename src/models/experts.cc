@@ -38,7 +38,7 @@ RouterRule rule_of(const ExpertConfig& e) {
 Status plan_expert(const ModelConfig& c, WeightLayout& layout, const Names& names, uint32_t index, ExpertPlaces& out) {
   const uint32_t width = c.experts->intermediate_size, count = c.experts->count, hidden = c.hidden_size;
   const auto part = [&](const std::string& name, uint32_t outputs, uint32_t columns, uint32_t first_row, uint32_t rows) {
-    return layout.matrix({.name = name, .outputs = outputs, .columns = columns, .first_row = first_row, .stored_rows = rows, .any_rank = true});
+    return layout.matrix({.name = name, .outputs = outputs, .columns = columns, .first_row = first_row, .stored_rows = rows, .any_rank = true, .expert = true});
   };
   const std::string fused = names.experts + ".gate_up_proj", own = absl::StrCat(names.experts, ".", index, ".");
   if (layout.has(fused)) {
@@ -50,9 +50,9 @@ Status plan_expert(const ModelConfig& c, WeightLayout& layout, const Names& name
     ASSIGN_OR_RETURN(out.up.emplace_back(), part(names.experts + ".up_proj", width, hidden, index * width, count * width));
     ASSIGN_OR_RETURN(out.down.emplace_back(), part(names.experts + ".down_proj", hidden, width, index * hidden, count * hidden));
   } else {
-    ASSIGN_OR_RETURN(out.gate.emplace_back(), layout.matrix({.name = own + names.gate, .outputs = width, .columns = hidden}));
-    ASSIGN_OR_RETURN(out.up.emplace_back(), layout.matrix({.name = own + names.up, .outputs = width, .columns = hidden}));
-    ASSIGN_OR_RETURN(out.down.emplace_back(), layout.matrix({.name = own + names.down, .outputs = hidden, .columns = width}));
+    ASSIGN_OR_RETURN(out.gate.emplace_back(), layout.matrix({.name = own + names.gate, .outputs = width, .columns = hidden, .expert = true}));
+    ASSIGN_OR_RETURN(out.up.emplace_back(), layout.matrix({.name = own + names.up, .outputs = width, .columns = hidden, .expert = true}));
+    ASSIGN_OR_RETURN(out.down.emplace_back(), layout.matrix({.name = own + names.down, .outputs = hidden, .columns = width, .expert = true}));
   }
   return OkStatus();
 }
@@ -82,7 +82,11 @@ StatusOr<ExpertBlock> plan_experts(const ModelConfig& c, WeightLayout& layout, c
   if (e.selection_bias) {
     ASSIGN_OR_RETURN(block.experts.selection_bias, layout.vector(names.router + ".e_score_correction_bias", e.count));
   }
-  for (uint32_t i = 0; i < e.count; ++i) RETURN_IF_ERROR(plan_expert(c, layout, names, i, block.experts));
+  for (uint32_t i = 0; i < e.count; ++i) {
+    const uint32_t number = layout.begin_expert();
+    if (i == 0) block.experts.first = number;
+    RETURN_IF_ERROR(plan_expert(c, layout, names, i, block.experts));
+  }
   RETURN_IF_ERROR(plan_shared(c, layout, prefix, block));
   return block;
 }

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 
+#include "base/expert_counts.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/time.h"
@@ -49,6 +50,9 @@ class Model {
   virtual StatusOr<std::unique_ptr<Pass>> begin(const ForwardInput& input, DeviceSpan workspace) = 0;
 
   virtual uint64_t workspace_bytes(uint32_t rows, uint32_t logit_rows) const = 0;
+
+  // Of the passes until now; empty of a model without experts. By the thread that advances them.
+  virtual ExpertCounts expert_counts() const { return {}; }
 };
 constexpr uint32_t kPassesMax = 4;
 
@@ -72,6 +76,8 @@ class ModelPlan {
   virtual ~ModelPlan() = default;
 
   virtual uint64_t weight_bytes() const = 0;      // of the packed weights, alignment included
+  // What load() can do with: all but the experts, of which memory for one layer's is enough. Else weight_bytes().
+  virtual uint64_t least_weight_bytes() const { return weight_bytes(); }
   virtual uint64_t kv_block_bytes() const = 0;    // K and V of kTokensPerBlock tokens in every layer
   virtual uint64_t workspace_bytes(uint32_t rows_max, uint32_t logit_rows_max) const = 0;
   virtual uint32_t vocab_size() const = 0;
@@ -81,8 +87,9 @@ class ModelPlan {
   // with prompts of equal length.
   virtual uint32_t kv_salt_above() const { return UINT32_MAX; }
 
-  // Reads, converts and packs every weight into `memory` (weight_bytes() long, 64-byte aligned) of the backend's device, with
-  // all of load_threads. Cancelled if `control` says so; DataLoss naming the file if it cannot be read to its end or was
+  // Reads, converts and packs every weight into `memory` (least_weight_bytes() at least, 64-byte aligned) of the backend's device,
+  // with all of load_threads. If that is less than weight_bytes(), experts are packed when passes need them, and the model
+  // keeps the files open. Cancelled if `control` says so; DataLoss naming the file if it cannot be read to its end or was
   // written to since it was opened. The model computes on the backend, which may be busy with other models' passes
   // meanwhile. It refers to `memory` and to the backend, which outlive it; the plan and the checkpoint need not.
   virtual StatusOr<std::unique_ptr<Model>> load(DeviceSpan memory, Backend& backend, ThreadPool& load_threads,

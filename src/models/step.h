@@ -80,6 +80,7 @@ struct StepBuffers {
 // The experts of a layer; matrices by expert.
 struct ExpertPlaces {
   RouterRule rule;
+  uint32_t first = 0;                          // number of the layer's first expert among the model's
   MatrixPlace router;                          // [experts, hidden]
   std::optional<VectorPlace> selection_bias;   // [experts]
   std::vector<MatrixPlace> gate, up;           // [expert width, hidden]
@@ -122,11 +123,16 @@ struct LatentPlaces {
   uint32_t rank = 0, key_dim = 0, rope_dims = 0, value_dim = 0;
 };
 
+class ExpertCache;
+class ExpertUse;
+
 // What stays the same from step to step of a model.
 struct StepContext {
   WeightMemory weights;
   KvLayout kv;
   StepShape shape;
+  ExpertUse* expert_use = nullptr;      // is told who was chosen; null: nobody asks
+  ExpertCache* expert_cache = nullptr;  // where experts are; null: all in their place
 };
 
 class Step {

@@ -58,10 +58,12 @@ class TestModel {
     ASSIGN_OR_RETURN(std::unique_ptr<ModelPlan> plan, plan_model(std::move(checkpoint), options));
     return load(std::move(plan), threads);
   }
-  static StatusOr<std::unique_ptr<TestModel>> load(std::unique_ptr<ModelPlan> plan, int threads = 2) {
+  // In `memory` bytes of weights; 0: all of them.
+  static StatusOr<std::unique_ptr<TestModel>> load(std::unique_ptr<ModelPlan> plan, int threads = 2, uint64_t memory = 0) {
     auto result = std::make_unique<TestModel>(std::move(plan), threads);
     LoadControl control;
-    ASSIGN_OR_RETURN(result->model_, result->plan_->load(result->memory_, *result->on_.backend, result->on_.threads, control));
+    const DeviceSpan place = memory == 0 ? result->memory_ : result->memory_.part(0, memory);
+    ASSIGN_OR_RETURN(result->model_, result->plan_->load(place, *result->on_.backend, result->on_.threads, control));
     return result;
   }
 

@@ -6,12 +6,13 @@
 
 namespace shoal {
 
-UnpackedWeights::UnpackedWeights(std::shared_ptr<const WeightLayout> layout)
+UnpackedWeights::UnpackedWeights(std::shared_ptr<const WeightLayout> layout, WeightLayout::Experts experts)
     : layout_(std::move(layout)), panels_missing_(layout_->matrix_count()), bytes_missing_(layout_->copy_count()) {
   CHECK(can_serve(*layout_));
   for (uint32_t i = 0; i < panels_missing_.size(); ++i) {
     makers_.emplace_back(*layout_, i);
-    panels_missing_[i] = layout_->matrix(i).panels();
+    const bool left = layout_->place(i).expert && experts == WeightLayout::Experts::kLeft;
+    panels_missing_[i] = left ? 0 : layout_->matrix(i).panels();
   }
   for (uint32_t i = 0; i < bytes_missing_.size(); ++i) bytes_missing_[i] = layout_->copied(i).bytes;
 }

@@ -104,7 +104,12 @@ StatusOr<MatrixPlace> WeightLayout::add_matrix(const MatrixSpec& spec, bool head
   if (spec.chunk_unit != 0) place.matrix.chunk_unit = blocks ? std::lcm(spec.chunk_unit, kQuantBlock) : spec.chunk_unit;
   quantized_ |= blocks;
   place.index = static_cast<uint32_t>(matrices_.size());
-  place.offset = reserve(packed_bytes(place.matrix.format, spec.outputs, spec.columns), matrix_bytes_);
+  place.expert = spec.expert;
+  place.offset = reserve(packed_bytes(place.matrix.format, spec.outputs, spec.columns), spec.expert ? expert_bytes_ : matrix_bytes_);
+  if (spec.expert) {
+    ++experts_.back().matrices;
+    experts_.back().bytes = expert_bytes_ - experts_.back().offset;
+  }
   if (spec.bias) {
     const std::string bias_name = spec.name + ".bias";
     if (stored_rows != spec.outputs) return unimplemented(checkpoint_->path, ": '", bias_name, "' of a fused matrix is not served");
@@ -119,6 +124,11 @@ StatusOr<MatrixPlace> WeightLayout::add_matrix(const MatrixSpec& spec, bool head
 }
 
 StatusOr<MatrixPlace> WeightLayout::matrix(const MatrixSpec& spec) { return add_matrix(spec, false); }
+
+uint32_t WeightLayout::begin_expert() {
+  experts_.push_back({static_cast<uint32_t>(matrices_.size()), 0, expert_bytes_, 0});
+  return static_cast<uint32_t>(experts_.size() - 1);
+}
 
 StatusOr<VectorPlace> WeightLayout::vector(const std::string& name, uint32_t size, bool plus_one) {
   ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{size}));
@@ -207,6 +217,16 @@ void WeightLayout::make_panel(uint32_t matrix, uint32_t panel, std::byte* out) c
   pack(job, panel, job.source.data + row * job.source.row_bytes(), /*read_soon=*/true, out);
 }
 
+void WeightLayout::will_need(uint32_t matrix) const {
+  const MatrixJob& job = matrices_[matrix];
+  const uint64_t row_bytes = job.source.row_bytes();
+  const std::span<const std::byte> part(job.source.data + job.first_row * row_bytes, job.stored_rows() * row_bytes);
+  for (const auto& file : checkpoint_->files) {
+    const auto bytes = file->bytes();
+    if (part.data() >= bytes.data() && part.data() + part.size() <= bytes.data() + bytes.size()) return file->will_need(part);
+  }
+}
+
 void WeightLayout::read_vector(const VectorJob& job, float* out) {
   dequantize_row(job.source.dtype, job.source.data, 0, job.place.size, out);
   if (!job.plus_one) return;
@@ -230,9 +250,10 @@ std::vector<float> WeightLayout::read(const VectorPlace& place) const {
   return out;
 }
 
-std::vector<WeightLayout::Piece> WeightLayout::pieces() const {
+std::vector<WeightLayout::Piece> WeightLayout::pieces(Experts experts) const {
   std::vector<Piece> pieces;
   for (const MatrixJob& job : matrices_) {
+    if (job.place.expert && experts == Experts::kLeft) continue;
     const uint64_t row_bytes = job.source.row_bytes(), panels = job.place.matrix.panels();
     if (job.transposed) {  // each panel is of all stored rows
       pieces.push_back({&job, nullptr, 0, panels, {job.source.data + job.first_row * row_bytes, job.stored_rows() * row_bytes}});
@@ -267,7 +288,7 @@ uint64_t WeightLayout::fill(const Piece& piece, std::span<const std::byte> sourc
   const PackedMatrix& matrix = piece.matrix->place.matrix;
   const uint64_t panel_stored = kPanelRows * piece.matrix->source.row_bytes();
   const uint64_t bytes = panel_bytes(matrix.format, matrix.columns);
-  const uint64_t at = piece.matrix->place.offset + piece.begin * bytes;
+  const uint64_t at = (piece.matrix->place.expert ? experts_at() : 0) + piece.matrix->place.offset + piece.begin * bytes;
   const std::span<std::byte> out = sink.take(at, (piece.end - piece.begin) * bytes);
   for (uint64_t panel = 0; panel < piece.end - piece.begin; ++panel) {
     if (piece.matrix->transposed) {
@@ -286,8 +307,8 @@ void WeightLayout::note(const Piece& piece, UnpackedWeights& unpacked) const {
   else unpacked.copied(static_cast<uint32_t>(piece.copy - copies_.data()), done);
 }
 
-Status WeightLayout::load_matrices(WeightSink* sink, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const {
-  const std::vector<Piece> work = pieces();
+Status WeightLayout::load_matrices(WeightSink* sink, Experts experts, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const {
+  const std::vector<Piece> work = pieces(experts);
   std::vector<std::span<const std::byte>> extents;
   for (const Piece& piece : work) extents.push_back(piece.source);
   ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weight_source(*checkpoint_, options_.io, std::move(extents), control.kept));
@@ -321,7 +342,7 @@ Status WeightLayout::load_matrices(WeightSink* sink, ThreadPool& threads, LoadCo
   RETURN_IF_ERROR(first_error);
   if (sink == nullptr) return OkStatus();
   sink->finish();
-  control.bytes_done.store(bytes());
+  control.bytes_done.store(experts == Experts::kLoaded ? bytes() : experts_at());
   return OkStatus();
 }
 

@@ -22,10 +22,12 @@
 
 namespace shoal {
 
-// A model's memory. The vectors lie together, so that they can be there long before the matrices.
+// A model's memory. The vectors lie together, so that they can be there long before the matrices; the experts come last, so that a
+// model can do with memory for a part of them (ExpertCache).
 struct WeightMemory {
   DeviceAddress matrices;
   DeviceAddress vectors;
+  DeviceAddress experts;
 };
 
 // A vector of f32 at an offset of the vectors.
@@ -33,10 +35,11 @@ struct VectorPlace {
   uint64_t offset = 0;
   uint32_t size = 0;
 };
-// A packed matrix at an offset of the matrices.
+// A packed matrix at an offset of the matrices, or of the experts.
 struct MatrixPlace {
   PackedMatrix matrix;  // data and bias unset
   uint32_t index = 0;   // among the layout's matrices
+  bool expert = false;
   uint64_t offset = 0;
   std::optional<VectorPlace> bias;
 };
@@ -61,6 +64,7 @@ struct MatrixSpec {
   // Stored as [columns, outputs], rows [first_row, first_row + columns) of `stored_rows`.
   bool transposed = false;
   bool exact = false;     // never quantised at load: it decides instead of computing
+  bool expert = false;    // of the expert that is asked for last (begin_expert)
 };
 
 class UnpackedWeights;
@@ -78,25 +82,38 @@ class WeightLayout {
   StatusOr<EmbeddingPlace> embedding(const std::string& name, uint32_t vocab, uint32_t hidden);
   StatusOr<MatrixPlace> head(const std::string& name, const std::string& embedding, uint32_t vocab, uint32_t hidden, bool tied,
                              EmbeddingPlace& place);
+  // What is asked for as an expert's from here on is the next expert's. Its number: layer after layer, from 0.
+  uint32_t begin_expert();
   // Whether there is a tensor of that name.
   bool has(const std::string& name) const { return checkpoint_->weights.find(name) != nullptr; }
 
-  uint64_t bytes() const { return matrix_bytes_ + vector_bytes_; }
-  WeightMemory in(DeviceAddress memory) const { return {memory, memory + matrix_bytes_}; }
+  uint64_t bytes() const { return experts_at() + expert_bytes_; }
+  uint64_t experts_at() const { return matrix_bytes_ + vector_bytes_; }
+  WeightMemory in(DeviceAddress memory) const { return {memory, memory + matrix_bytes_, memory + experts_at()}; }
   uint64_t parameters() const { return parameters_; }
   bool quantized() const { return quantized_; }  // any matrix is in a quantised format
 
   void load_vectors(WeightSink& sink) const;
-  // Fills the rest; no sink: only reads. See ModelPlan::load. What is in its place is no longer among the `unpacked`, if
-  // there are such.
-  Status load_matrices(WeightSink* sink, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const;
+  enum class Experts : uint8_t { kLoaded, kLeft };
+  // Fills the rest, with or without the experts; no sink: only reads. See ModelPlan::load. What is in its place is no longer among
+  // the `unpacked`, if there are such.
+  Status load_matrices(WeightSink* sink, Experts experts, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const;
   // A vector of this layout, from the file.
   std::vector<float> read(const VectorPlace& place) const;
 
-  // ---- straight from the files, mapped ones (UnpackedWeights) ----
+  // An expert's matrices [first, first + matrices) and their bytes [offset, offset + bytes) of the experts.
+  struct Expert {
+    uint32_t first = 0, matrices = 0;
+    uint64_t offset = 0, bytes = 0;
+  };
+  std::span<const Expert> experts() const { return experts_; }
+
+  // ---- straight from the files, mapped ones (UnpackedWeights, ExpertCache) ----
   ModelIo io() const { return options_.io; }
   size_t matrix_count() const { return matrices_.size(); }
+  const MatrixPlace& place(uint32_t index) const { return matrices_[index].place; }
   const PackedMatrix& matrix(uint32_t index) const { return matrices_[index].place.matrix; }
+  void will_need(uint32_t matrix) const;  // a hint
   size_t copy_count() const { return copies_.size(); }
   const TensorView& copied(uint32_t index) const { return copies_[index].source; }
   void make_panel(uint32_t matrix, uint32_t panel, std::byte* out) const;
@@ -133,7 +150,7 @@ class WeightLayout {
     uint64_t begin, end;
     std::span<const std::byte> source;
   };
-  std::vector<Piece> pieces() const;  // in the order of the files
+  std::vector<Piece> pieces(Experts experts) const;  // in the order of the files
   void note(const Piece& piece, UnpackedWeights& unpacked) const;
   uint64_t fill(const Piece& piece, std::span<const std::byte> source, WeightSink& sink) const;
   static void read_vector(const VectorJob& job, float* out);
@@ -142,12 +159,13 @@ class WeightLayout {
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   LoadOptions options_;
-  uint64_t matrix_bytes_ = 0, vector_bytes_ = 0;
+  uint64_t matrix_bytes_ = 0, vector_bytes_ = 0, expert_bytes_ = 0;
   uint64_t parameters_ = 0;
   bool quantized_ = false;
   std::vector<MatrixJob> matrices_;
   std::vector<VectorJob> vectors_;
   std::vector<CopyJob> copies_;
+  std::vector<Expert> experts_;
 };
 
 }  // namespace shoal

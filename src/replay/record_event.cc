@@ -36,6 +36,7 @@ struct EventWriter {
     to->set_model(e.model.value);
     to->set_step(e.result.step);
     if (!e.result.deferred.ok()) put_failure(e.result.deferred, to->mutable_deferred());
+    if (e.result.experts != ExpertCounts{}) to_pb(e.result.experts, to->mutable_experts());
     for (const SliceResult& slice : e.result.slices) {
       pb::SliceResult* out = to->add_slices();
       put_id(slice.request, out);
@@ -102,6 +103,7 @@ StatusOr<Event> step_from(const pb::StepDone& from) {
   to.model = ModelId(from.model());
   to.result.step = from.step();
   RETURN_IF_ERROR(read_failure(from.deferred(), to.result.deferred));
+  ASSIGN_OR_RETURN(to.result.experts, from_pb(from.experts()));
   for (const pb::SliceResult& slice : from.slices()) {
     SliceResult& out = to.result.slices.emplace_back();
     out.request = id_of(slice);

@@ -31,6 +31,7 @@ void NodeReporter::tell(const HostedModel& hosted, const TurnsAhead& turns, Mode
   m.prefix_queries = counters.prefix_queries;
   m.prefix_hits = counters.prefix_hits;
   m.preemptions = counters.preemptions;
+  m.experts = counters.experts;
   m.steps = counters.steps;
   m.steps_by_tokens = counters.steps_by_tokens;
   m.step_tokens = counters.step_tokens;

@@ -135,7 +135,9 @@ Status StepRunner::compute(Model& model) {
 StepResult StepRunner::run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints) {
   lay_out(step);
   StepResult result{step.input.step, {}, OkStatus()};
+  const ExpertCounts before = model.expert_counts();
   const Status computed = compute(model);
+  result.experts = model.expert_counts().since(before);
   if (computed.code() == StatusCode::kUnavailable) {
     result.deferred = computed;
   } else if (!computed.ok()) {

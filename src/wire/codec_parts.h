@@ -58,6 +58,9 @@ SampledToken token_from(const pb::SampledToken& from);
 void to_pb(const SamplingParams& from, pb::Sampling* to);
 StatusOr<SamplingParams> sampling_from(const pb::Sampling& from);
 
+void to_pb(const ExpertCounts& from, pb::ExpertCounts* to);
+StatusOr<ExpertCounts> from_pb(const pb::ExpertCounts& from);
+
 void to_pb(const NodeStatus& from, pb::NodeStatus* to);
 StatusOr<NodeStatus> from_pb(const pb::NodeStatus& from);
 

@@ -7,6 +7,7 @@ namespace shoal {
 namespace {
 
 constexpr int kSwitchesMax = 1024;
+constexpr int kExpertLayersMax = 4096;
 
 void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
   to->set_model(from.model.value);
@@ -35,6 +36,7 @@ void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
   to->set_wait_seconds(from.wait_seconds);
   to->set_switch_seconds(from.switch_seconds);
   to->set_prompt_token_seconds(from.prompt_token_seconds);
+  if (from.experts != ExpertCounts{}) shoal::to_pb(from.experts, to->mutable_experts());
 }
 
 int64_t to_ns(TimePoint at) { return at.time_since_epoch().count(); }
@@ -101,6 +103,7 @@ StatusOr<ModelStatus> from_pb(const pb::ModelStatus& from) {
   RETURN_IF_ERROR(finite(from.prompt_token_seconds(), "prompt_token_seconds"));
   to.switch_seconds = from.switch_seconds();
   to.prompt_token_seconds = from.prompt_token_seconds();
+  ASSIGN_OR_RETURN(to.experts, shoal::from_pb(from.experts()));
   return to;
 }
 
@@ -129,6 +132,19 @@ StatusOr<SwitchRecord> from_pb(const pb::SwitchRecord& from) {
 }
 
 }  // namespace
+
+void to_pb(const ExpertCounts& from, pb::ExpertCounts* to) {
+  to->set_lookups(from.lookups);
+  to->set_hits(from.hits);
+  to->set_bytes_fetched(from.bytes_fetched);
+  to->mutable_skew()->Add(from.skew.begin(), from.skew.end());
+}
+
+StatusOr<ExpertCounts> from_pb(const pb::ExpertCounts& from) {
+  if (from.skew_size() > kExpertLayersMax) return invalid_argument("message: more layers with experts than a model has");
+  for (const float skew : from.skew()) RETURN_IF_ERROR(finite(skew, "skew"));
+  return ExpertCounts{from.lookups(), from.hits(), from.bytes_fetched(), {from.skew().begin(), from.skew().end()}};
+}
 
 void to_pb(const NodeStatus& m, pb::NodeStatus* to) {
   to->set_version(m.version);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/device_event.h"
+#include "base/expert_counts.h"
 #include "base/instance_role.h"
 #include "base/model_digest.h"
 #include "base/pooling_settings.h"
@@ -155,6 +156,7 @@ struct ModelStatus {
   double wait_seconds = 0;       // predicted, until the first step of a request that comes now
   double switch_seconds = 0;     // predicted, of the switch that such a request would cause; 0: none
   double prompt_token_seconds = 0;  // predicted, of computing one
+  ExpertCounts experts;          // empty of a model without
   friend bool operator==(const ModelStatus&, const ModelStatus&) = default;
 };
 

@@ -16,7 +16,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get('SHOAL_BINARY', ROOT / 'build' / 'release' / 'shoal'))
 MODELS = ROOT / 'models'
-NAMES = ['tiny-llama', 'tiny-qwen3']
+BUNDLED = ['tiny-deepseek-v3', 'tiny-llama', 'tiny-qwen3', 'tiny-qwen3-moe']
+NAMES = ['tiny-llama', 'tiny-qwen3']  # the dense ones
 
 
 def free_port():

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from conftest import MODELS, NAMES
+from conftest import BUNDLED, MODELS
 
 
-@pytest.mark.parametrize('model', NAMES)
+@pytest.mark.parametrize('model', BUNDLED)
 def test_answers_agree_with_the_reference(client, model):
     rows = json.loads((MODELS / model / 'reference_answers.json').read_text())['greedy']
 
@@ -20,7 +20,7 @@ def test_answers_agree_with_the_reference(client, model):
     assert same >= 0.99 * len(rows), [(r['question'], a, r['model_says']) for a, r in zip(answers, rows) if a != r['model_says']][:5]
 
 
-@pytest.mark.parametrize('model', NAMES)
+@pytest.mark.parametrize('model', BUNDLED)
 def test_prompts_are_the_references_ids(server, model):
     from conftest import http
     for row in json.loads((MODELS / model / 'reference_answers.json').read_text())['greedy'][:50]:

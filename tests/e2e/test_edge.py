@@ -11,7 +11,7 @@ import time
 
 import openai
 import pytest
-from conftest import MODELS, Server, http as request, wait_until
+from conftest import BUNDLED, MODELS, Server, http as request, wait_until
 
 PROMPT = {'model': 'tiny-llama', 'prompt': 'The capital of Denmark is', 'max_tokens': 2}
 
@@ -116,7 +116,7 @@ def test_the_operator_loads_unloads_and_stops_by_a_private_socket(tmp_path, own_
     server = own_server('--admin-socket', path)
     assert os.stat(path).st_mode & 0o077 == 0
     states = lambda: {m['id']: m['status']['value'] for m in operator(path, 'GET', '/models')[1]['data']}  # noqa: E731
-    assert states() == {'tiny-llama': 'unloaded', 'tiny-qwen3': 'unloaded'}
+    assert states() == {name: 'unloaded' for name in BUNDLED}
     assert operator(path, 'POST', '/models/load', {'model': 'tiny-llama', 'wait': True})[0] == 200
     assert states()['tiny-llama'] == 'loaded'
     assert operator(path, 'POST', '/models/unload', {'model': 'tiny-llama'})[1]['success'] is True

@@ -5,7 +5,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import BINARY, MODELS, free_port, http, wait_until
+from conftest import BINARY, BUNDLED, MODELS, free_port, http, wait_until
 from test_process import LONG, shoal
 
 
@@ -22,7 +22,7 @@ def test_a_second_server_does_not_take_the_operators_socket(own_server, tmp_path
     for args in (['--host', '127.0.0.2', '--port', str(server.port)], ['--port', str(free_port()), '--admin-socket', str(socket)]):
         error = refused(*args, env=env)
         assert f'{socket}: process {server.process.pid} listens there; choose another --admin-socket' in error
-    assert shoal('ps', '--quiet', '--socket', str(socket)).stdout.split() == ['tiny-llama', 'tiny-qwen3']
+    assert shoal('ps', '--quiet', '--socket', str(socket)).stdout.split() == BUNDLED
     server.stop()
     assert not socket.exists()
 

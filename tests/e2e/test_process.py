@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 
-from conftest import BINARY, MODELS, ROOT, Server, http, wait_until
+from conftest import BINARY, BUNDLED, MODELS, ROOT, Server, http, wait_until
 
 LONG = {'model': 'tiny-llama', 'prompt': 'x', 'max_tokens': 1500, 'ignore_eos': True, 'temperature': 1.0, 'stream': True}
 
@@ -116,7 +116,7 @@ def test_exit_codes_and_usage():
 
 def test_list_shows_what_can_be_served():
     listed = json.loads(shoal('list', 'models', '--json').stdout)
-    assert [model['name'] for model in listed['models']] == ['tiny-llama', 'tiny-qwen3']
+    assert [model['name'] for model in listed['models']] == BUNDLED
     assert 'tiny-qwen3' in shoal('list', 'models').stdout
 
 

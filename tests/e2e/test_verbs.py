@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import BINARY, MODELS, ROOT, Server, free_port, http, wait_until
+from conftest import BINARY, BUNDLED, MODELS, ROOT, Server, free_port, http, wait_until
 
 
 def shoal(*args, stdin='', env=None, cwd=ROOT, timeout=60):
@@ -25,14 +25,14 @@ def operated(tmp_path):
 
 def test_models_are_loaded_shown_and_unloaded(operated):
     assert operated.operate('ps').stdout.splitlines()[0].split() == ['NAME', 'ID', 'SIZE', 'PROCESSOR', 'CONTEXT', 'UNTIL', 'STATE', 'NEXT', 'REQUESTS', 'LAST', 'USED']
-    assert operated.operate('ps', '-q').stdout.split() == ['tiny-llama', 'tiny-qwen3']
+    assert operated.operate('ps', '-q').stdout.split() == BUNDLED
     loaded = operated.operate('load', 'tiny-llama', '--wait')
     assert loaded.returncode == 0 and "'tiny-llama' is loaded" in loaded.stdout and '\r' not in loaded.stderr
     table = operated.operate('ps').stdout
     assert 'tiny-llama' in table and '100% CPU' in table and 'loaded' in table and 'tiny-qwen3' not in table
     assert 'tiny-qwen3' in operated.operate('ps', '--all').stdout
     states = {model['id']: model['status']['value'] for model in json.loads(operated.operate('ps', '--json').stdout)['data']}
-    assert states == {'tiny-llama': 'loaded', 'tiny-qwen3': 'unloaded'}
+    assert states == {name: 'loaded' if name == 'tiny-llama' else 'unloaded' for name in BUNDLED}
     assert operated.operate('stop', 'tiny-llama').returncode == 0
     assert wait_until(lambda: 'tiny-llama' not in operated.operate('ps').stdout)
     assert 'of workspace' in operated.operate('ps').stdout
@@ -172,4 +172,4 @@ def test_jsonl_output_is_one_line_per_line_for_readers_that_go_by_unicode():
 
 
 def test_list_prints_names_for_scripts():
-    assert shoal('list', 'models', '-q').stdout.split() == ['tiny-llama', 'tiny-qwen3']
+    assert shoal('list', 'models', '-q').stdout.split() == BUNDLED
