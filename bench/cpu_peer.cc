@@ -84,6 +84,11 @@ class Ours {
     const ModelConfig& config = checkpoint->config;
     ours->table_parameters_ = double(config.vocab_size) * config.hidden_size;
     ours->tied_ = config.tied_embeddings;
+    if (config.experts) {
+      const ExpertConfig& e = *config.experts;
+      const auto layers = static_cast<double>(std::count(e.layers.begin(), e.layers.end(), true));
+      ours->idle_parameters_ = layers * (e.count - e.used) * 3.0 * config.hidden_size * e.intermediate_size;
+    }
     ASSIGN_OR_RETURN(ours->plan_, plan_model(std::move(checkpoint), {}));
     ours->memory_ = std::make_unique<Memory>(ours->plan_->weight_bytes());
     LoadControl control;
@@ -100,9 +105,9 @@ class Ours {
   double load_seconds() const { return load_seconds_; }
 
   // Multiplied for every token of a prompt: all but the embedding and the head, of which one row is asked.
-  double prefill_parameters() const { return parameters() - (tied_ ? 1 : 2) * table_parameters_; }
-  // Read for every token of an answer: all but a table that is only looked up.
-  double decode_bytes() const { return weight_bytes() * (1 - (tied_ ? 0 : table_parameters_) / parameters()); }
+  double prefill_parameters() const { return parameters() - (tied_ ? 1 : 2) * table_parameters_ - idle_parameters_; }
+  // Read for every token of an answer: all but a table that is only looked up, and experts that it is not routed to.
+  double decode_bytes() const { return weight_bytes() * (1 - ((tied_ ? 0 : table_parameters_) + idle_parameters_) / parameters()); }
   bool quantized() const { return weight_bytes() < 1.5 * parameters(); }
 
   double prefill_per_s() {
@@ -164,6 +169,7 @@ class Ours {
   Rng rng_{1};
   double load_seconds_ = 0;
   double table_parameters_ = 0;  // of the embedding
+  double idle_parameters_ = 0;  // of experts that one token is not routed to
   bool tied_ = false;            // the embedding is the head
 };
 
