@@ -14,8 +14,8 @@ namespace {
 // Mistral and Mixtral files say that they are llama.
 constexpr Architecture kServed[] = {
     Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3, Architecture::kGemma2, Architecture::kGemma3, Architecture::kPhi3,
-    Architecture::kQwen2Moe, Architecture::kQwen3Moe, Architecture::kGlm4Moe, Architecture::kDeepseekV2, Architecture::kSeedOss,
-    Architecture::kSmolLm3,
+    Architecture::kQwen2Moe, Architecture::kQwen3Moe, Architecture::kGlm4Moe, Architecture::kOlmoe, Architecture::kErnie45Moe,
+    Architecture::kHunyuanMoe, Architecture::kMiniMaxM2, Architecture::kDeepseekV2, Architecture::kSeedOss, Architecture::kSmolLm3,
     Architecture::kErnie45, Architecture::kGranite, Architecture::kHunyuanDense, Architecture::kMinistral3, Architecture::kGlm4,
     Architecture::kOlmo2, Architecture::kExaone4, Architecture::kCohere2,
 };
@@ -55,7 +55,7 @@ Status parse_sizes(const GgufFields& fields, const GgufTensorNames& names, Model
 bool interleaved(Architecture architecture) {
   switch (architecture) {
     case Architecture::kLlama: case Architecture::kSmolLm3: case Architecture::kGranite: case Architecture::kMinistral3:
-    case Architecture::kErnie45: case Architecture::kGlm4: case Architecture::kCohere2: case Architecture::kDeepseekV2: return true;
+    case Architecture::kErnie45: case Architecture::kErnie45Moe: case Architecture::kGlm4: case Architecture::kCohere2: case Architecture::kDeepseekV2: return true;
     default: return false;
   }
 }

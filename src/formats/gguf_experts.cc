@@ -10,8 +10,13 @@ constexpr uint32_t kSoftmax = 1, kSigmoid = 2;  // of expert_gating_func
 void set_defaults(ModelConfig& config) {
   ExpertConfig& e = *config.experts;
   switch (config.architecture) {
-    case Architecture::kLlama: case Architecture::kQwen3Moe: e.normalize = true; return;
+    case Architecture::kLlama: case Architecture::kQwen3Moe: case Architecture::kHunyuanMoe: e.normalize = true; return;
     case Architecture::kQwen2Moe: e.shared_gate = true; return;
+    case Architecture::kErnie45Moe:
+      e.normalize = e.selection_bias = true;
+      e.sum_min = 1e-12;
+      return;
+    case Architecture::kMiniMaxM2: e.sigmoid_scores = e.selection_bias = e.normalize = true; return;
     case Architecture::kGlm4Moe: e.sigmoid_scores = e.selection_bias = e.normalize = e.group_by_best_two = true; return;
     default: return;
   }
@@ -39,8 +44,9 @@ Status parse_gguf_experts(const GgufFields& fields, ModelConfig& config) {
   ASSIGN_OR_RETURN(e.groups, fields.uint("expert_group_count", 1, 1, kExpertsMax));
   ASSIGN_OR_RETURN(e.groups_used, fields.uint("expert_group_used_count", 1, 1, kExpertsMax));
   ASSIGN_OR_RETURN(const uint32_t dense, fields.uint("leading_dense_block_count", 0, 0, kLayersMax));
-  e.layers.assign(config.layers, true);
-  for (uint32_t i = 0; i < std::min(dense, config.layers); ++i) e.layers[i] = false;
+  e.layers.resize(config.layers);
+  ASSIGN_OR_RETURN(const uint32_t step, fields.uint("interleave_moe_layer_step", 1, 1, kLayersMax));
+  for (uint32_t i = 0; i < config.layers; ++i) e.layers[i] = i >= dense && (i + 1) % step == 0;
   return OkStatus();
 }
 

@@ -10,10 +10,21 @@ namespace {
 
 constexpr uint32_t kWidthMax = 1u << 20;
 
+// One number, or one for each layer, all equal.
+StatusOr<uint32_t> uniform_uint(const Json& json, const char* key, std::optional<uint32_t> fallback, uint32_t min, uint32_t max) {
+  const auto list = json.find(key);
+  if (list == json.end() || !list->is_array()) return config_uint(json, key, fallback, min, max);
+  if (list->empty()) return invalid_argument("'", key, "' is an empty list");
+  for (const Json& value : *list) {
+    if (value != list->front()) return unimplemented("'", key, "' differs between layers, which is not served");
+  }
+  return config_uint(Json{{key, list->front()}}, key, std::nullopt, min, max);
+}
+
 // Newer files name the number of experts alike; older ones each in their own way.
 StatusOr<uint32_t> expert_count(const Json& json) {
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"}) {
-    if (json.contains(key) && !json[key].is_null()) return config_uint(json, key, std::nullopt, 1, kExpertsMax);
+    if (json.contains(key) && !json[key].is_null()) return uniform_uint(json, key, std::nullopt, 1, kExpertsMax);
   }
   return invalid_argument("none of 'num_local_experts', 'num_experts', 'n_routed_experts' and 'moe_num_experts' says how many experts there are");
 }
@@ -66,22 +77,79 @@ Status deepseek_experts(const Json& json, ModelConfig& config) {
   return OkStatus();
 }
 
+Status olmoe_experts(const Json& json, ModelConfig& config) {
+  ExpertConfig& e = *config.experts;
+  e.intermediate_size = config.intermediate_size;
+  ASSIGN_OR_RETURN(e.normalize, json_bool(json, "norm_topk_prob", false));
+  if (json.contains("clip_qkv") && !json["clip_qkv"].is_null()) return unimplemented("'clip_qkv' is set, which is not served");
+  return OkStatus();
+}
+
+// Every `moe_layer_interval`-th layer from `moe_layer_start_index` to `moe_layer_end_index`.
+Status ernie_experts(const Json& json, ModelConfig& config) {
+  ExpertConfig& e = *config.experts;
+  e.normalize = e.selection_bias = true;
+  ASSIGN_OR_RETURN(e.sum_min, json_double(json, "moe_norm_min", 1e-12));
+  ASSIGN_OR_RETURN(e.intermediate_size, config_uint(json, "moe_intermediate_size", std::nullopt, 1, kWidthMax));
+  ASSIGN_OR_RETURN(const uint32_t shared, config_uint(json, "moe_num_shared_experts", 2, 0, 1024));
+  if (uint64_t{shared} * e.intermediate_size > kWidthMax) return invalid_argument("'moe_num_shared_experts' of that width are above the limit of ", kWidthMax);
+  e.shared_intermediate_size = shared * e.intermediate_size;
+  ASSIGN_OR_RETURN(const int64_t first, json_int(json, "moe_layer_start_index", 1, 0, kLayersMax));
+  ASSIGN_OR_RETURN(const int64_t last, json_int(json, "moe_layer_end_index", -1, -1, kLayersMax));
+  ASSIGN_OR_RETURN(const uint32_t interval, config_uint(json, "moe_layer_interval", 1, 1, kLayersMax));
+  for (uint32_t i = 0; i < config.layers; ++i) e.layers[i] = (i + 1) % interval == 0 && i >= first && (last < 0 || i <= last);
+  return OkStatus();
+}
+
+Status hunyuan_experts(const Json& json, ModelConfig& config) {
+  ExpertConfig& e = *config.experts;
+  e.normalize = true;
+  ASSIGN_OR_RETURN(e.intermediate_size, uniform_uint(json, "moe_intermediate_size", config.intermediate_size, 1, kWidthMax));
+  ASSIGN_OR_RETURN(const bool mixed, json_bool(json, "use_mixed_mlp_moe", true));
+  ASSIGN_OR_RETURN(const uint32_t shared, uniform_uint(json, "num_shared_expert", 1, 0, 1024));
+  if (uint64_t{shared} * e.intermediate_size > kWidthMax) return invalid_argument("'num_shared_expert' of that width are above the limit of ", kWidthMax);
+  e.shared_intermediate_size = mixed ? shared * e.intermediate_size : 0;
+  return OkStatus();
+}
+
+Status minimax_experts(const Json& json, ModelConfig& config) {
+  ExpertConfig& e = *config.experts;
+  e.intermediate_size = config.intermediate_size;
+  e.sigmoid_scores = e.normalize = true;
+  ASSIGN_OR_RETURN(e.selection_bias, json_bool(json, "use_routing_bias", true));
+  ASSIGN_OR_RETURN(const std::string scores, json_string(json, "scoring_func", "sigmoid"));
+  if (scores != "sigmoid") return unimplemented("'scoring_func' is '", scores, "', which is not served for this architecture");
+  return OkStatus();
+}
+
+StatusOr<uint32_t> experts_used(const Json& json) {
+  for (const char* key : {"moe_k", "moe_topk"}) {
+    if (json.contains(key) && !json[key].is_null()) return uniform_uint(json, key, std::nullopt, 1, kExpertsMax);
+  }
+  return config_uint(json, "num_experts_per_tok", 2, 1, kExpertsMax);
+}
+
 }  // namespace
 
 Status parse_hf_experts(const Json& json, ModelConfig& config) {
   switch (config.architecture) {
     case Architecture::kMixtral: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kGlm4Moe:
-    case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite: break;
+    case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite: case Architecture::kOlmoe:
+    case Architecture::kErnie45Moe: case Architecture::kHunyuanMoe: case Architecture::kMiniMaxM2: break;
     default: return OkStatus();
   }
   ExpertConfig& e = config.experts.emplace();
   ASSIGN_OR_RETURN(e.count, expert_count(json));
-  ASSIGN_OR_RETURN(e.used, config_uint(json, "num_experts_per_tok", 2, 1, kExpertsMax));
+  ASSIGN_OR_RETURN(e.used, experts_used(json));
   e.layers.assign(config.layers, true);
   switch (config.architecture) {
     case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: return qwen_experts(json, config);
     case Architecture::kGlm4Moe: case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite:
       return deepseek_experts(json, config);
+    case Architecture::kOlmoe: return olmoe_experts(json, config);
+    case Architecture::kErnie45Moe: return ernie_experts(json, config);
+    case Architecture::kHunyuanMoe: return hunyuan_experts(json, config);
+    case Architecture::kMiniMaxM2: return minimax_experts(json, config);
     default:  // Mixtral
       e.intermediate_size = config.intermediate_size;
       e.normalize = true;

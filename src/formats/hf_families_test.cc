@@ -122,6 +122,50 @@ TEST(HfFamiliesTest, QueriesOfMinistralGrowBeyondTheTrainedLength) {
   EXPECT_THAT(refusal(json), HasSubstr("growth of queries"));
 }
 
+TEST(HfFamiliesTest, WhichLayersOfErnieHaveExpertsIsARangeAndAnInterval) {
+  Json json = config_of("Ernie4_5_MoeForCausalLM", {{"moe_num_experts", 8}, {"moe_k", 3}, {"moe_intermediate_size", 40}});
+  EXPECT_THAT(parsed(json).experts->layers, ElementsAre(false, true, true, true));
+  json["moe_layer_start_index"] = 0;
+  json["moe_layer_end_index"] = 2;
+  json["moe_layer_interval"] = 2;
+  const ModelConfig config = parsed(json);
+  EXPECT_THAT(config.experts->layers, ElementsAre(false, true, false, false));
+  EXPECT_EQ(config.experts->used, 3u);
+  EXPECT_EQ(config.experts->shared_intermediate_size, 80u);
+  EXPECT_TRUE(config.experts->selection_bias && !config.experts->sigmoid_scores && config.rope.interleaved);
+  json["moe_k"] = 9;
+  EXPECT_THAT(refusal(json), HasSubstr("9 experts are to be chosen of 8"));
+  json["moe_k"] = 3;
+  json["moe_norm_min"] = -1;
+  EXPECT_THAT(refusal(json), HasSubstr("least sum of expert weights"));
+}
+
+TEST(HfFamiliesTest, HunyuanSaysItsExpertsForEachLayer) {
+  Json json = config_of("HunYuanMoEV1ForCausalLM", {{"num_experts", 8}, {"moe_topk", Json::array({2, 2, 2, 2})}, {"moe_intermediate_size", Json::array({48, 48, 48, 48})}});
+  const ModelConfig config = parsed(json);
+  EXPECT_EQ(config.experts->used, 2u);
+  EXPECT_EQ(config.experts->intermediate_size, 48u);
+  EXPECT_EQ(config.queries.norm, QkNorm::kTurnedHeads);
+  json["moe_topk"][3] = 1;
+  EXPECT_THAT(refusal(json), HasSubstr("'moe_topk' differs between layers"));
+  json["moe_topk"] = Json::array();
+  EXPECT_THAT(refusal(json), HasSubstr("'moe_topk' is an empty list"));
+}
+
+TEST(HfFamiliesTest, MiniMaxTurnsAPartOfItsHeadsAndChoosesBySigmoid) {
+  Json json = config_of("MiniMaxM2ForCausalLM", {{"num_local_experts", 16}, {"num_experts_per_tok", 4}, {"rotary_dim", 8}});
+  const ModelConfig config = parsed(json);
+  EXPECT_EQ(config.rope.dims, 8u);
+  EXPECT_EQ(config.queries.norm, QkNorm::kWidth);
+  EXPECT_TRUE(config.experts->sigmoid_scores && config.experts->selection_bias && config.experts->normalize);
+  json["scoring_func"] = "softplus";
+  EXPECT_THAT(refusal(json), HasSubstr("'scoring_func' is 'softplus'"));
+  json["scoring_func"] = "sigmoid";
+  json["rotary_dim"] = 32;
+  EXPECT_THAT(refusal(json), HasSubstr("rotary_dim"));
+  EXPECT_THAT(refusal(config_of("OlmoeForCausalLM", {{"num_experts", 8}, {"clip_qkv", 8.0}})), HasSubstr("'clip_qkv' is set"));
+}
+
 TEST(HfFamiliesTest, FoldersWithEncodersAreReadByTheirTextConfig) {
   Json text = config_of("");
   text.erase("architectures");
@@ -160,6 +204,9 @@ TEST(HfNamesTest, PrefixesAreTakenOffAndEncodersLeftOut) {
 TEST(HfNamesTest, WhatFamiliesNameTheirOwnWayIsNamedAsOthersDo) {
   const std::string layer = "model.layers.3.";
   EXPECT_EQ(model_tensor_name(Architecture::kHunyuanDense, layer + "self_attn.query_layernorm.weight"), layer + "self_attn.q_norm.weight");
+  EXPECT_EQ(model_tensor_name(Architecture::kErnie45Moe, layer + "mlp.moe_statics.e_score_correction_bias"), layer + "mlp.gate.e_score_correction_bias");
+  EXPECT_EQ(model_tensor_name(Architecture::kMiniMaxM2, layer + "block_sparse_moe.e_score_correction_bias"),
+            layer + "block_sparse_moe.gate.e_score_correction_bias");
   EXPECT_EQ(model_tensor_name(Architecture::kGraniteHybrid, layer + "shared_mlp.input_linear.weight"), layer + "mlp.gate_up_proj.weight");
   EXPECT_EQ(model_tensor_name(Architecture::kGlm4, layer + "post_self_attn_layernorm.weight"), layer + "post_attention_layernorm.weight");
   EXPECT_EQ(model_tensor_name(Architecture::kGlm4, layer + "post_attention_layernorm.weight"), layer + "pre_feedforward_layernorm.weight");

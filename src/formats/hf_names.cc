@@ -13,6 +13,8 @@ constexpr NamePair kPrefixes[] = {{"language_model.model.", "model."}, {"model.l
 constexpr std::string_view kEncoders[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."};
 
 constexpr NamePair kHunyuan[] = {{".query_layernorm.", ".q_norm."}, {".key_layernorm.", ".k_norm."}};
+constexpr NamePair kErnieMoe[] = {{".mlp.moe_statics.", ".mlp.gate."}};
+constexpr NamePair kMiniMax[] = {{".block_sparse_moe.e_score_correction_bias", ".block_sparse_moe.gate.e_score_correction_bias"}};
 constexpr NamePair kGraniteHybrid[] = {{".shared_mlp.input_linear.", ".mlp.gate_up_proj."}, {".shared_mlp.output_linear.", ".mlp.down_proj."}};
 constexpr NamePair kGlm4[] = {{".post_self_attn_layernorm.", ".post_attention_layernorm."},
                               {".post_attention_layernorm.", ".pre_feedforward_layernorm."},
@@ -20,7 +22,9 @@ constexpr NamePair kGlm4[] = {{".post_self_attn_layernorm.", ".post_attention_la
 
 std::span<const NamePair> names_of(Architecture architecture) {
   switch (architecture) {
-    case Architecture::kHunyuanDense: return kHunyuan;
+    case Architecture::kHunyuanDense: case Architecture::kHunyuanMoe: return kHunyuan;
+    case Architecture::kErnie45Moe: return kErnieMoe;
+    case Architecture::kMiniMaxM2: return kMiniMax;
     case Architecture::kGraniteHybrid: return kGraniteHybrid;
     case Architecture::kGlm4: return kGlm4;
     default: return {};

@@ -33,6 +33,17 @@ Status parse_factors(const Json& json, const char* key, std::vector<float>& fact
   return OkStatus();
 }
 
+bool is_hunyuan(Architecture a) { return a == Architecture::kHunyuanDense || a == Architecture::kHunyuanMoe; }
+
+// The share of a head that turns, which MiniMax M2 says as a number of dimensions.
+StatusOr<double> rotary_part(const Json& json, const HfFamily& family, const ModelConfig& config) {
+  if (family.architecture != Architecture::kMiniMaxM2 || json.contains("partial_rotary_factor")) {
+    return json_double(json, "partial_rotary_factor", family.rotary_part);
+  }
+  ASSIGN_OR_RETURN(const uint32_t dims, config_uint(json, "rotary_dim", config.head_dim, 1, config.head_dim));
+  return static_cast<double>(dims) / config.head_dim;
+}
+
 // Hunyuan calls it dynamic, but where there is an alpha, that and not the length decides.
 Status parse_alpha(const Json& json, RopeConfig& rope) {
   ASSIGN_OR_RETURN(const double alpha, json_double(json, "alpha", 0.0));
@@ -56,14 +67,14 @@ StatusOr<RopeConfig> parse_rope(const Json& json, const Json& top, const HfFamil
   rope.interleaved = family.interleaved_rope;
   ASSIGN_OR_RETURN(rope.scaling, parse_kind(json));
   ASSIGN_OR_RETURN(rope.theta, json_double(json, "rope_theta", theta));
-  ASSIGN_OR_RETURN(double partial, json_double(top, "partial_rotary_factor", family.rotary_part));
+  ASSIGN_OR_RETURN(double partial, rotary_part(top, family, config));
   ASSIGN_OR_RETURN(partial, json_double(json, "partial_rotary_factor", partial));
   if (!(partial > 0 && partial <= 1)) return invalid_argument("'partial_rotary_factor' is not in (0, 1]");
   rope.dims = static_cast<uint32_t>(config.head_dim * partial);
   ASSIGN_OR_RETURN(rope.factor, json_double(json, "factor", 1.0));
   ASSIGN_OR_RETURN(uint32_t original, config_uint(top, "original_max_position_embeddings", config.context_length, 1, kContextMax));
   ASSIGN_OR_RETURN(rope.original_context, config_uint(json, "original_max_position_embeddings", original, 1, kContextMax));
-  if (rope.scaling == RopeScaling::kDynamic && family.architecture == Architecture::kHunyuanDense) RETURN_IF_ERROR(parse_alpha(json, rope));
+  if (rope.scaling == RopeScaling::kDynamic && is_hunyuan(family.architecture)) RETURN_IF_ERROR(parse_alpha(json, rope));
   if (rope.scaling == RopeScaling::kDynamic) rope.original_context = config.context_length;
   ASSIGN_OR_RETURN(rope.low_freq_factor, json_double(json, "low_freq_factor", 1.0));
   ASSIGN_OR_RETURN(rope.high_freq_factor, json_double(json, "high_freq_factor", 4.0));

@@ -14,7 +14,7 @@ namespace shoal {
 
 enum class Architecture : uint8_t {
   kLlama, kMistral, kQwen2, kQwen3, kGemma2, kGemma3, kPhi3,
-  kMixtral, kQwen2Moe, kQwen3Moe, kGlm4Moe,
+  kMixtral, kQwen2Moe, kQwen3Moe, kGlm4Moe, kOlmoe, kErnie45Moe, kHunyuanMoe, kMiniMaxM2,
   kDeepseekV2, kDeepseekV3, kGlm4MoeLite,                                              // with latent attention
   kSeedOss, kSmolLm3, kErnie45, kGranite, kGraniteHybrid, kHunyuanDense, kMinistral3,  // normed before each block
   kGlm4,                                                                               // before and after

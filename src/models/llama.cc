@@ -2,7 +2,7 @@
 // adds a sliding window; Qwen2 and Qwen2.5 (arXiv 2407.10671), biases on q, k and v; Qwen3 (arXiv 2505.09388), norms of q and k
 // of every head before they turn; Phi-3 (arXiv 2404.14219), fused projections and longrope; Seed-OSS; SmolLM3, layers without
 // positions (arXiv 2501.18795); ERNIE 4.5; Granite 3 and 4, scaled embeddings, residuals and logits; Hunyuan, norms of heads that
-// have turned; Ministral 3, queries that grow with their position.
+// have turned; Ministral 3, queries that grow with their position; and those of them with experts: OLMoE, ERNIE 4.5, Hunyuan, MiniMax M2.
 #include "models/blocks.h"
 #include "models/decoder.h"
 #include "models/experts.h"

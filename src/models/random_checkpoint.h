@@ -125,6 +125,8 @@ inline void set_small_facts(ModelConfig& c) {
       return;
     case Architecture::kSmolLm3: c.rope_layers = {true, false}; return;
     case Architecture::kErnie45: c.rope.interleaved = c.biases.output = c.biases.qkv = c.biases.mlp = true; return;
+    case Architecture::kErnie45Moe: c.rope.interleaved = true; return;
+    case Architecture::kMiniMaxM2: c.rope.dims = 16; return;
     case Architecture::kGraniteHybrid:
       c.scales.embedding = 4, c.scales.residual = 0.25, c.scales.logits = 1.0 / 3.0;
       return;
@@ -184,7 +186,8 @@ inline ModelConfig small_config(Architecture architecture) {
   }
   if (gemma) c.scales.embedding = std::sqrt(96.0);
   if (architecture == Architecture::kGemma2) c.queries.softcap = 50, c.final_softcap = 30;
-  if (architecture == Architecture::kQwen2Moe || architecture == Architecture::kGlm4Moe || architecture == Architecture::kDeepseekV3) {
+  if (architecture == Architecture::kQwen2Moe || architecture == Architecture::kGlm4Moe || architecture == Architecture::kDeepseekV3 ||
+      architecture == Architecture::kErnie45Moe || architecture == Architecture::kMiniMaxM2) {
     c.experts = small_experts(architecture);
   }
   set_small_facts(c);

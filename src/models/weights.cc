@@ -37,7 +37,8 @@ StatusOr<const TensorView*> WeightLayout::find(const std::string& name, const Sh
   if (view == nullptr) {
     return not_found(checkpoint_->path, ": tensor '", name, "' is missing; the checkpoint is incomplete, fetch it again");
   }
-  if (view->shape != shape && !(any_rank && as_matrix(*view) == shape)) {
+  const bool row = shape.rank() == 1 && view->shape == Shape{1, shape[0]};  // a vector as a matrix of one row
+  if (view->shape != shape && !row && !(any_rank && as_matrix(*view) == shape)) {
     return invalid_argument(checkpoint_->path, ": tensor '", name, "' has shape ", view->shape.to_string(),
                             " where the config asks for ", shape.to_string());
   }
