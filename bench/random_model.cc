@@ -28,7 +28,7 @@ struct Shape {
     uint32_t count = 0, used = 0, width = 0, shared = 0, dense_layers = 0;
   } experts = {};
   struct Latent {  // multi-head latent attention; head_dim is the part of a key without positions
-    uint32_t rank = 0, rope = 0, value = 0;
+    uint32_t rank = 0, rope = 0, value = 0, query = 0;
   } latent = {};
 };
 
@@ -39,6 +39,7 @@ const std::map<std::string, Shape> kShapes = {
     {"llama-0.3b", {"llama", 1024, 20, 16, 4, 64, 4096, 32'000, true, false, 10'000.0f}},
     {"qwen3-30b-a3b", {"qwen3moe", 2048, 48, 32, 4, 128, 6144, 32'000, true, false, 1'000'000.0f, {128, 8, 768, 0, 0}}},
     {"deepseek-v2-lite", {"deepseek2", 2048, 27, 16, 1, 128, 10'944, 32'000, true, false, 10'000.0f, {64, 6, 1408, 2, 1}, {512, 64, 128}}},
+    {"deepseek-v2", {"deepseek2", 5120, 60, 128, 1, 128, 12'288, 32'000, true, false, 10'000.0f, {160, 6, 1536, 2, 1}, {512, 64, 128, 1536}}},
 };
 
 // Type numbers of the GGUF specification, with block size in elements and bytes.
@@ -119,7 +120,14 @@ class LayerTensors {
     matrix("attn_output", s_.hidden, q);
   }
   void latent() {
-    matrix("attn_q", uint64_t{s_.heads} * (s_.head_dim + s_.latent.rope), s_.hidden);
+    const uint64_t queries = uint64_t{s_.heads} * (s_.head_dim + s_.latent.rope);
+    if (s_.latent.query > 0) {
+      matrix("attn_q_a", s_.latent.query, s_.hidden);
+      vector("attn_q_a_norm.weight", s_.latent.query, 1);
+      matrix("attn_q_b", queries, s_.latent.query);
+    } else {
+      matrix("attn_q", queries, s_.hidden);
+    }
     matrix("attn_kv_a_mqa", s_.latent.rank + s_.latent.rope, s_.hidden);
     vector("attn_kv_a_norm.weight", s_.latent.rank, 1);
     matrices("attn_k_b", s_.heads, s_.latent.rank, s_.head_dim);
@@ -272,6 +280,7 @@ void write_heads(Metadata& to, const Shape& s) {
   to.number(a + ".attention.head_count_kv", s.kv_heads);
   to.number(a + ".rope.dimension_count", s.latent.rank > 0 ? s.latent.rope : s.head_dim);
   if (s.latent.rank > 0) {
+    if (s.latent.query > 0) to.number(a + ".attention.q_lora_rank", s.latent.query);
     to.number(a + ".attention.kv_lora_rank", s.latent.rank);
     to.number(a + ".attention.key_length", s.latent.rank + s.latent.rope);
     to.number(a + ".attention.value_length", s.latent.rank);

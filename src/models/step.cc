@@ -11,6 +11,13 @@ namespace {
 
 uint64_t widest_input(const StepShape& s) { return std::max({s.hidden, s.q_width, s.mlp_width, s.expert_width, s.latent_query}); }
 
+// Of the largest input of a product: rows as they are, routed to experts, or by head.
+uint64_t quant_blocks(const StepShape& s, uint64_t rows, uint64_t logit_rows) {
+  const auto blocks = [](uint64_t width) { return div_up(width, kQuantBlock); };
+  return std::max({std::max(rows, logit_rows) * blocks(widest_input(s)), rows * s.experts_used * blocks(std::max(s.hidden, s.expert_width)),
+                   rows * s.latent_heads * blocks(s.latent_width)});
+}
+
 // Hands out aligned pieces of a workspace, or counts them.
 class Carver {
  public:
@@ -45,8 +52,7 @@ StepBuffers carve(const StepShape& s, uint64_t rows, uint64_t logit_rows, Carver
   }
   b.last = carver.take<float>(logit_rows * s.hidden);
   b.partial = carver.take<float>(s.partial_floats());
-  const uint64_t routed = std::max(rows * s.experts_used, rows * s.latent_heads);
-  if (s.quantized) b.quantized = carver.take<QuantBlock>(std::max({rows, logit_rows, routed}) * div_up(widest_input(s), kQuantBlock));
+  if (s.quantized) b.quantized = carver.take<QuantBlock>(quant_blocks(s, rows, logit_rows));
   if (s.latent_heads > 0) {
     b.latent_q = carver.take<float>(rows * s.latent_query);
     b.latent_a = carver.take<float>(rows * s.latent_query);

@@ -136,5 +136,25 @@ TEST(LoadTest, QuantisedTiedEmbeddingsStayAsStored) {
   EXPECT_EQ((*plain)->parameter_count(), (*quantized)->parameter_count());
 }
 
+// DeepSeek-V2: 128 heads whose absorbed queries are 576 wide, 160 experts.
+TEST(StepShape, TheWorkspaceOfManyHeadsAndExpertsIsWhatTheirProductsNeed) {
+  StepShape shape;
+  shape.hidden = 5120;
+  shape.q_width = 128 * 576;
+  shape.kv_width = 576;
+  shape.mlp_width = 12288;
+  shape.rope_half = 32;
+  shape.head_dim = 512;
+  shape.context = 4096;
+  shape.quantized = true;
+  shape.experts = 160;
+  shape.experts_used = 6;
+  shape.expert_width = 1536;
+  shape.latent_heads = 128;
+  shape.latent_width = 512;
+  shape.latent_query = 128 * 192;
+  EXPECT_LT(shape.bytes(512, 256), uint64_t{1} << 30);
+}
+
 }  // namespace
 }  // namespace shoal
