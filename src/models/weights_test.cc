@@ -1,6 +1,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/random_checkpoint.h"
+#include "models/step.h"
 #include "models/test_runner.h"
 
 namespace shoal {
