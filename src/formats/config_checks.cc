@@ -48,6 +48,9 @@ Status check_experts(const ExpertConfig& e, const ModelConfig& config) {
   if (e.groups_used == 0 || e.groups_used > e.groups || uint64_t{e.groups_used} * (e.count / e.groups) < e.used) {
     return invalid_argument("the ", e.groups_used, " groups that experts are chosen from do not hold ", e.used);
   }
+  for (double gate : {e.gate_alpha, e.gate_limit}) {
+    if (!std::isfinite(gate) || gate < 0) return invalid_argument("'swiglu_alpha' or 'swiglu_limit' is not a positive number");
+  }
   if (!is_positive(e.weight_scale)) return invalid_argument("the scale of expert weights is not a positive number");
   if (!std::isfinite(e.sum_min) || e.sum_min < 0) return invalid_argument("the least sum of expert weights is not a number");
   return OkStatus();

@@ -40,6 +40,7 @@ std::optional<DType> tensor_type(uint32_t type) {
     case 14: return DType::kQ6_K;
     case 20: return DType::kIQ4_NL;
     case 23: return DType::kIQ4_XS;
+    case 39: return DType::kMXFP4;
     case 24: return DType::kI8;
     case 25: return DType::kI16;
     case 26: return DType::kI32;
@@ -182,7 +183,7 @@ StatusOr<TensorEntry> read_tensor(Reader& reader) {
   RETURN_IF_ERROR(reader.read(type));
   RETURN_IF_ERROR(reader.read(entry.offset));
   const auto dtype = tensor_type(type);
-  if (!dtype) return unimplemented(where, "its type ", type, " (ggml_type) is not served; convert the file to Q8_0, Q4_0, a K-quant or IQ4");
+  if (!dtype) return unimplemented(where, "its type ", type, " (ggml_type) is not served; convert the file to Q8_0, Q4_0, a K-quant, IQ4 or MXFP4");
   TensorView& view = entry.tensor.view;
   view.dtype = *dtype;
   view.shape = Shape(std::span<const uint64_t>(dims, rank));

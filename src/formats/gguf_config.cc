@@ -15,7 +15,8 @@ namespace {
 constexpr Architecture kServed[] = {
     Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3, Architecture::kGemma2, Architecture::kGemma3, Architecture::kPhi3,
     Architecture::kQwen2Moe, Architecture::kQwen3Moe, Architecture::kGlm4Moe, Architecture::kOlmoe, Architecture::kErnie45Moe,
-    Architecture::kHunyuanMoe, Architecture::kMiniMaxM2, Architecture::kDeepseekV2, Architecture::kSeedOss, Architecture::kSmolLm3,
+    Architecture::kHunyuanMoe, Architecture::kMiniMaxM2, Architecture::kGptOss, Architecture::kDeepseekV2, Architecture::kSeedOss,
+    Architecture::kSmolLm3,
     Architecture::kErnie45, Architecture::kGranite, Architecture::kHunyuanDense, Architecture::kMinistral3, Architecture::kGlm4,
     Architecture::kOlmo2, Architecture::kExaone4, Architecture::kCohere2,
 };
@@ -72,6 +73,7 @@ Status parse_family_rope(const GgufFields& fields, ModelConfig& c) {
     ASSIGN_OR_RETURN(const double growth, fields.number("attention.temperature_scale", 0.0));
     if (growth != 0) c.queries.growth = {growth, c.rope.original_context};
   }
+  if (c.architecture == Architecture::kGptOss) c.rope.truncate = false;
   if (c.architecture == Architecture::kGranite) {
     ASSIGN_OR_RETURN(const bool turns, fields.boolean("rope.scaling.finetuned", true));
     if (!turns) c.rope_layers.assign(c.layers, false);
@@ -119,7 +121,7 @@ Status parse_rope(const GgufFields& fields, const GgufTensorNames& names, ModelC
 uint32_t window_period(Architecture architecture) {
   switch (architecture) {
     case Architecture::kPhi3: return kLayersMax + 1;
-    case Architecture::kGemma2: return 2;
+    case Architecture::kGemma2: case Architecture::kGptOss: return 2;
     case Architecture::kGemma3: return 6;
     case Architecture::kOlmo2: case Architecture::kExaone4: case Architecture::kCohere2: return 4;
     default: return 0;
@@ -232,7 +234,7 @@ constexpr NamePair kLatentNames[] = {{"attn_q_a.", "self_attn.q_a_proj."},     {
                                      {"attn_q_b.", "self_attn.q_b_proj."},     {"attn_kv_a_mqa.", "self_attn.kv_a_proj_with_mqa."},
                                      {"attn_kv_a_norm.", "self_attn.kv_a_layernorm."}, {"attn_kv_b.", "self_attn.kv_b_proj."},
                                      {"attn_k_b.", "self_attn.k_b_proj."},     {"attn_v_b.", "self_attn.v_b_proj."}};
-constexpr NamePair kGlm4MoeNames[] = {{"post_attention_norm.", "post_attention_layernorm."}};
+constexpr NamePair kGlm4MoeNames[] = {{"post_attention_norm.", "post_attention_layernorm."}, {"attn_sinks.weight", "self_attn.sinks"}};
 constexpr NamePair kLayerNames[] = {{"attn_norm.", "input_layernorm."},        {"ffn_norm.", "post_attention_layernorm."},
                                     {"attn_q.", "self_attn.q_proj."},          {"attn_k.", "self_attn.k_proj."},
                                     {"attn_v.", "self_attn.v_proj."},          {"attn_qkv.", "self_attn.qkv_proj."},
@@ -247,7 +249,7 @@ std::span<const NamePair> family_names(Architecture architecture) {
     case Architecture::kOlmo2: case Architecture::kExaone4: return kPostNormNames;
     case Architecture::kGlm4: return kGlm4Names;
     case Architecture::kPhi3: return kPhi3Names;
-    case Architecture::kGlm4Moe: case Architecture::kSeedOss: return kGlm4MoeNames;
+    case Architecture::kGlm4Moe: case Architecture::kSeedOss: case Architecture::kGptOss: return kGlm4MoeNames;
     default: return {};
   }
 }

@@ -16,6 +16,11 @@ void set_defaults(ModelConfig& config) {
       e.normalize = e.selection_bias = true;
       e.sum_min = 1e-12;
       return;
+    case Architecture::kGptOss:
+      e.softmax_of_chosen = e.router_bias = e.biases = true;
+      e.gate_alpha = 1.702;
+      e.gate_limit = 7.0;
+      return;
     case Architecture::kMiniMaxM2: e.sigmoid_scores = e.selection_bias = e.normalize = true; return;
     case Architecture::kGlm4Moe: e.sigmoid_scores = e.selection_bias = e.normalize = e.group_by_best_two = true; return;
     default: return;

@@ -91,12 +91,13 @@ Status parse_multipliers(const Json& json, ModelConfig& config) {
   return OkStatus();
 }
 
-// Weights that were quantised by their publisher: only FP8 with block scales is served.
+// Weights that were quantised by their publisher: FP8 with block scales, and MXFP4 of gpt-oss.
 Status parse_quantization(const Json& json, ModelConfig& config) {
   const auto field = json.find("quantization_config");
   if (field == json.end() || field->is_null()) return OkStatus();
   if (!field->is_object()) return invalid_argument("'quantization_config' is not an object");
   ASSIGN_OR_RETURN(const std::string method, json_string(*field, "quant_method", ""));
+  if (method == "mxfp4" && config.architecture == Architecture::kGptOss) return OkStatus();  // its experts; tensors say so too
   const auto block = field->find("weight_block_size");
   const bool pair = block != field->end() && block->is_array() && block->size() == 2;
   if (method != "fp8" || !pair) {

@@ -122,6 +122,16 @@ Status minimax_experts(const Json& json, ModelConfig& config) {
   return OkStatus();
 }
 
+Status gpt_oss_experts(const Json& json, ModelConfig& config) {
+  ExpertConfig& e = *config.experts;
+  e.intermediate_size = config.intermediate_size;
+  e.softmax_of_chosen = e.router_bias = e.biases = true;
+  ASSIGN_OR_RETURN(e.gate_alpha, json_double(json, "swiglu_alpha", 1.702));
+  ASSIGN_OR_RETURN(e.gate_limit, json_double(json, "swiglu_limit", 7.0));
+  if (!(e.gate_limit > 0)) return invalid_argument("'swiglu_limit' is not a positive number");
+  return OkStatus();
+}
+
 StatusOr<uint32_t> experts_used(const Json& json) {
   for (const char* key : {"moe_k", "moe_topk"}) {
     if (json.contains(key) && !json[key].is_null()) return uniform_uint(json, key, std::nullopt, 1, kExpertsMax);
@@ -135,7 +145,8 @@ Status parse_hf_experts(const Json& json, ModelConfig& config) {
   switch (config.architecture) {
     case Architecture::kMixtral: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kGlm4Moe:
     case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite: case Architecture::kOlmoe:
-    case Architecture::kErnie45Moe: case Architecture::kHunyuanMoe: case Architecture::kMiniMaxM2: break;
+    case Architecture::kErnie45Moe: case Architecture::kHunyuanMoe: case Architecture::kMiniMaxM2:
+    case Architecture::kGptOss: break;
     default: return OkStatus();
   }
   ExpertConfig& e = config.experts.emplace();
@@ -150,6 +161,7 @@ Status parse_hf_experts(const Json& json, ModelConfig& config) {
     case Architecture::kErnie45Moe: return ernie_experts(json, config);
     case Architecture::kHunyuanMoe: return hunyuan_experts(json, config);
     case Architecture::kMiniMaxM2: return minimax_experts(json, config);
+    case Architecture::kGptOss: return gpt_oss_experts(json, config);
     default:  // Mixtral
       e.intermediate_size = config.intermediate_size;
       e.normalize = true;

@@ -33,6 +33,8 @@ constexpr HfFamily kFamilies[] = {
     {.name = "HunYuanMoEV1ForCausalLM", .model_type = "hunyuan_v1_moe", .architecture = A::kHunyuanMoe, .norm_eps = 1e-5, .mlp_bias_key = nullptr},
     {.name = "MiniMaxM2ForCausalLM", .model_type = "minimax_m2", .architecture = A::kMiniMaxM2, .qkv_bias_key = nullptr,
      .output_bias_key = nullptr, .mlp_bias_key = nullptr, .theta = 5e6},
+    {.name = "GptOssForCausalLM", .model_type = "gpt_oss", .architecture = A::kGptOss, .kv_heads = 8, .head_dim = 64, .context_length = 131'072,
+     .norm_eps = 1e-5, .qkv_bias = true, .mlp_bias_key = nullptr, .windows = kStated, .window = 128, .theta = 150'000.0},
     {.name = "DeepseekV2ForCausalLM", .model_type = "deepseek_v2", .architecture = A::kDeepseekV2, .output_bias_key = nullptr},
     {.name = "DeepseekV3ForCausalLM", .model_type = "deepseek_v3", .architecture = A::kDeepseekV3, .output_bias_key = nullptr},
     {.name = "Glm4MoeLiteForCausalLM", .model_type = "glm4_moe_lite", .architecture = A::kGlm4MoeLite, .output_bias_key = nullptr},

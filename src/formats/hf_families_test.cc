@@ -166,6 +166,20 @@ TEST(HfFamiliesTest, MiniMaxTurnsAPartOfItsHeadsAndChoosesBySigmoid) {
   EXPECT_THAT(refusal(config_of("OlmoeForCausalLM", {{"num_experts", 8}, {"clip_qkv", 8.0}})), HasSubstr("'clip_qkv' is set"));
 }
 
+TEST(HfFamiliesTest, GptOssHasWindowsInEverySecondLayerAndExpertsInMxFp4) {
+  Json json = config_of("GptOssForCausalLM", {{"num_local_experts", 8}, {"num_experts_per_tok", 4}, {"quantization_config", {{"quant_method", "mxfp4"}}}});
+  const ModelConfig config = parsed(json);
+  EXPECT_THAT(config.sliding_layers, ElementsAre(true, false, true, false));
+  EXPECT_EQ(config.sliding_window, 128u);
+  EXPECT_TRUE(config.queries.sinks && config.biases.qkv && config.experts->softmax_of_chosen && config.experts->biases);
+  EXPECT_EQ(config.experts->gate_limit, 7.0);
+  json["swiglu_limit"] = -7;
+  EXPECT_THAT(refusal(json), HasSubstr("swiglu_limit"));
+  json["swiglu_limit"] = 7;
+  json["quantization_config"] = {{"quant_method", "gptq"}};
+  EXPECT_THAT(refusal(json), HasSubstr("'gptq' is not served"));
+}
+
 TEST(HfFamiliesTest, FoldersWithEncodersAreReadByTheirTextConfig) {
   Json text = config_of("");
   text.erase("architectures");

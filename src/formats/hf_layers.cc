@@ -38,7 +38,7 @@ StatusOr<std::vector<bool>> default_sliding_layers(const Json& json, const Model
       for (uint32_t i = 0; i < config.layers; ++i) sliding[i] = i >= full;
       return sliding;
     }
-    case Architecture::kGemma2:
+    case Architecture::kGemma2: case Architecture::kGptOss:
       for (uint32_t i = 0; i < config.layers; ++i) sliding[i] = i % 2 == 0;
       return sliding;
     case Architecture::kGemma3: {

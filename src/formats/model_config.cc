@@ -4,7 +4,7 @@ namespace shoal {
 
 const char* architecture_name(Architecture architecture) {
   constexpr const char* kNames[] = {"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "mixtral", "qwen2moe", "qwen3moe", "glm4moe",
-                                    "olmoe", "ernie4_5-moe", "hunyuan-moe", "minimax-m2",
+                                    "olmoe", "ernie4_5-moe", "hunyuan-moe", "minimax-m2", "gpt-oss",
                                     "deepseek2", "deepseek3", "glm4moe-lite",
                                     "seed_oss", "smollm3", "ernie4_5", "granite", "granitehybrid", "hunyuan-dense", "mistral3", "glm4",
                                     "olmo2", "olmo3", "exaone4", "cohere2"};
@@ -16,6 +16,7 @@ void set_family_facts(ModelConfig& config) {
     case Architecture::kQwen3: case Architecture::kQwen3Moe: case Architecture::kGemma3: config.queries.norm = QkNorm::kHeads; return;
     case Architecture::kHunyuanDense: case Architecture::kHunyuanMoe: config.queries.norm = QkNorm::kTurnedHeads; return;
     case Architecture::kOlmo2: case Architecture::kOlmo3: case Architecture::kOlmoe: case Architecture::kMiniMaxM2: config.queries.norm = QkNorm::kWidth; return;
+    case Architecture::kGptOss: config.queries.sinks = true; return;
     case Architecture::kExaone4:
       config.queries.norm = QkNorm::kHeads;
       if (config.sliding_window > 0) config.rope_layers = config.sliding_layers;

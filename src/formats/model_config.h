@@ -14,7 +14,7 @@ namespace shoal {
 
 enum class Architecture : uint8_t {
   kLlama, kMistral, kQwen2, kQwen3, kGemma2, kGemma3, kPhi3,
-  kMixtral, kQwen2Moe, kQwen3Moe, kGlm4Moe, kOlmoe, kErnie45Moe, kHunyuanMoe, kMiniMaxM2,
+  kMixtral, kQwen2Moe, kQwen3Moe, kGlm4Moe, kOlmoe, kErnie45Moe, kHunyuanMoe, kMiniMaxM2, kGptOss,
   kDeepseekV2, kDeepseekV3, kGlm4MoeLite,                                              // with latent attention
   kSeedOss, kSmolLm3, kErnie45, kGranite, kGraniteHybrid, kHunyuanDense, kMinistral3,  // normed before each block
   kGlm4,                                                                               // before and after
@@ -49,6 +49,10 @@ struct ExpertConfig {
   uint32_t shared_intermediate_size = 0; // of the expert that every token goes to; 0: none
   bool shared_gate = false;              // ... weighted by a sigmoid of its own
   bool sigmoid_scores = false;           // else softmax
+  bool softmax_of_chosen = false;        // ... of the logits of those chosen alone
+  bool router_bias = false;              // added to the router's logits
+  bool biases = false;                   // of the experts' products
+  double gate_alpha = 0, gate_limit = 0; // of the clamped gate (clamped_mul, kernels/kernels.h); 0: the plain one
   bool selection_bias = false;
   bool normalize = false;
   double sum_min = 1e-20;
@@ -73,6 +77,7 @@ struct QueryConfig {
   double softcap = 0.0;  // of the scores; 0: none
   QkNorm norm = QkNorm::kNone;
   std::optional<QueryGrowth> growth;
+  bool sinks = false;    // every head has a score that takes a part of the softmax and has no value
 };
 
 // Multi-head latent attention (arXiv 2405.04434, section 2.1): keys and values of a token are one vector that all heads share.

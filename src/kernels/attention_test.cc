@@ -15,6 +15,7 @@ struct AttentionCase {
   uint32_t head_dim, group, position, rows, window;
   float softcap;
   uint32_t value_dim = 0;  // of compressed KV
+  bool sinks = false;
 
   uint32_t values() const { return value_dim == 0 ? head_dim : value_dim; }
 };
@@ -27,7 +28,10 @@ constexpr AttentionCase kAttentionCases[] = {
     {KvFormat::kF16, 80, 11, 47, 3, 0, 0},
     {KvFormat::kF32, 40, 4, 0, 37, 0, 0, 32},     {KvFormat::kF16, 576, 16, 1100, 2, 0, 0, 512}, {KvFormat::kBF16, 72, 3, 30, 20, 0, 0, 56},
     {KvFormat::kQ8_0, 576, 5, 60, 7, 0, 0, 512},  {KvFormat::kF32, 288, 2, 700, 3, 0, 0, 250},
+    {KvFormat::kF32, 32, 4, 0, 37, 16, 0, 0, true}, {KvFormat::kF16, 64, 8, 1100, 2, 0, 0, 0, true},
 };
+
+constexpr float kSinks[8] = {0.5f, -3.0f, 20.0f, 0.0f, 1.0f, 2.0f, -90.0f, 4.0f};
 
 // A KV cache with `tokens` tokens of random numbers; every slot that was not written is NaN.
 struct Cache {
@@ -66,6 +70,7 @@ AttentionCall call_of(const AttentionCase& c, const Cache& cache, const Floats& 
   call.window = c.window;
   call.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   call.softcap = c.softcap;
+  if (c.sinks) call.sinks = kSinks;
   return call;
 }
 
@@ -147,7 +152,7 @@ TEST(AttentionTest, IsSoftmaxOfTheScoresInDoublePrecision) {
     const uint32_t row = c.rows - 1, position = c.position + row;
     const uint32_t from = c.window != 0 && position + 1 > c.window ? position + 1 - c.window : 0;
     std::vector<double> o(c.values(), 0.0);
-    double denominator = 0;
+    double denominator = c.sinks ? std::exp(double{kSinks[0]}) : 0;  // of head 0
     for (uint32_t t = from; t <= position; ++t) {
       double s = 0;
       for (uint32_t d = 0; d < c.head_dim; ++d) s += q[row * call.q_stride + d] * stored_number(c, cache, false, t, d);

@@ -15,16 +15,21 @@ constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 double exp_of(double x) { return x < -kExponentMax ? 0.0 : portable_exp(std::min(x, kExponentMax)); }
 
-std::vector<double> scores_of(const RouterRule& rule, std::span<const float> logits) {
-  std::vector<double> scores(logits.begin(), logits.end());
-  if (rule.scores == RouterRule::Scores::kSigmoid) {
-    for (double& s : scores) s = 1.0 / (1.0 + exp_of(-s));
-    return scores;
-  }
+void softmax(std::span<double> scores) {
   const double largest = *std::max_element(scores.begin(), scores.end());
   double sum = 0;
   for (double& s : scores) sum += s = exp_of(s - largest);
   for (double& s : scores) s /= sum;
+}
+
+std::vector<double> scores_of(const RouterRule& rule, std::span<const float> logits) {
+  std::vector<double> scores(logits.begin(), logits.end());
+  if (rule.scores == RouterRule::Scores::kSoftmaxOfChosen) return scores;
+  if (rule.scores == RouterRule::Scores::kSigmoid) {
+    for (double& s : scores) s = 1.0 / (1.0 + exp_of(-s));
+    return scores;
+  }
+  softmax(scores);
   return scores;
 }
 
@@ -71,10 +76,13 @@ void choose_experts(const RouterRule& rule, std::span<const float> logits, std::
   if (rule.groups_used < rule.groups) keep_best_groups(rule, selection);
   std::vector<uint32_t> chosen = largest(selection, rule.used);
   std::sort(chosen.begin(), chosen.end());
+  std::vector<double> weights;
+  for (const uint32_t e : chosen) weights.push_back(scores[e]);
+  if (rule.scores == RouterRule::Scores::kSoftmaxOfChosen) softmax(weights);
   double sum = 0;
-  for (const uint32_t e : chosen) sum += scores[e];
+  for (const double w : weights) sum += w;
   const double factor = rule.weight_scale / (rule.normalize ? std::max(sum, rule.sum_min) : 1.0);
-  for (size_t i = 0; i < chosen.size(); ++i) out[i] = {chosen[i], static_cast<float>(scores[chosen[i]] * factor)};
+  for (size_t i = 0; i < chosen.size(); ++i) out[i] = {chosen[i], static_cast<float>(weights[i] * factor)};
 }
 
 }  // namespace shoal

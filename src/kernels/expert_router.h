@@ -6,12 +6,12 @@
 
 namespace shoal {
 
-// scores: softmax or sigmoid of the logits. The `used` experts with the largest score + bias are chosen, the lower index of equal
+// scores: softmax or sigmoid of the logits; or the logits, of which those chosen make a softmax (gpt-oss). The `used` experts with the largest score + bias are chosen, the lower index of equal
 // ones, from the `groups_used` groups whose best are largest. Their weights are their scores without the bias.
 // Sources: Mixtral (arXiv 2401.04088), DeepSeekMoE (arXiv 2401.06066), DeepSeek-V2 (arXiv 2405.04434, groups by their best score),
 // DeepSeek-V3 (arXiv 2412.19437: sigmoid, bias, groups by the sum of their best two).
 struct RouterRule {
-  enum class Scores : uint8_t { kSoftmax, kSigmoid };
+  enum class Scores : uint8_t { kSoftmax, kSigmoid, kSoftmaxOfChosen };
   enum class GroupScore : uint8_t { kBest, kBestTwo };
 
   uint32_t experts = 0, used = 0;  // used <= experts

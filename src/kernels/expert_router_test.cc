@@ -37,6 +37,14 @@ TEST(ExpertRouter, SoftmaxWeightsAreThoseOfAllExpertsOrSumToOne) {
   EXPECT_NEAR(normal.weights[0] / normal.weights[1], std::exp(1.0), 1e-5);
 }
 
+TEST(ExpertRouter, ASoftmaxOfThoseChosenSumsToOne) {
+  const RouterRule rule{.experts = 4, .used = 2, .scores = RouterRule::Scores::kSoftmaxOfChosen};
+  const Chosen chosen = choose(rule, {-5.0f, -1.0f, -9.0f, -3.0f});
+  EXPECT_EQ(chosen.experts, (std::vector<uint32_t>{1, 3}));
+  EXPECT_NEAR(chosen.weights[0], 1 / (1 + std::exp(-2.0)), 1e-6);
+  EXPECT_NEAR(chosen.weights[0] + chosen.weights[1], 1.0, 1e-6);
+}
+
 TEST(ExpertRouter, OfEqualOnesTheLowerIndexIsChosen) {
   EXPECT_EQ(choose({.experts = 6, .used = 3}, {2, 5, 2, 2, 2, 2}).experts, (std::vector<uint32_t>{0, 1, 2}));
 }

@@ -86,7 +86,8 @@ struct StoreKvCall {
 // are merged in ascending order. Within a block, per token t: s = fma along head_dim ascending, * scale, soft cap
 // cap * tanh(s / cap); then m' = max(m, max s), c = exp(m - m'), p = exp(s - m'), l[t] = fma(l[t], c, p) in 16 lanes,
 // o = o * c, o = fma(p, v, o) for tokens ascending. Merge of segments: a = exp(M - M'), c = exp(m - M'),
-// L = fma(l, c, L * a), O likewise. Result: O * (1 / tree(L)). Tokens out of a row's range are never read as numbers.
+// L = fma(l, c, L * a), O likewise. Result: O * (1 / tree(L)); with a sink s, a score without a value, M' = max(M, s),
+// c = exp(M - M'): O * (c / fma(tree(L), c, exp(s - M'))). Tokens out of a row's range are never read as numbers.
 //
 // A long context can be split between threads: with `partial`, only segments [segment_begin, segment_end) are computed, and
 // their states are written there instead of results; merge_attention makes the results of all of them, in the same bits.
@@ -107,6 +108,7 @@ struct AttentionCall {
   uint32_t window = 0;    // 0: everything
   float scale = 1;
   float softcap = 0;      // 0: none
+  const float* sinks = nullptr;  // [group], or none
   uint32_t segment_begin = 0, segment_end = 0;
   float* partial = nullptr;  // [segment_end - segment_begin][rows * group][attention_state_floats(values())]
 
@@ -132,6 +134,8 @@ struct Kernels {
   void (*add_scaled)(float* x, float factor, const float* y, size_t n);           // x = fma(factor, y, x)
   void (*silu_mul)(const float* gate, const float* up, size_t n, float* out);     // gate / (1 + exp(-gate)) * up
   void (*gelu_mul)(const float* gate, const float* up, size_t n, float* out);     // tanh form of GELU(gate) * up
+  // g = min(gate, limit), u = min(max(up, -limit), limit): g / (1 + exp(-(alpha * g))) * (u + 1)
+  void (*clamped_mul)(const float* gate, const float* up, float alpha, float limit, size_t n, float* out);
   void (*softcap)(float* x, float cap, size_t n);                                 // cap * tanh(x / cap)
   void (*rope)(const RopeCall&);
   void (*store_kv)(const StoreKvCall&);

@@ -32,6 +32,7 @@ std::vector<std::byte> random_rows(Rng& rng, DType type, size_t rows, size_t col
       case DType::kQ6_K: put(at + 208, value * 0.001f, type); break;
       case DType::kQ4_1: case DType::kQ5_1: case DType::kQ4_K: case DType::kQ5_K:
         put(at, value * 0.01f, type), put(at + 2, value * 0.03f, type); break;
+      case DType::kMXFP4: bytes[at] = static_cast<std::byte>(115 + rng.below(8)); break;
       default: put(at, value * 0.02f, type);
     }
   }
@@ -61,7 +62,7 @@ Packed pack(const std::vector<std::byte>& stored, DType type, WeightFormat forma
 
 constexpr DType kAllTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kQ4_0, DType::kQ4_1,
                                DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kIQ4_NL, DType::kQ2_K, DType::kQ3_K,
-                               DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS};
+                               DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS, DType::kMXFP4};
 
 TEST(PackTest, UnpackingGivesBackTheStoredNumbers) {
   Rng rng(1);

@@ -189,7 +189,7 @@ WeightFormat natural_format(DType type) {
   switch (type) {
     case DType::kF32: return WeightFormat::kF32;
     case DType::kF16: return WeightFormat::kF16;
-    case DType::kQ8_0: case DType::kQ5_0: case DType::kIQ4_NL: case DType::kIQ4_XS: return WeightFormat::kQ8_0;
+    case DType::kQ8_0: case DType::kQ5_0: case DType::kIQ4_NL: case DType::kIQ4_XS: case DType::kMXFP4: return WeightFormat::kQ8_0;
     case DType::kQ4_0: return WeightFormat::kQ4_0;
     case DType::kQ4_1: case DType::kQ5_1: case DType::kQ5_K: case DType::kQ2_K: return WeightFormat::kQ8_M;
     case DType::kQ4_K: return WeightFormat::kQ4_K;

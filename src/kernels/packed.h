@@ -12,7 +12,7 @@
 //                         bits 2s..2s+1 of byte line h are the high bits of line h + 2 s
 //
 // Every format keeps the numbers of the stored type exactly, except kQ8_M (f16 scales: Q4_1, Q5_1 exact; Q5_K, Q2_K to
-// 2^-12) and IQ4_XS in kQ8_0 (to 2^-12). Rows beyond the matrix in its last panel are zero.
+// 2^-12), IQ4_XS in kQ8_0 (to 2^-12) and MXFP4 in kQ8_0 (exact for scales of an f16). Rows beyond the matrix in its last panel are zero.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,8 @@
 #include "kernels/quant_codes.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "tensor/half.h"
@@ -10,6 +12,9 @@ namespace {
 
 // Non-linear 4-bit codes of IQ4_NL and IQ4_XS (ggml-common, kvalues_iq4nl).
 constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+// E2M1 (OCP Microscaling Formats 1.0, section 5.3.3), doubled.
+constexpr int8_t kE2M1Doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 uint16_t load_u16(const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); }
 uint32_t load_u32(const uint8_t* p) { return load_u16(p) | static_cast<uint32_t>(load_u16(p + 2)) << 16; }
@@ -121,6 +126,15 @@ void read_iq4_xs(const uint8_t* p, int sub, QuantCodes& codes) {  // d, scales_h
   set_sub_scales(codes, load_u16(p), 0, scale, scale, 0, 0);
 }
 
+// A scale of powers of two, e[1], qs[16]; half of it belongs to the doubled codes.
+void read_mxfp4(const uint8_t* p, QuantCodes& codes) {
+  read_nibbles(p + 1, codes.q);
+  for (int8_t& q : codes.q) q = kE2M1Doubled[q];
+  const float scale = p[0] == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, int{p[0]} - 128);
+  set_plain_scale(codes, f16_from_f32(scale), 0);
+  codes.scale[0] = codes.scale[1] = scale;
+}
+
 void read_legacy(DType type, const uint8_t* p, QuantCodes& codes) {
   const uint16_t d = load_u16(p);
   switch (type) {
@@ -179,7 +193,18 @@ void read_codes(DType type, const std::byte* row, size_t block, QuantCodes& code
     case DType::kQ5_K: return read_q5_k(p, sub, codes);
     case DType::kQ6_K: return read_q6_k(p, sub, codes);
     case DType::kIQ4_XS: return read_iq4_xs(p, sub, codes);
+    case DType::kMXFP4: return read_mxfp4(p, codes);
     default: return read_legacy(type, p, codes);
+  }
+}
+
+void join_mxfp4(const std::byte* blocks, const std::byte* scales, size_t columns, std::byte* row) {
+  for (size_t block = 0; block < columns / 32; ++block, blocks += 16, row += 17) {
+    row[0] = scales[block];
+    for (size_t i = 0; i < 16; ++i) {  // elements 2j and 2j + 1 stand in byte j, and are to stand in bytes i and i - 16
+      const auto nibble = [&](size_t element) { return element % 2 == 0 ? blocks[element / 2] & std::byte{0xf} : blocks[element / 2] >> 4; };
+      row[1 + i] = nibble(i) | nibble(i + 16) << 4;
+    }
   }
 }
 

@@ -30,6 +30,10 @@ void read_codes(DType type, const std::byte* row, size_t block, QuantCodes& code
 // types.
 void dequantize_row(DType type, const std::byte* row, size_t begin, size_t end, float* out);
 
+// A row of DType::kMXFP4 from its parts as folders hold them: blocks [columns / 32][16], consecutive elements in a byte, the lower
+// one first; scales [columns / 32].
+void join_mxfp4(const std::byte* blocks, const std::byte* scales, size_t columns, std::byte* row);
+
 // True for the types that dequantize_row takes: floats up to 32 bits and all block types.
 bool is_weight_type(DType type);
 

@@ -1,6 +1,7 @@
 #include "kernels/quant_codes.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -73,6 +74,27 @@ TEST(DequantizeTest, FloatTypesAreExact) {
   const uint8_t bytes[] = {0x38, 0xb8};
   dequantize_row(DType::kF8E4M3, reinterpret_cast<const std::byte*>(bytes), 1, 2, out);
   EXPECT_EQ(out[0], -1.0f);
+}
+
+// E2M1 with a power of two per block (OCP Microscaling Formats 1.0).
+TEST(DequantizeTest, MxFp4IsAFourBitFloatTimesAPowerOfTwo) {
+  std::vector<std::byte> row(17);
+  for (const int exponent : {100, 127, 140}) {
+    row[0] = static_cast<std::byte>(exponent);
+    for (int i = 0; i < 16; ++i) row[1 + i] = static_cast<std::byte>(i | (15 - i) << 4);
+    float out[32];
+    dequantize_row(DType::kMXFP4, row.data(), 0, 32, out);
+    for (int code = 0; code < 16; ++code) {
+      const int e = code >> 1 & 3, m = code & 1;
+      const float value = (e == 0 ? 0.5f * static_cast<float>(m) : std::ldexp(1.0f + 0.5f * static_cast<float>(m), e - 1)) * (code < 8 ? 1.0f : -1.0f);
+      EXPECT_EQ(out[code], std::ldexp(value, exponent - 127)) << code;
+      EXPECT_EQ(out[31 - code], out[code]);
+    }
+  }
+  row[0] = std::byte{255};
+  float out[32];
+  dequantize_row(DType::kMXFP4, row.data(), 0, 32, out);
+  EXPECT_TRUE(std::isnan(out[0]));
 }
 
 TEST(DequantizeTest, OnlyFloatsAndBlocksAreWeights) {

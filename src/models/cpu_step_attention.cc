@@ -63,6 +63,7 @@ AttentionCall CpuStep::attention_call(const AttentionPiece& piece, uint64_t head
   call.window = a.spec.window;
   call.scale = a.spec.scale;
   call.softcap = a.spec.softcap;
+  if (a.spec.sinks != nullptr) call.sinks = vector(*a.spec.sinks) + head * group;
   return call;
 }
 

@@ -73,7 +73,12 @@ void CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats 
   const ExpertOutput gate_up[] = {{gates, gate}, {ups, up}};
   expert_linear(compute_.kernels, compute_.threads, routes, routed, quantized, gate_up);
   const auto activate = activation == Activation::kSilu ? compute_.kernels.silu_mul : compute_.kernels.gelu_mul;
-  for_rows(compute_.threads, count, width * 4, [&](uint32_t i) { activate(gate + i * width, up + i * width, width, gate + i * width); });
+  for_rows(compute_.threads, count, width * 4, [&](uint32_t i) {
+    float* const g = gate + i * width;
+    const float* const u = up + i * width;
+    if (places.gate_limit > 0) return compute_.kernels.clamped_mul(g, u, places.gate_alpha, places.gate_limit, width, g);
+    activate(g, u, width, g);
+  });
   const ExpertOutput down[] = {{downs, out}};
   expert_linear(compute_.kernels, compute_.threads, routes, gate, quantized, down);
   add_experts(compute_.kernels, compute_.threads, routes, places.rule.experts, places.rule.used, out, hidden, rows(), CpuDevice::at(to));

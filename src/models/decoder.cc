@@ -30,7 +30,7 @@ StatusOr<std::shared_ptr<const DecoderLayers>> plan_layers(const ModelConfig& co
   switch (config.architecture) {
     case Architecture::kLlama: case Architecture::kMistral: case Architecture::kQwen2: case Architecture::kQwen3: case Architecture::kPhi3:
     case Architecture::kMixtral: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kGlm4Moe:
-    case Architecture::kOlmoe: case Architecture::kErnie45Moe: case Architecture::kHunyuanMoe: case Architecture::kMiniMaxM2:
+    case Architecture::kOlmoe: case Architecture::kErnie45Moe: case Architecture::kHunyuanMoe: case Architecture::kMiniMaxM2: case Architecture::kGptOss:
     case Architecture::kSeedOss: case Architecture::kSmolLm3: case Architecture::kErnie45: case Architecture::kGranite:
     case Architecture::kGraniteHybrid: case Architecture::kHunyuanDense: case Architecture::kMinistral3:
       return plan_llama_layers(config, layout);

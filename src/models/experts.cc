@@ -17,7 +17,7 @@ std::string first_of(const WeightLayout& layout, const std::string& prefix, std:
 
 Names names_of(const WeightLayout& layout, const std::string& prefix) {
   const bool sparse = layout.has(prefix + "block_sparse_moe.gate.weight");
-  const std::string router = first_of(layout, prefix, {"mlp.gate", "block_sparse_moe.gate", "mlp.gate.wg"});
+  const std::string router = first_of(layout, prefix, {"mlp.gate", "block_sparse_moe.gate", "mlp.gate.wg", "mlp.router"});
   const std::string experts = prefix + (sparse ? "block_sparse_moe.experts" : "mlp.experts");
   return sparse ? Names{router, experts, "w1", "w3", "w2"} : Names{router, experts, "gate_proj", "up_proj", "down_proj"};
 }
@@ -25,6 +25,7 @@ Names names_of(const WeightLayout& layout, const std::string& prefix) {
 RouterRule rule_of(const ExpertConfig& e) {
   RouterRule rule{.experts = e.count, .used = e.used};
   if (e.sigmoid_scores) rule.scores = RouterRule::Scores::kSigmoid;
+  if (e.softmax_of_chosen) rule.scores = RouterRule::Scores::kSoftmaxOfChosen;
   if (e.group_by_best_two) rule.group_score = RouterRule::GroupScore::kBestTwo;
   rule.groups = e.groups;
   rule.groups_used = e.groups_used;
@@ -57,6 +58,50 @@ Status plan_expert(const ModelConfig& c, WeightLayout& layout, const Names& name
   return OkStatus();
 }
 
+// Biases of an expert: rows of tensors of all experts, of gate and up apart or by turns.
+Status plan_biases(const ModelConfig& c, WeightLayout& layout, const Names& names, uint32_t index, ExpertPlaces& out) {
+  const uint32_t width = c.experts->intermediate_size, count = c.experts->count, hidden = c.hidden_size;
+  const auto part = [&](const std::string& name, uint32_t size, uint32_t first, uint32_t step) {
+    return layout.vector(WeightLayout::VectorPart{name, size, first, step, step * count * size});
+  };
+  const std::string fused = names.experts + ".gate_up_proj_bias";
+  if (layout.has(fused)) {
+    ASSIGN_OR_RETURN(out.gate.back().bias, part(fused, width, index * 2 * width, 2));
+    ASSIGN_OR_RETURN(out.up.back().bias, part(fused, width, index * 2 * width + 1, 2));
+    ASSIGN_OR_RETURN(out.down.back().bias, part(names.experts + ".down_proj_bias", hidden, index * hidden, 1));
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(out.gate.back().bias, part(names.experts + ".gate_proj.bias", width, index * width, 1));
+  ASSIGN_OR_RETURN(out.up.back().bias, part(names.experts + ".up_proj.bias", width, index * width, 1));
+  ASSIGN_OR_RETURN(out.down.back().bias, part(names.experts + ".down_proj.bias", hidden, index * hidden, 1));
+  return OkStatus();
+}
+
+// gpt-oss: gate and up by turns, as columns of one tensor, or as rows where it is MXFP4.
+Status plan_interleaved_expert(const ModelConfig& c, WeightLayout& layout, const Names& names, uint32_t index, ExpertPlaces& out) {
+  const uint32_t width = c.experts->intermediate_size, count = c.experts->count, hidden = c.hidden_size;
+  const std::string fused = names.experts + ".gate_up_proj", down = names.experts + ".down_proj";
+  if (layout.has(fused + "_blocks")) {
+    MatrixSpec spec{.name = fused, .outputs = width, .columns = hidden, .first_row = index * 2 * width, .stored_rows = 2 * count * width, .step = 2, .expert = true};
+    ASSIGN_OR_RETURN(out.gate.emplace_back(), layout.matrix(spec));
+    ++spec.first_row;
+    ASSIGN_OR_RETURN(out.up.emplace_back(), layout.matrix(spec));
+    ASSIGN_OR_RETURN(out.down.emplace_back(), layout.matrix({.name = down, .outputs = hidden, .columns = width, .first_row = index * hidden,
+                                                             .stored_rows = count * hidden, .expert = true}));
+  } else if (layout.has(fused)) {
+    MatrixSpec spec{.name = fused, .outputs = width, .columns = hidden, .first_row = index * hidden, .stored_rows = count * hidden, .any_rank = true,
+                    .transposed = true, .stored_outputs = 2 * width, .step = 2, .expert = true};
+    ASSIGN_OR_RETURN(out.gate.emplace_back(), layout.matrix(spec));
+    spec.first_output = 1;
+    ASSIGN_OR_RETURN(out.up.emplace_back(), layout.matrix(spec));
+    ASSIGN_OR_RETURN(out.down.emplace_back(), layout.matrix({.name = down, .outputs = hidden, .columns = width, .first_row = index * width,
+                                                             .stored_rows = count * width, .any_rank = true, .transposed = true, .expert = true}));
+  } else {
+    RETURN_IF_ERROR(plan_expert(c, layout, names, index, out));
+  }
+  return plan_biases(c, layout, names, index, out);
+}
+
 Status plan_shared(const ModelConfig& c, WeightLayout& layout, const std::string& prefix, ExpertBlock& block) {
   const uint32_t width = c.experts->shared_intermediate_size;
   if (width == 0) return OkStatus();
@@ -78,14 +123,16 @@ StatusOr<ExpertBlock> plan_experts(const ModelConfig& c, WeightLayout& layout, c
   const Names names = names_of(layout, prefix);
   ExpertBlock block;
   block.experts.rule = rule_of(e);
-  ASSIGN_OR_RETURN(block.experts.router, layout.matrix({.name = names.router, .outputs = e.count, .columns = c.hidden_size, .exact = true}));
+  block.experts.gate_alpha = static_cast<float>(e.gate_alpha);
+  block.experts.gate_limit = static_cast<float>(e.gate_limit);
+  ASSIGN_OR_RETURN(block.experts.router, layout.matrix({.name = names.router, .outputs = e.count, .columns = c.hidden_size, .bias = e.router_bias, .exact = true}));
   if (e.selection_bias) {
     ASSIGN_OR_RETURN(block.experts.selection_bias, layout.vector(names.router + ".e_score_correction_bias", e.count));
   }
   for (uint32_t i = 0; i < e.count; ++i) {
     const uint32_t number = layout.begin_expert();
     if (i == 0) block.experts.first = number;
-    RETURN_IF_ERROR(plan_expert(c, layout, names, i, block.experts));
+    RETURN_IF_ERROR((c.architecture == Architecture::kGptOss ? plan_interleaved_expert : plan_expert)(c, layout, names, i, block.experts));
   }
   RETURN_IF_ERROR(plan_shared(c, layout, prefix, block));
   return block;

@@ -2,7 +2,8 @@
 // adds a sliding window; Qwen2 and Qwen2.5 (arXiv 2407.10671), biases on q, k and v; Qwen3 (arXiv 2505.09388), norms of q and k
 // of every head before they turn; Phi-3 (arXiv 2404.14219), fused projections and longrope; Seed-OSS; SmolLM3, layers without
 // positions (arXiv 2501.18795); ERNIE 4.5; Granite 3 and 4, scaled embeddings, residuals and logits; Hunyuan, norms of heads that
-// have turned; Ministral 3, queries that grow with their position; and those of them with experts: OLMoE, ERNIE 4.5, Hunyuan, MiniMax M2.
+// have turned; Ministral 3, queries that grow with their position; and those of them with experts: OLMoE, ERNIE 4.5, Hunyuan, MiniMax M2;
+// gpt-oss (arXiv 2508.10925): sinks, windows in every second layer, experts with biases and a clamped gate.
 #include "models/blocks.h"
 #include "models/decoder.h"
 #include "models/experts.h"
@@ -14,6 +15,7 @@ struct LlamaLayer {
   VectorPlace attention_norm;  // [hidden]
   AttentionBlock attention;
   std::optional<HeadNorms> head_norms;
+  std::optional<VectorPlace> sinks;  // [heads]
   VectorPlace mlp_norm;  // [hidden]
   MlpBlock mlp;
   std::optional<ExpertBlock> experts;  // instead of mlp
@@ -30,7 +32,9 @@ class LlamaLayers : public DecoderLayers {
     step.linear({b.x, layer.attention_norm, config_.norm_eps, b.h},
                 {{&attention.q, b.q}, {&attention.k, b.k}, {&attention.v, b.v}});           // [rows, heads, head_dim]
     turn_heads(step, config_, index, layer.head_norms);
-    step.attend(b.q, b.k, b.v, attention_spec(config_, index), b.attn);                   // [rows, heads, head_dim]
+    AttentionSpec spec = attention_spec(config_, index);
+    if (layer.sinks) spec.sinks = &*layer.sinks;
+    step.attend(b.q, b.k, b.v, spec, b.attn);                                             // [rows, heads, head_dim]
     add_product(step, config_, b.attn, attention.o);                                      // [rows, hidden]
     if (layer.experts) {
       step.rms_norm(b.x, layer.mlp_norm, config_.norm_eps, b.h);
@@ -57,6 +61,9 @@ StatusOr<LlamaLayer> plan_layer(const ModelConfig& config, WeightLayout& layout,
   const bool as_stored = config.architecture == Architecture::kGlm4Moe && layout.has(prefix + "self_attn.q_norm.weight");
   if (config.queries.norm != QkNorm::kNone || as_stored) {
     ASSIGN_OR_RETURN(layer.head_norms, plan_head_norms(config, layout, prefix));
+  }
+  if (config.queries.sinks) {
+    ASSIGN_OR_RETURN(layer.sinks, layout.vector(prefix + "self_attn.sinks", config.heads));
   }
   ASSIGN_OR_RETURN(layer.mlp_norm, layout.vector(prefix + "post_attention_layernorm.weight", config.hidden_size));
   if (config.experts && config.experts->layers[index]) {

@@ -73,6 +73,7 @@ class RandomCheckpoint {
         linear("mlp.up_proj", c.intermediate_size, c.hidden_size, c.biases.mlp);
       }
     }
+    if (c.queries.sinks) add(prefix + "self_attn.sinks", {c.heads}, 2.0f);
     if (c.latent) add_latent(c, *c.latent, prefix + "self_attn.");
     linear("self_attn.o_proj", c.hidden_size, c.latent ? c.heads * c.latent->value_dim : q, c.biases.output);
     linear("mlp.down_proj", c.hidden_size, c.intermediate_size, c.biases.mlp);
@@ -98,6 +99,14 @@ class RandomCheckpoint {
     };
     add(prefix + "gate.weight", {e.count, c.hidden_size}, range);
     if (e.selection_bias) add(prefix + "gate.e_score_correction_bias", {e.count}, 0.1f);
+    if (e.router_bias) add(prefix + "gate.bias", {e.count}, 0.5f);
+    if (e.biases) {
+      add(prefix + "experts.gate_up_proj", {e.count, c.hidden_size, 2 * e.intermediate_size}, range);
+      add(prefix + "experts.gate_up_proj_bias", {e.count, 2 * e.intermediate_size}, 0.5f);
+      add(prefix + "experts.down_proj", {e.count, e.intermediate_size, c.hidden_size}, range);
+      add(prefix + "experts.down_proj_bias", {e.count, c.hidden_size}, 0.5f);
+      return;
+    }
     for (uint32_t i = 0; i < e.count; ++i) mlp(prefix + "experts." + std::to_string(i) + ".", e.intermediate_size);
     if (e.shared_intermediate_size > 0) mlp(prefix + "shared_expert.", e.shared_intermediate_size);
     if (e.shared_gate) add(prefix + "shared_expert_gate.weight", {1, c.hidden_size}, range);
@@ -127,6 +136,11 @@ inline void set_small_facts(ModelConfig& c) {
     case Architecture::kErnie45: c.rope.interleaved = c.biases.output = c.biases.qkv = c.biases.mlp = true; return;
     case Architecture::kErnie45Moe: c.rope.interleaved = true; return;
     case Architecture::kMiniMaxM2: c.rope.dims = 16; return;
+    case Architecture::kGptOss:
+      c.biases.qkv = c.biases.output = true;
+      c.sliding_window = 20;
+      c.sliding_layers[0] = true;
+      return;
     case Architecture::kGraniteHybrid:
       c.scales.embedding = 4, c.scales.residual = 0.25, c.scales.logits = 1.0 / 3.0;
       return;
@@ -157,6 +171,10 @@ inline ExpertConfig small_experts(Architecture architecture) {
   e.groups = sigmoid ? 4 : 1;
   e.groups_used = sigmoid ? 2 : 1;
   e.layers = {!sigmoid, true};
+  if (architecture == Architecture::kGptOss) {
+    e = {.count = 12, .used = 3, .intermediate_size = 64, .softmax_of_chosen = true, .router_bias = true, .biases = true, .gate_alpha = 1.702,
+         .gate_limit = 1.0, .layers = {true, true}};
+  }
   return e;
 }
 
@@ -187,7 +205,7 @@ inline ModelConfig small_config(Architecture architecture) {
   if (gemma) c.scales.embedding = std::sqrt(96.0);
   if (architecture == Architecture::kGemma2) c.queries.softcap = 50, c.final_softcap = 30;
   if (architecture == Architecture::kQwen2Moe || architecture == Architecture::kGlm4Moe || architecture == Architecture::kDeepseekV3 ||
-      architecture == Architecture::kErnie45Moe || architecture == Architecture::kMiniMaxM2) {
+      architecture == Architecture::kErnie45Moe || architecture == Architecture::kMiniMaxM2 || architecture == Architecture::kGptOss) {
     c.experts = small_experts(architecture);
   }
   set_small_facts(c);

@@ -85,6 +85,7 @@ struct ExpertPlaces {
   std::optional<VectorPlace> selection_bias;   // [experts]
   std::vector<MatrixPlace> gate, up;           // [expert width, hidden]
   std::vector<MatrixPlace> down;               // [hidden, expert width]
+  float gate_alpha = 0, gate_limit = 0;        // of the clamped gate, instead of the activation; 0: none
 };
 
 enum class NormKind { kRms, kLayer };  // kLayer subtracts the mean
@@ -95,6 +96,7 @@ struct AttentionSpec {
   uint32_t window = 0;  // 0: everything
   float scale = 1;
   float softcap = 0;    // 0: none
+  const VectorPlace* sinks = nullptr;  // [heads], or none
 };
 
 // In a workspace of at least shape.bytes(rows, logit_rows).

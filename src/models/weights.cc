@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 #include <numeric>
+#include <tuple>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -38,7 +39,8 @@ StatusOr<const TensorView*> WeightLayout::find(const std::string& name, const Sh
     return not_found(checkpoint_->path, ": tensor '", name, "' is missing; the checkpoint is incomplete, fetch it again");
   }
   const bool row = shape.rank() == 1 && view->shape == Shape{1, shape[0]};  // a vector as a matrix of one row
-  if (view->shape != shape && !row && !(any_rank && as_matrix(*view) == shape)) {
+  const bool flat = any_rank && shape.rank() == 1 && view->shape.elements() == shape.elements();
+  if (view->shape != shape && !row && !flat && !(any_rank && as_matrix(*view) == shape)) {
     return invalid_argument(checkpoint_->path, ": tensor '", name, "' has shape ", view->shape.to_string(),
                             " where the config asks for ", shape.to_string());
   }
@@ -84,20 +86,50 @@ Status WeightLayout::find_scales(const MatrixSpec& spec, MatrixJob& job) const {
   return OkStatus();
 }
 
-StatusOr<MatrixPlace> WeightLayout::add_matrix(const MatrixSpec& spec, bool head) {
-  const uint32_t stored_rows = spec.stored_rows != 0 ? spec.stored_rows : spec.transposed ? spec.columns : spec.outputs;
-  const uint32_t stored_columns = spec.transposed ? spec.outputs : spec.columns;
+StatusOr<WeightLayout::MatrixJob> WeightLayout::find_source(const MatrixSpec& spec, uint32_t stored_rows) const {
+  if (spec.expert && has(spec.name + "_blocks")) return find_mxfp4(spec, stored_rows);
+  const uint32_t stored_columns = !spec.transposed ? spec.columns : spec.stored_outputs != 0 ? spec.stored_outputs : spec.outputs;
   // Experts in one tensor go by a name without the suffix in HF folders.
   const std::string name = spec.any_rank && has(spec.name) ? spec.name : spec.name + ".weight";
   ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{stored_rows, stored_columns}, spec.any_rank));
   if (spec.transposed && is_block_type(source->dtype)) {
     return unimplemented(checkpoint_->path, ": tensor '", name, "' has type ", dtype_name(source->dtype), ", which cannot be turned; convert it with a newer converter");
   }
+  MatrixJob job;
+  job.source = *source;
+  return job;
+}
+
+// Folders of gpt-oss: "<name>_blocks" [.., columns / 32, 16] and "<name>_scales" [.., columns / 32], bytes both.
+StatusOr<WeightLayout::MatrixJob> WeightLayout::find_mxfp4(const MatrixSpec& spec, uint32_t stored_rows) const {
+  const uint64_t blocks = spec.columns / kQuantBlock;
+  TensorView parts[2];
+  for (const auto& [i, suffix, bytes] : {std::tuple{0, "_blocks", uint64_t{16}}, {1, "_scales", uint64_t{1}}}) {
+    const TensorView* view = checkpoint_->weights.find(spec.name + suffix);
+    if (view == nullptr) return not_found(checkpoint_->path, ": tensor '", spec.name, suffix, "' is missing; the checkpoint is incomplete, fetch it again");
+    if (view->dtype != DType::kU8 || view->bytes != stored_rows * blocks * bytes || spec.columns % kQuantBlock != 0) {
+      return invalid_argument(checkpoint_->path, ": tensor '", spec.name, suffix, "' is ", dtype_name(view->dtype), " ", view->shape.to_string(),
+                              " where ", stored_rows, " rows of ", blocks * bytes, " bytes (U8) are needed");
+    }
+    parts[i] = *view;
+    parts[i].shape = Shape{stored_rows, blocks * bytes};
+  }
+  MatrixJob job;
+  job.source = parts[0];
+  job.scales = parts[1];
+  job.mxfp4 = true;
+  return job;
+}
+
+StatusOr<MatrixPlace> WeightLayout::add_matrix(const MatrixSpec& spec, bool head) {
+  const uint32_t stored_rows = spec.stored_rows != 0 ? spec.stored_rows : spec.transposed ? spec.columns : spec.outputs;
+  ASSIGN_OR_RETURN(MatrixJob job, find_source(spec, stored_rows));
+  const DType type = job.mxfp4 ? DType::kMXFP4 : job.source.dtype;
   MatrixPlace place;
-  if (spec.exact && !is_block_type(source->dtype)) {
-    place.matrix.format = natural_format(source->dtype);
+  if (spec.exact && !is_block_type(type)) {
+    place.matrix.format = natural_format(type);
   } else {
-    ASSIGN_OR_RETURN(place.matrix.format, choose_format(name, source->dtype, spec.columns, head));
+    ASSIGN_OR_RETURN(place.matrix.format, choose_format(spec.name, type, spec.columns, head));
   }
   place.matrix.rows = spec.outputs;
   place.matrix.columns = spec.columns;
@@ -116,8 +148,11 @@ StatusOr<MatrixPlace> WeightLayout::add_matrix(const MatrixSpec& spec, bool head
     if (stored_rows != spec.outputs) return unimplemented(checkpoint_->path, ": '", bias_name, "' of a fused matrix is not served");
     ASSIGN_OR_RETURN(place.bias, vector(bias_name, spec.outputs));
   }
-  MatrixJob job{place, *source, spec.first_row, std::nullopt};
+  job.place = place;
+  job.first_row = spec.first_row;
   job.transposed = spec.transposed;
+  job.first_output = spec.first_output;
+  job.step = spec.step;
   RETURN_IF_ERROR(find_scales(spec, job));
   matrices_.push_back(job);
   parameters_ += uint64_t{spec.outputs} * spec.columns;
@@ -137,6 +172,15 @@ StatusOr<VectorPlace> WeightLayout::vector(const std::string& name, uint32_t siz
   const VectorPlace place{reserve(uint64_t{size} * sizeof(float), vector_bytes_), size};
   vectors_.push_back({place, *source, plus_one});
   parameters_ += size;
+  return place;
+}
+
+StatusOr<VectorPlace> WeightLayout::vector(const VectorPart& part) {
+  ASSIGN_OR_RETURN(const TensorView* source, find(part.name, Shape{part.stored}, /*any_rank=*/true));
+  if (is_block_type(source->dtype)) return unimplemented(checkpoint_->path, ": vector '", part.name, "' is quantised");
+  const VectorPlace place{reserve(uint64_t{part.size} * sizeof(float), vector_bytes_), part.size};
+  vectors_.push_back({place, *source, false, part.first, part.step});
+  parameters_ += part.size;
   return place;
 }
 
@@ -167,8 +211,24 @@ StatusOr<MatrixPlace> WeightLayout::head(const std::string& name, const std::str
   return result;
 }
 
+// As DType::kMXFP4 of GGUF files, of which pack_panel knows.
+void WeightLayout::pack_mxfp4(const MatrixJob& job, uint32_t panel, const std::byte* first_row, std::byte* out) {
+  const PackedMatrix& matrix = job.place.matrix;
+  const uint32_t first = panel * kPanelRows, count = std::min(kPanelRows, matrix.rows - first);
+  const uint64_t row_bytes = *dtype_bytes(DType::kMXFP4, matrix.columns);
+  std::vector<std::byte> joined(row_bytes * count);
+  const std::byte* rows[kPanelRows];
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t row = job.first_row + uint64_t{first + i} * job.step;
+    rows[i] = joined.data() + i * row_bytes;
+    join_mxfp4(first_row + i * job.step * job.source.row_bytes(), job.scales->data + row * job.scales->row_bytes(), matrix.columns, joined.data() + i * row_bytes);
+  }
+  pack_panel({DType::kMXFP4, {rows, count}, matrix.columns, {}, 0, false}, matrix.format, out);
+}
+
 // `first_row` is the panel's first row as stored.
 void WeightLayout::pack(const MatrixJob& job, uint32_t panel, const std::byte* first_row, bool read_soon, std::byte* out) {
+  if (job.mxfp4) return pack_mxfp4(job, panel, first_row, out);
   const PackedMatrix& matrix = job.place.matrix;
   const uint64_t row_bytes = job.source.row_bytes();
   const std::byte* rows[kPanelRows];
@@ -194,16 +254,17 @@ void WeightLayout::pack(const MatrixJob& job, uint32_t panel, const std::byte* f
 void WeightLayout::pack_transposed(const MatrixJob& job, uint32_t panel, const std::byte* stored, std::byte* out) {
   const PackedMatrix& matrix = job.place.matrix;
   const uint32_t first = panel * kPanelRows, count = std::min(kPanelRows, matrix.rows - first);
-  std::vector<float> turned(uint64_t{count} * matrix.columns), part(count);
+  const uint32_t begin = job.first_output + first * job.step, end = begin + (count - 1) * job.step + 1;
+  std::vector<float> turned(uint64_t{count} * matrix.columns), part(end - begin);
   for (uint32_t k = 0; k < matrix.columns; ++k) {
-    dequantize_row(job.source.dtype, stored + k * job.source.row_bytes(), first, first + count, part.data());
+    dequantize_row(job.source.dtype, stored + k * job.source.row_bytes(), begin, end, part.data());
     for (uint32_t i = 0; i < count; ++i) {
       float scale = 1;
       if (job.scales) {
-        const uint64_t at = (uint64_t{job.first_row} + k) / job.scale_rows * job.scales->shape[1] + (first + i) / job.scale_columns;
+        const uint64_t at = (uint64_t{job.first_row} + k) / job.scale_rows * job.scales->shape[1] + (begin + i * job.step) / job.scale_columns;
         std::memcpy(&scale, job.scales->data + at * 4, 4);
       }
-      turned[uint64_t{i} * matrix.columns + k] = part[i] * scale;
+      turned[uint64_t{i} * matrix.columns + k] = part[i * job.step] * scale;
     }
   }
   const std::byte* rows[kPanelRows];
@@ -214,7 +275,7 @@ void WeightLayout::pack_transposed(const MatrixJob& job, uint32_t panel, const s
 void WeightLayout::make_panel(uint32_t matrix, uint32_t panel, std::byte* out) const {
   const MatrixJob& job = matrices_[matrix];
   if (job.transposed) return pack_transposed(job, panel, job.source.data + job.first_row * job.source.row_bytes(), out);
-  const uint64_t row = job.first_row + uint64_t{panel} * kPanelRows;
+  const uint64_t row = job.first_row + uint64_t{panel} * kPanelRows * job.step;
   pack(job, panel, job.source.data + row * job.source.row_bytes(), /*read_soon=*/true, out);
 }
 
@@ -229,7 +290,13 @@ void WeightLayout::will_need(uint32_t matrix) const {
 }
 
 void WeightLayout::read_vector(const VectorJob& job, float* out) {
-  dequantize_row(job.source.dtype, job.source.data, 0, job.place.size, out);
+  if (job.step != 1) {
+    std::vector<float> all(uint64_t{job.place.size - 1} * job.step + 1);
+    dequantize_row(job.source.dtype, job.source.data, job.first, job.first + all.size(), all.data());
+    for (uint32_t i = 0; i < job.place.size; ++i) out[i] = all[uint64_t{i} * job.step];
+    return;
+  }
+  dequantize_row(job.source.dtype, job.source.data, job.first, uint64_t{job.first} + job.place.size, out);
   if (!job.plus_one) return;
   for (uint32_t i = 0; i < job.place.size; ++i) out[i] += 1.0f;
 }
@@ -264,7 +331,8 @@ std::vector<WeightLayout::Piece> WeightLayout::pieces(Experts experts) const {
     for (uint64_t begin = 0; begin < panels; begin += step) {
       const uint64_t end = std::min(panels, begin + step);
       const uint64_t first = begin * kPanelRows, last = std::min<uint64_t>(end * kPanelRows, job.place.matrix.rows);
-      pieces.push_back({&job, nullptr, begin, end, {job.source.data + (job.first_row + first) * row_bytes, (last - first) * row_bytes}});
+      const uint64_t stored = (last - first - 1) * job.step + 1;
+      pieces.push_back({&job, nullptr, begin, end, {job.source.data + (job.first_row + first * job.step) * row_bytes, stored * row_bytes}});
     }
   }
   for (const CopyJob& job : copies_) {
@@ -287,7 +355,7 @@ uint64_t WeightLayout::fill(const Piece& piece, std::span<const std::byte> sourc
     return source.size();
   }
   const PackedMatrix& matrix = piece.matrix->place.matrix;
-  const uint64_t panel_stored = kPanelRows * piece.matrix->source.row_bytes();
+  const uint64_t panel_stored = kPanelRows * piece.matrix->step * piece.matrix->source.row_bytes();
   const uint64_t bytes = panel_bytes(matrix.format, matrix.columns);
   const uint64_t at = (piece.matrix->place.expert ? experts_at() : 0) + piece.matrix->place.offset + piece.begin * bytes;
   const std::span<std::byte> out = sink.take(at, (piece.end - piece.begin) * bytes);

@@ -63,6 +63,8 @@ struct MatrixSpec {
   bool any_rank = false;  // the stored shape may have other dimensions before the columns, whose product is the rows
   // Stored as [columns, outputs], rows [first_row, first_row + columns) of `stored_rows`.
   bool transposed = false;
+  uint32_t first_output = 0, stored_outputs = 0;  // ... which has this many columns, of which the first is this; 0: outputs
+  uint32_t step = 1;      // outputs are every step-th stored row (transposed: column)
   bool exact = false;     // never quantised at load: it decides instead of computing
   bool expert = false;    // of the expert that is asked for last (begin_expert)
 };
@@ -78,6 +80,12 @@ class WeightLayout {
   StatusOr<MatrixPlace> matrix(const MatrixSpec& spec);
   // Tensor `name`; `plus_one` adds 1 to every element (Gemma's norms).
   StatusOr<VectorPlace> vector(const std::string& name, uint32_t size, bool plus_one = false);
+  // Elements first, first + step, ... of a tensor of `stored` elements.
+  struct VectorPart {
+    std::string name;
+    uint32_t size = 0, first = 0, step = 1, stored = 0;
+  };
+  StatusOr<VectorPlace> vector(const VectorPart& part);
   // The token embedding [vocab, hidden] and the output matrix, tied or not.
   StatusOr<EmbeddingPlace> embedding(const std::string& name, uint32_t vocab, uint32_t hidden);
   StatusOr<MatrixPlace> head(const std::string& name, const std::string& embedding, uint32_t vocab, uint32_t hidden, bool tied,
@@ -124,16 +132,19 @@ class WeightLayout {
   struct MatrixJob {
     MatrixPlace place;
     TensorView source;
-    uint32_t first_row;
+    uint32_t first_row = 0;
     std::optional<TensorView> scales;  // of an FP8 matrix: f32 [blocks of rows, blocks of columns]
     uint32_t scale_rows = 0, scale_columns = 0;
     bool transposed = false;
-    uint64_t stored_rows() const { return transposed ? place.matrix.columns : place.matrix.rows; }
+    uint32_t first_output = 0, step = 1;  // MatrixSpec
+    bool mxfp4 = false;  // source: blocks of a row [columns / 2] bytes; scales: [columns / 32] bytes
+    uint64_t stored_rows() const { return transposed ? place.matrix.columns : (place.matrix.rows - 1) * uint64_t{step} + 1; }
   };
   struct VectorJob {
     VectorPlace place;
     TensorView source;
     bool plus_one;
+    uint32_t first = 0, step = 1;
   };
   struct CopyJob {
     uint64_t offset;
@@ -144,6 +155,8 @@ class WeightLayout {
   StatusOr<WeightFormat> choose_format(const std::string& name, DType type, uint32_t columns, bool head) const;
   StatusOr<MatrixPlace> add_matrix(const MatrixSpec& spec, bool head);
   Status find_scales(const MatrixSpec& spec, MatrixJob& job) const;
+  StatusOr<MatrixJob> find_source(const MatrixSpec& spec, uint32_t stored_rows) const;
+  StatusOr<MatrixJob> find_mxfp4(const MatrixSpec& spec, uint32_t stored_rows) const;
   struct Piece {  // what one thread does at a time
     const MatrixJob* matrix;  // panels [begin, end) of it
     const CopyJob* copy;      // or bytes [begin, end)
@@ -154,6 +167,7 @@ class WeightLayout {
   void note(const Piece& piece, UnpackedWeights& unpacked) const;
   uint64_t fill(const Piece& piece, std::span<const std::byte> source, WeightSink& sink) const;
   static void read_vector(const VectorJob& job, float* out);
+  static void pack_mxfp4(const MatrixJob& job, uint32_t panel, const std::byte* first_row, std::byte* out);
   static void pack(const MatrixJob& job, uint32_t panel, const std::byte* first_row, bool read_soon, std::byte* out);
   static void pack_transposed(const MatrixJob& job, uint32_t panel, const std::byte* stored, std::byte* out);
 

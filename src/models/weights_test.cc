@@ -128,6 +128,60 @@ TEST(LoadTest, Fp8BlocksAreMultipliedByTheirScales) {
   EXPECT_EQ(TestSequence(**a, prompt).prefill(), TestSequence(**b, prompt).prefill());
 }
 
+// gpt-oss in folders has gate and up by turns, and consecutive elements in a byte; in GGUF files they are tensors of their own.
+TEST(LoadTest, MxFp4OfFoldersAndOfGgufFilesIsTheSame) {
+  const ModelConfig config = small_config(Architecture::kGptOss);
+  const RandomCheckpoint random(config, DType::kF32, 1);
+  const uint32_t experts = config.experts->count, hidden = config.hidden_size, width = config.experts->intermediate_size;
+  Rng rng(5);
+  std::deque<Tensor> tensors;
+  auto folder = std::make_shared<Checkpoint>(*random.get()), gguf = std::make_shared<Checkpoint>(*random.get());
+  for (auto* checkpoint : {folder.get(), gguf.get()}) {
+    checkpoint->weights = WeightMap();
+    for (const auto& [n, view] : random.get()->weights.all()) {
+      if (!n.ends_with("experts.gate_up_proj") && !n.ends_with("experts.down_proj")) CHECK(checkpoint->weights.add(n, view).ok());
+    }
+  }
+  const auto add = [&](const std::string& name, uint32_t rows, uint32_t columns, std::initializer_list<const char*> parts) {
+    const uint32_t blocks = columns / 32;
+    Tensor& codes = tensors.emplace_back(*Tensor::allocate(DType::kU8, Shape{experts, rows, blocks, 16}));
+    Tensor& scales = tensors.emplace_back(*Tensor::allocate(DType::kU8, Shape{experts, rows, blocks}));
+    for (uint64_t i = 0; i < codes.view().bytes; ++i) codes.data()[i] = static_cast<std::byte>(rng.below(256));
+    for (uint64_t i = 0; i < scales.view().bytes; ++i) scales.data()[i] = static_cast<std::byte>(118 + rng.below(6));
+    const auto stored = [&](const std::string& n, const TensorView& view) { CHECK(folder->weights.add(n, view).ok()); };
+    stored(name + "_blocks", codes.view());
+    stored(name + "_scales", scales.view());
+    const auto step = static_cast<uint32_t>(parts.size());
+    uint32_t turn = 0;
+    for (const char* part : parts) {
+      Tensor& own = tensors.emplace_back(*Tensor::allocate(DType::kMXFP4, Shape{experts, rows / step, columns}));
+      for (uint32_t block = 0; block < experts * rows / step * blocks; ++block) {
+        const uint32_t from = (block / blocks * step + turn) * blocks + block % blocks;
+        std::byte* out = own.data() + block * 17;
+        out[0] = scales.data()[from];
+        for (uint32_t k = 0; k < 32; ++k) {
+          const std::byte code = k % 2 == 0 ? codes.data()[from * 16 + k / 2] & std::byte{15} : codes.data()[from * 16 + k / 2] >> 4;
+          if (k < 16) out[1 + k] = code; else out[1 + k - 16] |= code << 4;
+        }
+      }
+      CHECK(gguf->weights.add(name.substr(0, name.rfind('.') + 1) + part + ".weight", own.view()).ok());
+      ++turn;
+    }
+  };
+  for (uint32_t i = 0; i < config.layers; ++i) {
+    const std::string at = absl::StrCat("model.layers.", i, ".mlp.experts.");
+    add(at + "gate_up_proj", 2 * width, hidden, {"gate_proj", "up_proj"});
+    add(at + "down_proj", hidden, width, {"down_proj"});
+  }
+  auto a = TestModel::open(folder, {}), b = TestModel::open(gguf, {});
+  ASSERT_TRUE(a.ok()) << a.status();
+  ASSERT_TRUE(b.ok()) << b.status();
+  const std::vector<TokenId> prompt = {3, 50, 200, 7};
+  EXPECT_EQ(TestSequence(**a, prompt).prefill(), TestSequence(**b, prompt).prefill());
+  folder->config.experts->intermediate_size = 96;
+  EXPECT_THAT(message(plan_status(*folder)), HasSubstr("gate_up_proj_blocks' is U8 [12, 128, 3, 16] where 2304 rows of 48 bytes (U8) are needed"));
+}
+
 TEST(LoadTest, QuantisedTiedEmbeddingsStayAsStored) {
   const ModelConfig config = small_config(Architecture::kGemma2);
   ASSERT_TRUE(config.tied_embeddings);

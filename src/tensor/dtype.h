@@ -11,7 +11,7 @@ enum class DType : uint8_t {
   kF32, kF16, kBF16, kF64, kF8E4M3, kF8E5M2,
   kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kBool,
   // Block types, byte layouts as in the GGUF specification (ggml-quants). 32 elements per block:
-  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kIQ4_NL,
+  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kIQ4_NL, kMXFP4,
   // 256 elements per block:
   kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kIQ4_XS,
 };

@@ -316,7 +316,13 @@ void finish(const AttentionCall& call, const Tile& tile, uint32_t begin, uint32_
   const uint32_t row = (begin + i) / call.group, head = (begin + i) % call.group;
   const float* o = tile.total.o + size_t{i} * tile.padded;
   float* out = call.out + row * call.out_stride + size_t{head} * call.values();
-  const F16x inverse = set1(1.0f / tree_sum(load(tile.total.l[i])));
+  const float sum = tree_sum(load(tile.total.l[i]));
+  float share = 1.0f / sum;
+  if (call.sinks != nullptr) {
+    const float m = tile.total.m[i], top = std::max(m, call.sinks[head]), c = exp1(m - top);
+    share = c / std::fma(sum, c, exp1(call.sinks[head] - top));
+  }
+  const F16x inverse = set1(share);
   for (uint32_t d = 0; d < call.values(); d += 16) {
     const F16x value = load(o + d) * inverse;
     if (d + 16 <= call.values()) {

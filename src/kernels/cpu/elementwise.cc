@@ -17,6 +17,7 @@ namespace HWY_NAMESPACE {
 #if SHOAL_PORTABLE_TARGET
 using ref::add;
 using ref::add_scaled;
+using ref::clamped_mul;
 using ref::gelu_mul;
 using ref::layer_norm;
 using ref::quantize_row;
@@ -89,6 +90,14 @@ void silu_mul(const float* gate, const float* up, size_t n, float* out) {
 void gelu_mul(const float* gate, const float* up, size_t n, float* out) {
   for_each_16(n, [&](size_t i, size_t count) HWY_ATTR {
     store_some(gelu(load_some(gate + i, count)) * load_some(up + i, count), out + i, count);
+  });
+}
+
+void clamped_mul(const float* gate, const float* up, float alpha, float limit, size_t n, float* out) {
+  const F16x a = set1(alpha), high = set1(limit), low = set1(-limit), one = set1(1.0f);
+  for_each_16(n, [&](size_t i, size_t count) HWY_ATTR {
+    const F16x g = min(load_some(gate + i, count), high), u = min(max(load_some(up + i, count), low), high);
+    store_some(sigmoid_mul(g, a * g) * (u + one), out + i, count);
   });
 }
 
@@ -180,6 +189,7 @@ void fill_elementwise(Kernels& kernels) {
   kernels.add_scaled = &add_scaled;
   kernels.silu_mul = &silu_mul;
   kernels.gelu_mul = &gelu_mul;
+  kernels.clamped_mul = &clamped_mul;
   kernels.softcap = &softcap;
   kernels.rope = &rope;
 }

@@ -118,6 +118,11 @@ HWY_INLINE F16x max(const F16x& a, const F16x& b) {
   SHOAL_LANES(i) y.r[i] = hn::Max(a.r[i], b.r[i]);
   return y;
 }
+HWY_INLINE F16x min(const F16x& a, const F16x& b) {
+  F16x y;
+  SHOAL_LANES(i) y.r[i] = hn::Min(a.r[i], b.r[i]);
+  return y;
+}
 HWY_INLINE F16x abs(const F16x& a) {
   F16x y;
   SHOAL_LANES(i) y.r[i] = hn::Abs(a.r[i]);

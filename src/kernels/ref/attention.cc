@@ -156,7 +156,12 @@ State get_state(const float* in, uint32_t head_dim) {
 
 void finish(const AttentionCall& call, State& total, uint32_t row, uint32_t head) {
   float* out = call.out + row * call.out_stride + size_t{head} * call.values();
-  const float inverse = 1.0f / tree_sum(total.l);
+  const float sum = tree_sum(total.l);
+  float inverse = 1.0f / sum;
+  if (call.sinks != nullptr) {
+    const float sink = call.sinks[head], top = std::max(total.m, sink), c = ref::exp(total.m - top);
+    inverse = c / std::fma(sum, c, ref::exp(sink - top));
+  }
   for (uint32_t d = 0; d < call.values(); ++d) out[d] = total.o[d] * inverse;
 }
 

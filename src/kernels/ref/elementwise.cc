@@ -62,6 +62,13 @@ void gelu_mul(const float* gate, const float* up, size_t n, float* out) {
   for (size_t i = 0; i < n; ++i) out[i] = gelu(gate[i]) * up[i];
 }
 
+void clamped_mul(const float* gate, const float* up, float alpha, float limit, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) {
+    const float g = std::fmin(gate[i], limit), u = std::fmin(std::fmax(up[i], -limit), limit);
+    out[i] = sigmoid_mul(g, alpha * g) * (u + 1.0f);
+  }
+}
+
 void softcap(float* x, float cap, size_t n) {
   for (size_t i = 0; i < n; ++i) x[i] = cap * ref::tanh(x[i] / cap);
 }
