@@ -165,6 +165,7 @@ class DecoderPlan : public ModelPlan {
     CHECK_GE(memory.bytes, least_weight_bytes());
     const auto experts = memory.bytes >= weight_bytes() ? WeightLayout::Experts::kLoaded : WeightLayout::Experts::kLeft;
     CHECK_EQ(memory.begin.address % kTensorAlignment, 0u);
+    RETURN_IF_ERROR(layout_->check_finite());
     const std::unique_ptr<WeightSink> sink = backend.sink(memory);
     layout_->load_vectors(*sink);
     if (!control.early || !UnpackedWeights::can_serve(*layout_)) {

@@ -126,8 +126,11 @@ StatusOr<ExpertBlock> plan_experts(const ModelConfig& c, WeightLayout& layout, c
   block.experts.gate_alpha = static_cast<float>(e.gate_alpha);
   block.experts.gate_limit = static_cast<float>(e.gate_limit);
   ASSIGN_OR_RETURN(block.experts.router, layout.matrix({.name = names.router, .outputs = e.count, .columns = c.hidden_size, .bias = e.router_bias, .exact = true}));
+  layout.require_finite(names.router + ".weight");
   if (e.selection_bias) {
-    ASSIGN_OR_RETURN(block.experts.selection_bias, layout.vector(names.router + ".e_score_correction_bias", e.count));
+    const std::string bias = names.router + ".e_score_correction_bias";
+    ASSIGN_OR_RETURN(block.experts.selection_bias, layout.vector(bias, e.count));
+    layout.require_finite(bias);
   }
   for (uint32_t i = 0; i < e.count; ++i) {
     const uint32_t number = layout.begin_expert();

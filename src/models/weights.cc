@@ -1,6 +1,7 @@
 #include "models/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <mutex>
@@ -287,6 +288,20 @@ void WeightLayout::will_need(uint32_t matrix) const {
     const auto bytes = file->bytes();
     if (part.data() >= bytes.data() && part.data() + part.size() <= bytes.data() + bytes.size()) return file->will_need(part);
   }
+}
+
+Status WeightLayout::check_finite() const {
+  for (const std::string& name : finite_) {
+    const TensorView& view = *checkpoint_->weights.find(name);
+    const uint64_t columns = as_matrix(view)[1];
+    std::vector<float> row(columns);
+    for (uint64_t i = 0; i < view.rows(); ++i) {
+      dequantize_row(view.dtype, view.data + i * view.row_bytes(), 0, columns, row.data());
+      if (std::all_of(row.begin(), row.end(), [](float x) { return std::isfinite(x); })) continue;
+      return invalid_argument(checkpoint_->path, ": tensor '", name, "', which chooses experts, holds something that is not a number; fetch the file again");
+    }
+  }
+  return OkStatus();
 }
 
 void WeightLayout::read_vector(const VectorJob& job, float* out) {

@@ -92,6 +92,8 @@ class WeightLayout {
                              EmbeddingPlace& place);
   // What is asked for as an expert's from here on is the next expert's. Its number: layer after layer, from 0.
   uint32_t begin_expert();
+  // A load fails that finds something in tensor `name` that is not a number. REQUIRES: there is one.
+  void require_finite(const std::string& name) { finite_.push_back(name); }
   // Whether there is a tensor of that name.
   bool has(const std::string& name) const { return checkpoint_->weights.find(name) != nullptr; }
 
@@ -125,6 +127,8 @@ class WeightLayout {
   size_t copy_count() const { return copies_.size(); }
   const TensorView& copied(uint32_t index) const { return copies_[index].source; }
   void make_panel(uint32_t matrix, uint32_t panel, std::byte* out) const;
+  // InvalidArgument naming a tensor of require_finite().
+  Status check_finite() const;
   // DataLoss if what was read of them is not to be believed.
   Status check() const { return checkpoint_->check(); }
 
@@ -180,6 +184,7 @@ class WeightLayout {
   std::vector<VectorJob> vectors_;
   std::vector<CopyJob> copies_;
   std::vector<Expert> experts_;
+  std::vector<std::string> finite_;
 };
 
 }  // namespace shoal

@@ -1,3 +1,6 @@
+#include <cstring>
+#include <limits>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/random_checkpoint.h"
@@ -189,6 +192,18 @@ TEST(LoadTest, QuantisedTiedEmbeddingsStayAsStored) {
   auto plain = plan_model(random.get(), {}), quantized = plan_model(random.get(), {.quantization = Quantization::kQ8_0});
   ASSERT_TRUE(plain.ok() && quantized.ok());
   EXPECT_EQ((*plain)->parameter_count(), (*quantized)->parameter_count());
+}
+
+TEST(WeightsTest, ARouterThatHoldsNoNumbersIsNamedByTheLoad) {
+  for (const char* name : {"model.layers.1.mlp.gate.weight", "model.layers.1.mlp.gate.e_score_correction_bias"}) {
+    const RandomCheckpoint checkpoint(small_config(Architecture::kGlm4Moe), DType::kF32, 3);
+    const TensorView& router = *checkpoint.get()->weights.find(name);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(const_cast<std::byte*>(router.data) + router.bytes - sizeof nan, &nan, sizeof nan);
+    const auto model = TestModel::open(checkpoint.get(), {});
+    EXPECT_EQ(model.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(model.status().message()), testing::HasSubstr(name));
+  }
 }
 
 // DeepSeek-V2: 128 heads whose absorbed queries are 576 wide, 160 experts.

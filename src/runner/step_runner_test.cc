@@ -77,13 +77,16 @@ class Elsewhere : public ExchangePartner {
 
 class StepRunnerTest : public testing::Test {
  protected:
-  static std::unique_ptr<TestModel> open(bool elsewhere) {
-    const ModelConfig config = small_config(Architecture::kQwen3);
+  enum class Memory { kWhole, kLeast };  // for all weights, or for one layer's experts only
+  static std::unique_ptr<TestModel> open(bool elsewhere, Architecture architecture = Architecture::kQwen3, Memory memory = Memory::kWhole) {
+    const ModelConfig config = small_config(architecture);
     const RandomCheckpoint checkpoint(config, DType::kBF16, 7);
     const auto wrap = [&](std::shared_ptr<const DecoderLayers> layers) {
       return std::make_shared<const ScaledLayers>(std::move(layers), config.hidden_size, elsewhere);
     };
-    return *TestModel::load(*plan_decoder(checkpoint.get(), {}, wrap));
+    auto plan = *plan_decoder(checkpoint.get(), {}, wrap);
+    const uint64_t bytes = memory == Memory::kWhole ? plan->weight_bytes() : plan->least_weight_bytes();
+    return *TestModel::load(std::move(plan), 2, bytes);
   }
 
   static std::shared_ptr<const Request> request(uint64_t id) {
@@ -154,6 +157,18 @@ class StepRunnerTest : public testing::Test {
     }
   }
 };
+
+TEST_F(StepRunnerTest, EveryNumberOfLanesGivesTheSameBitsOfModelsWithExpertsWhereverTheyAre) {
+  for (const Architecture architecture : {Architecture::kQwen2Moe, Architecture::kDeepseekV3}) {
+    const Run want = run(*open(false, architecture), 1, nullptr, 7);
+    const auto part = open(false, architecture, Memory::kLeast), there = open(true, architecture, Memory::kLeast);
+    for (uint32_t lanes = 1; lanes <= kPassesMax; ++lanes) {
+      expect_same(run(*part, lanes, nullptr, 7), want);
+      Elsewhere partner(lanes);
+      expect_same(run(*there, lanes, &partner, 7), want);
+    }
+  }
+}
 
 TEST_F(StepRunnerTest, EveryNumberOfLanesAndEveryOrderOfAnswersGivesTheSameBits) {
   const auto here = open(false), there = open(true);
