@@ -78,9 +78,9 @@ class Elsewhere : public ExchangePartner {
 class StepRunnerTest : public testing::Test {
  protected:
   enum class Memory { kWhole, kLeast };  // for all weights, or for one layer's experts only
-  static std::unique_ptr<TestModel> open(bool elsewhere, Architecture architecture = Architecture::kQwen3, Memory memory = Memory::kWhole) {
+  std::unique_ptr<TestModel> open(bool elsewhere, Architecture architecture = Architecture::kQwen3, Memory memory = Memory::kWhole) {
     const ModelConfig config = small_config(architecture);
-    const RandomCheckpoint checkpoint(config, DType::kBF16, 7);
+    const RandomCheckpoint& checkpoint = checkpoints_.emplace_back(config, DType::kBF16, 7);
     const auto wrap = [&](std::shared_ptr<const DecoderLayers> layers) {
       return std::make_shared<const ScaledLayers>(std::move(layers), config.hidden_size, elsewhere);
     };
@@ -156,10 +156,14 @@ class StepRunnerTest : public testing::Test {
       }
     }
   }
+
+ private:
+  std::deque<RandomCheckpoint> checkpoints_;  // what models read from as long as they are used
 };
 
 TEST_F(StepRunnerTest, EveryNumberOfLanesGivesTheSameBitsOfModelsWithExpertsWhereverTheyAre) {
   for (const Architecture architecture : {Architecture::kQwen2Moe, Architecture::kDeepseekV3}) {
+    SCOPED_TRACE(architecture_name(architecture));
     const Run want = run(*open(false, architecture), 1, nullptr, 7);
     const auto part = open(false, architecture, Memory::kLeast), there = open(true, architecture, Memory::kLeast);
     for (uint32_t lanes = 1; lanes <= kPassesMax; ++lanes) {
