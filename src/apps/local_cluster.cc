@@ -73,6 +73,7 @@ StatusOr<std::vector<NodeHostConfig>> node_configs(const EngineFlags& flags) {
   ASSIGN_OR_RETURN(config.host_memory_bytes, host_memory_bytes(flags));
   ASSIGN_OR_RETURN(config.weight_cache_bytes, weight_cache_bytes(flags));
   ASSIGN_OR_RETURN(config.scheduling, scheduling_of(flags));
+  if (!flags.digests_file.empty()) config.digests = std::make_shared<DigestStore>(flags.digests_file);
   std::vector<NodeHostConfig> configs;
   for (const DeviceSpec& device : devices) {
     config.self = NodeId(static_cast<uint32_t>(kFirstNode + configs.size()));
@@ -106,18 +107,16 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const EngineFlags& f
       entries_of(self->models_), [](const ModelEntry& model) {
         return load_model_text(model.path, model.tool_call_parser, model.reasoning_parser);
       }, kTextsMax);
+  const auto names = std::make_shared<ModelNames>();
+  for (NodePlan& plan : plans) plan.names = names;
   // The router's endpoint exists before the nodes report to it.
   cluster->router_ = std::make_unique<RouterLoop>(
       RouterConfig{.self = kGatewayId, .life = 1}, kRouterQueueMax,
-      [self](Transport::OnMessage on_message) { return self->network_.connect(kGatewayId, std::move(on_message)); });
+      [self](Transport::OnMessage on_message) { return self->network_.connect(kGatewayId, std::move(on_message)); }, names);
   if (!flags.record_events.empty()) {
     ASSIGN_OR_RETURN(const auto recorder, RunRecorder::open(flags.record_events, steady_now()));
     recorder->write_bytes(kEventLogHead);
     for (NodePlan& plan : plans) plan.record = [recorder](std::string_view record) { recorder->write_bytes(framed(record)); };
-  }
-  if (!flags.digests_file.empty()) {
-    const auto digests = std::make_shared<DigestStore>(flags.digests_file);
-    for (NodePlan& plan : plans) plan.digests = digests;
   }
   RETURN_IF_ERROR(cluster->start_nodes(std::move(plans)));
   return cluster;

@@ -62,8 +62,8 @@ void add_pooling_flags(CLI::App& verb, ServeFlags& flags) {
                   "answers as ids of tokens: keep it as you keep those");
   verb.add_option("--estimates", flags.estimates, "File that keeps what steps and switches took from run to run (default: $XDG_STATE_HOME/shoal/estimates.json; none: "
                   "every start guesses anew)");
-  verb.add_option("--digests", flags.digests, "File that keeps which weights model files hold, by SHA-256 of all their bytes, read when nothing else is to be done "
-                  "(default: $XDG_CACHE_HOME/shoal/digests.json; none: they are not read)");
+  verb.add_option("--digests", flags.digests, "File that keeps which weights model files hold, by their headers and samples, and by SHA-256 of all their bytes, read when nothing else is to be done "
+                  "(default: $XDG_CACHE_HOME/shoal/digests.json; none: headers and samples are looked at anew, the rest is not read)");
 }
 
 Status apply_pooling(const ServeFlags& flags, std::vector<FoundModel>& models) {

@@ -7,8 +7,9 @@
 namespace shoal {
 
 // Everything but the request that the bits of an answer depend on: the files of the model, what is done with them at load, the type
-// of KV, the arithmetic. `content` says so anywhere. It is known when somebody has read all of the files; until then the stamp stands
-// in for it, which holds on one machine only and as long as nobody writes to the files.
+// of KV, the arithmetic. The stamp is known as soon as the files are opened: it is of what they say and of samples of what they hold,
+// equal on every machine for equal files, and the model's name beside its name (wire/model_names.h). `content` is of all their bytes,
+// and known when somebody has read them to their end; until then the stamp stands in for it.
 struct ModelDigest {
   using Content = std::array<uint8_t, 32>;  // SHA-256
 

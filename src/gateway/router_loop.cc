@@ -14,8 +14,8 @@ constexpr Duration kIdleWait = std::chrono::seconds(1);
 
 }  // namespace
 
-RouterLoop::RouterLoop(const RouterConfig& config, size_t queue_max, const Connect& connect)
-    : timeline_(steady_now()), queue_(queue_max), gateway_(config.self), life_(config.life), snapshot_(std::make_shared<RouterSnapshot>()), router_(config) {
+RouterLoop::RouterLoop(const RouterConfig& config, size_t queue_max, const Connect& connect, std::shared_ptr<const ModelNames> names)
+    : names_(std::move(names)), timeline_(steady_now()), queue_(queue_max), gateway_(config.self), life_(config.life), snapshot_(std::make_shared<RouterSnapshot>()), router_(config) {
   transport_ = connect([this](NodeId from, std::string bytes) { return receive(from, std::move(bytes)); });
   thread_ = std::thread([this] { run(); });
 }
@@ -93,18 +93,7 @@ void RouterLoop::run() {
 
 void RouterLoop::handle(Command command) {
   if (auto* incoming = std::get_if<Incoming>(&command)) {
-    uint32_t life = 0;
-    peers_.give(incoming->from, incoming->bytes.size());
-    auto message = decode(incoming->bytes, &life);
-    if (!message.ok()) {  // a peer's fault, not ours: say so and go on
-      log_warning("message from node ", incoming->from.value, " dropped: ", message.status().message());
-      return;
-    }
-    const auto* status = std::get_if<NodeStatus>(&*message);
-    const bool is_status = status != nullptr;
-    if (is_status) timeline_.add(incoming->from, *status, steady_now());
-    handle_event(MessageFrom{incoming->from, *std::move(message), life});
-    if (is_status) publish_snapshot();
+    receive(*incoming);
   } else if (auto* accept = std::get_if<Accept>(&command)) {
     const Request& request = accept->request.request;
     sinks_.emplace(request.id, Live{std::move(accept->sink), request.model});
@@ -122,6 +111,23 @@ void RouterLoop::handle(Command command) {
   }
 }
 
+void RouterLoop::receive(const Incoming& incoming) {
+  peers_.give(incoming.from, incoming.bytes.size());
+  auto arrival = decode(incoming.bytes, *names_);
+  if (!arrival.ok()) {  // a peer's fault, not ours: say so and go on
+    log_warning("message from node ", incoming.from.value, " dropped: ", arrival.status().message());
+    return;
+  }
+  const auto* status = std::get_if<NodeStatus>(&arrival->message);
+  const bool is_status = status != nullptr;
+  if (is_status) timeline_.add(incoming.from, *status, steady_now());
+  if (is_status && !arrival->unknown_model.empty() && std::exchange(unknown_models_[incoming.from], arrival->unknown_model) != arrival->unknown_model) {
+    log_warning("report of node ", incoming.from.value, ": ", arrival->unknown_model);
+  }
+  handle_event(MessageFrom{incoming.from, std::move(arrival->message), arrival->life});
+  if (is_status) publish_snapshot();
+}
+
 void RouterLoop::handle_event(const Event& event) {
   std::vector<Effect> effects = router_.handle(event, steady_now());
   for (Effect& effect : effects) perform(std::move(effect));
@@ -129,7 +135,7 @@ void RouterLoop::handle_event(const Event& event) {
 
 void RouterLoop::perform(Effect effect) {
   if (auto* send = std::get_if<Send>(&effect)) {
-    const Status sent = transport_->send(send->to, encode(send->message, life_));
+    const Status sent = transport_->send(send->to, encode(send->message, life_, *names_));
     if (sent.code() == StatusCode::kResourceExhausted) lose(send->to);
     else if (!sent.ok()) log_debug("node ", send->to.value, " cannot be reached: ", sent.message());
   } else if (auto* deliver_effect = std::get_if<Deliver>(&effect)) {

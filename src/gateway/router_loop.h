@@ -19,6 +19,7 @@
 #include "roles/router.h"
 #include "transport/peer_budget.h"
 #include "transport/transport.h"
+#include "wire/model_names.h"
 
 namespace shoal {
 
@@ -44,8 +45,9 @@ class RouterLoop {
   // then the router goes on as if that node had been lost.
   using Connect = std::function<std::unique_ptr<Transport>(Transport::OnMessage)>;
 
-  // queue_max: client requests that may wait for the router's thread; beyond it submit() refuses.
-  RouterLoop(const RouterConfig& config, size_t queue_max, const Connect& connect);
+  // queue_max: client requests that may wait for the router's thread; beyond it submit() refuses. `names`: the models of this process.
+  RouterLoop(const RouterConfig& config, size_t queue_max, const Connect& connect,
+             std::shared_ptr<const ModelNames> names = std::make_shared<ModelNames>());
   ~RouterLoop();  // ends the thread; requests still alive get on_refused(Unavailable)
   RouterLoop(const RouterLoop&) = delete;
   RouterLoop& operator=(const RouterLoop&) = delete;
@@ -88,6 +90,7 @@ class RouterLoop {
   void run();
   bool receive(NodeId from, std::string bytes);
   void lose(NodeId peer);
+  void receive(const Incoming& incoming);
   void handle(Command command);
   void handle_event(const Event& event);
   void perform(Effect effect);
@@ -98,6 +101,7 @@ class RouterLoop {
   void last_words(Live& live);  // REQUIRES: what comes next is the last that its sink hears
   void sink_ended(RequestId id);
 
+  const std::shared_ptr<const ModelNames> names_;
   NodeTimeline timeline_;
   BoundedQueue<Command> queue_;
   PeerBudget peers_;
@@ -114,6 +118,7 @@ class RouterLoop {
   Router router_;
   std::unordered_map<RequestId, Live> sinks_;
   TimePoint wake_at_ = kForever;
+  std::map<NodeId, std::string> unknown_models_;  // as last said of a node's
 
   std::unique_ptr<Transport> transport_;
   std::thread thread_;

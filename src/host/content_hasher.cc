@@ -6,15 +6,14 @@
 #include <chrono>
 #include <utility>
 
-#include "base/json.h"
 #include "base/log.h"
 #include "host/sha256.h"
+#include "host/weights_identity.h"
 
 namespace shoal {
 namespace {
 
 constexpr size_t kPieceBytes = 1 << 20;
-constexpr size_t kDescriptionBytesMax = 64u << 20;
 constexpr int kNice = 19;
 constexpr auto kBusyWait = std::chrono::milliseconds(20);
 
@@ -30,12 +29,7 @@ StatusOr<ModelDigest::Content> content_of(const Checkpoint& checkpoint, const st
       hash.add(bytes.data() + at, std::min(kPieceBytes, bytes.size() - at));
     }
   }
-  for (const auto& [path, identity] : checkpoint.described_by) {
-    const bool there = identity != FileIdentity{};
-    ASSIGN_OR_RETURN(const std::string text, there ? read_file(path, kDescriptionBytesMax) : StatusOr<std::string>(std::string()));
-    hash.add_number(text.size());
-    hash.add(text.data(), text.size());
-  }
+  RETURN_IF_ERROR(add_descriptions(hash, checkpoint));
   RETURN_IF_ERROR(checkpoint.check());
   if (!checkpoint.current()) return data_loss(checkpoint.path, ": was replaced while it was being read");
   return hash.result();

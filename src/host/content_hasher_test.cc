@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "base/json.h"
 #include "host/sha256.h"
+#include "host/weights_identity.h"
 
 namespace shoal {
 namespace {
@@ -104,6 +105,16 @@ TEST_F(ContentHasherTest, WithoutAStoreNothingIsRead) {
   ContentHasher hasher(nullptr, never);
   hasher.want(copy("model"), [](const ModelDigest::Content&) { ADD_FAILURE(); });
   EXPECT_FALSE(hasher.find(**open_checkpoint(folder_ / "model")).has_value());
+}
+
+TEST_F(ContentHasherTest, ASketchIsLookedAtOnceAndKeptAtTheEnd) {
+  const auto model = copy("model");
+  const ModelDigest::Content sketch = *DigestStore(kept_).sketch(*model);
+  EXPECT_EQ(sketch, *sketch_of(*model));
+  const std::string known = *read_file(kept_, DigestStore::kFileBytesMax);
+  EXPECT_EQ(*DigestStore(kept_).sketch(*model), sketch);
+  EXPECT_FALSE(DigestStore(kept_).find(*model).has_value()) << "a sketch is not the content";
+  EXPECT_EQ(*read_file(kept_, DigestStore::kFileBytesMax), known);
 }
 
 TEST_F(ContentHasherTest, ADamagedFileOfDigestsIsLeftOutAndReplaced) {

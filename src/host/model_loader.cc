@@ -20,13 +20,6 @@ uint32_t page_count(std::span<const PageRange> pages) {
   return std::accumulate(pages.begin(), pages.end(), 0u, [](uint32_t sum, const PageRange& range) { return sum + range.count; });
 }
 
-// Never 0.
-uint64_t identity_of(const Checkpoint& checkpoint, const LoadOptions& options) {
-  std::vector<FileIdentity> files;
-  for (const auto& file : checkpoint.files) files.push_back(file->identity());
-  return weights_identity(files, options);
-}
-
 // Whether reading the files would hardly wait for a disk.
 bool cached(const Checkpoint& checkpoint) {
   size_t probes = 0, found = 0;
@@ -124,9 +117,9 @@ void ModelLoader::work() {
   }
 }
 
-ModelDigest ModelLoader::digest_of(const Checkpoint& checkpoint, const LoadOptions& options) const {
-  ModelDigest digest = identity_of(checkpoint, options);
-  if (const auto files = hasher_.find(checkpoint)) digest.content = weights_content(*files, options);
+ModelDigest ModelLoader::digest_of(const OpenedModel& opened, const LoadOptions& options) const {
+  ModelDigest digest = opened.stamp;
+  if (const auto files = hasher_.find(*opened.checkpoint)) digest.content = weights_content(*files, options);
   return digest;
 }
 
@@ -172,7 +165,7 @@ LoadedModel ModelLoader::load(const Work& work) {
     ASSIGN_OR_RETURN(const OpenedModel opened, opened_.open(job.model));
     stage(result.stages.open_seconds);
     RETURN_IF_ERROR(check_shape(job, *opened.plan));
-    result.weights = digest_of(*opened.checkpoint, job.model.load);
+    result.weights = digest_of(opened, job.model.load);
     if (!result.weights.known()) result.unread = opened.checkpoint;
     if (job.model.load.io == ModelIo::kDirect) control.kept = cache_->use(job.model.id);
     if (early && cached(*opened.checkpoint)) {

@@ -79,7 +79,7 @@ class ModelLoader {
     bool ahead = false;  // only to be read
   };
   LoadedModel load(const Work& work);
-  ModelDigest digest_of(const Checkpoint& checkpoint, const LoadOptions& options) const;
+  ModelDigest digest_of(const OpenedModel& opened, const LoadOptions& options) const;
   void name_later(const ServedModel& model, uint64_t stamp, std::shared_ptr<const Checkpoint> unread);
   Status read_files(const ServedModel& model, LoadControl& control);
 

@@ -62,6 +62,13 @@ uint32_t pages_of_the_largest(const NodeConfig& node) {
   return static_cast<uint32_t>(std::min<uint64_t>(pages, node.pages));
 }
 
+// The names of this node's models among those of the process.
+std::shared_ptr<ModelNames> named(const NodeConfig& node, std::shared_ptr<ModelNames> names) {
+  if (names == nullptr) names = std::make_shared<ModelNames>();
+  for (const NodeModel& model : node.models) names->add(model.model, {model.name, model.stamp});
+  return names;
+}
+
 class NodeHostImpl : public NodeHost {
  public:
   // What was reserved for it.
@@ -75,6 +82,7 @@ class NodeHostImpl : public NodeHost {
 
   NodeHostImpl(NodePlan plan, Memory memory, EstimateStore estimates, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
       : config_(std::move(plan.node)),
+        names_(named(config_, std::move(plan.names))),
         record_(std::move(plan.record)),
         served_(served_models(config_, std::move(plan.served))),
         estimates_(std::move(estimates)),
@@ -108,6 +116,7 @@ class NodeHostImpl : public NodeHost {
   }
   StatusOr<NodeModel> add_model(ServedModel model) override {
     ASSIGN_OR_RETURN(NodeModel facts, plan_another(config_, model));
+    names_->add(facts.model, {facts.name, facts.stamp});
     loop_.push(NewModel{std::move(model), facts});
     return facts;
   }
@@ -121,14 +130,14 @@ class NodeHostImpl : public NodeHost {
  private:
   // On the sender's thread. False: there is no room for it.
   bool receive(NodeId from, const std::string& bytes) {
-    uint32_t life = 0;
-    StatusOr<Message> message = decode(bytes, &life);
-    if (!message.ok()) {
-      log_error("message from ", from.value, " dropped: ", message.status().message());
+    StatusOr<Arrival> arrival = decode(bytes, *names_);
+    if (!arrival.ok()) {
+      log_error("message from ", from.value, " dropped: ", arrival.status().message());
       return true;
     }
+    if (!arrival->unknown_model.empty()) log_warning("message from ", from.value, ": ", arrival->unknown_model);
     const PeerBudget::Answer answer = peers_.take(from, bytes.size());
-    if (answer == PeerBudget::Answer::kTaken) loop_.push(PeerMessage{{from, *std::move(message), life}, bytes.size()});
+    if (answer == PeerBudget::Answer::kTaken) loop_.push(PeerMessage{{from, std::move(arrival->message), arrival->life, std::move(arrival->unknown_model)}, bytes.size()});
     if (answer == PeerBudget::Answer::kLost) lose(from);
     return answer == PeerBudget::Answer::kTaken;
   }
@@ -185,7 +194,7 @@ class NodeHostImpl : public NodeHost {
 
   void perform(Effect& effect, TimePoint now) {
     if (auto* send = std::get_if<Send>(&effect)) {
-      const Status sent = transport_->send(send->to, encode(send->message, life_));
+      const Status sent = transport_->send(send->to, encode(send->message, life_, *names_));
       if (sent.code() == StatusCode::kResourceExhausted) lose(send->to);
       else if (!sent.ok()) log_debug("message lost: ", sent.message());
     } else if (auto* start = std::get_if<StartStep>(&effect)) {
@@ -223,6 +232,7 @@ class NodeHostImpl : public NodeHost {
   };
 
   const NodeConfig config_;
+  const std::shared_ptr<ModelNames> names_;
   const std::function<void(std::string_view)> record_;
   ServedModels served_;
   EstimateKeeper estimates_;

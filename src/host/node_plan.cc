@@ -9,17 +9,27 @@
 #include "base/log.h"
 #include "device/memory_limits.h"
 #include "formats/checkpoint.h"
+#include "host/weights_identity.h"
 #include "runner/step_runner.h"
 
 namespace shoal {
 namespace {
 
-using ModelPlans = std::map<ModelId, std::unique_ptr<ModelPlan>>;
+struct Opened {
+  std::unique_ptr<ModelPlan> plan;
+  uint64_t stamp = 0;
+};
 
-StatusOr<std::unique_ptr<ModelPlan>> open_plan(const ServedModel& served) {
+StatusOr<Opened> open_plan(const ServedModel& served, DigestStore* digests) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(served.path));
-  return plan_model(checkpoint, served.load);
+  Opened opened;
+  ASSIGN_OR_RETURN(opened.plan, plan_model(checkpoint, served.load));
+  ASSIGN_OR_RETURN(const ModelDigest::Content sketch, digests == nullptr ? sketch_of(*checkpoint) : digests->sketch(*checkpoint));
+  opened.stamp = weights_stamp(sketch, served.load);
+  return opened;
 }
+
+using ModelPlans = std::map<ModelId, Opened>;
 
 uint64_t workspace_bytes(const ModelPlan& plan, uint32_t tokens_per_step, uint32_t sequences_max) {
   return StepRunner::workspace_bytes(plan, tokens_per_step, sequences_max) + uint64_t{sequences_max} * plan.vocab_size() * sizeof(float);
@@ -29,8 +39,8 @@ uint64_t workspace_bytes(const ModelPlan& plan, uint32_t tokens_per_step, uint32
 Status split_budget(const NodeHostConfig& config, const ModelPlans& plans, NodePlan& result) {
   uint64_t budget = config.device_memory_bytes;
   if (budget == 0) budget = available_memory_bytes() / 10 * 8;
-  for (const auto& [id, plan] : plans) {
-    result.workspace_bytes = std::max(result.workspace_bytes, workspace_bytes(*plan, config.tokens_per_step, config.sequences_max));
+  for (const auto& [id, opened] : plans) {
+    result.workspace_bytes = std::max(result.workspace_bytes, workspace_bytes(*opened.plan, config.tokens_per_step, config.sequences_max));
   }
   const uint64_t others = budget + config.weight_cache_bytes;
   const uint64_t left = available_memory_bytes() > others ? available_memory_bytes() - others : 0;
@@ -70,10 +80,12 @@ void leave_experts_out(const ModelPlan& plan, uint32_t pages, uint32_t wanted, N
            " of them stay there, and experts that are not among them are read from its files when they are needed");
 }
 
-StatusOr<NodeModel> node_model(const ServedModel& served, const ModelPlan& plan, uint32_t pages) {
+StatusOr<NodeModel> node_model(const ServedModel& served, const Opened& opened, uint32_t pages) {
+  const ModelPlan& plan = *opened.plan;
   NodeModel model;
   model.model = served.id;
   model.name = served.name;
+  model.stamp = opened.stamp;
   model.weight_bytes = plan.weight_bytes();
   model.kv_block_bytes = plan.kv_block_bytes();
   model.vocab_size = plan.vocab_size();
@@ -99,24 +111,24 @@ StatusOr<NodeModel> node_model(const ServedModel& served, const ModelPlan& plan,
 }  // namespace
 
 StatusOr<NodeModel> plan_another(const NodeConfig& node, const ServedModel& served) {
-  ASSIGN_OR_RETURN(const auto plan, open_plan(served));
-  const uint64_t workspace = workspace_bytes(*plan, node.limits.tokens_per_step, node.limits.sequences_max);
+  ASSIGN_OR_RETURN(const Opened opened, open_plan(served, nullptr));
+  const uint64_t workspace = workspace_bytes(*opened.plan, node.limits.tokens_per_step, node.limits.sequences_max);
   if (workspace > node.workspace_bytes) {
     return resource_exhausted("its steps need a workspace of ", format_bytes(workspace), ", and the server was started with ",
                               format_bytes(node.workspace_bytes), "; restart it to serve this model");
   }
-  return node_model(served, *plan, node.pages);
+  return node_model(served, opened, node.pages);
 }
 
 StatusOr<NodePlan> plan_node(const NodeHostConfig& config, const std::vector<ServedModel>& models) {
   NodePlan result;
   ModelPlans plans;
   for (const ServedModel& served : models) {
-    StatusOr<std::unique_ptr<ModelPlan>> plan = open_plan(served);
-    if (plan.ok()) {
-      plans[served.id] = *std::move(plan);
+    StatusOr<Opened> opened = open_plan(served, config.digests.get());
+    if (opened.ok()) {
+      plans[served.id] = *std::move(opened);
     } else {
-      result.refused[served.id] = plan.status();
+      result.refused[served.id] = opened.status();
     }
   }
   result.node.self = config.self;
@@ -130,11 +142,12 @@ StatusOr<NodePlan> plan_node(const NodeHostConfig& config, const std::vector<Ser
   result.node.scheduling = config.scheduling;
   result.weight_cache_bytes = config.weight_cache_bytes;
   result.estimates_file = config.estimates_file;
+  result.digests = config.digests;
   result.guarded = config.guarded;
   RETURN_IF_ERROR(split_budget(config, plans, result));
   for (const ServedModel& served : models) {
     if (!plans.contains(served.id)) continue;
-    StatusOr<NodeModel> facts = node_model(served, *plans[served.id], result.node.pages);
+    StatusOr<NodeModel> facts = node_model(served, plans[served.id], result.node.pages);
     if (facts.ok()) {
       result.node.models.push_back(*std::move(facts));
       result.served.emplace(served.id, served);

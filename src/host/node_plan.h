@@ -17,6 +17,7 @@
 #include "models/model.h"
 #include "roles/node.h"
 #include "runner/token_constraints.h"
+#include "wire/model_names.h"
 
 namespace shoal {
 
@@ -53,6 +54,7 @@ struct NodeHostConfig {
   uint32_t tokens_per_step = 512;      // budget of one step: prefill chunks and decodes together
   bool prefix_cache = true;
   std::string estimates_file;          // of host/estimate_store.h; empty: none
+  std::shared_ptr<DigestStore> digests;  // of all nodes of this process; none: files are not read for their names
 };
 
 struct NodePlan {
@@ -63,7 +65,8 @@ struct NodePlan {
   uint64_t workspace_bytes = 0;           // of the largest step; the rest of the budget is pages
   CpuShare cpus;
   std::string estimates_file;
-  std::shared_ptr<DigestStore> digests;   // of all nodes of this process; none: files are not read for their names
+  std::shared_ptr<DigestStore> digests;   // as configured
+  std::shared_ptr<ModelNames> names;      // of this process; none: the node's own
   bool guarded = false;
   bool fill_ahead = true;                 // memory for the next load is touched while nothing is to be done
   std::function<void(std::string_view record)> record;  // gets those of replay/event_log.h, on the node's loop thread; or none

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "host/weights_identity.h"
+
 namespace shoal {
 namespace {
 
@@ -36,6 +38,8 @@ StatusOr<OpenedModel> OpenedModels::open(const ServedModel& model) {
   Kept kept{model.id, model.path, model.load, {}};
   ASSIGN_OR_RETURN(kept.opened.checkpoint, open_checkpoint(model.path));
   ASSIGN_OR_RETURN(kept.opened.plan, plan_model(kept.opened.checkpoint, model.load));
+  ASSIGN_OR_RETURN(const ModelDigest::Content sketch, sketch_of(*kept.opened.checkpoint));
+  kept.opened.stamp = weights_stamp(sketch, model.load);
   kept.files = kept.opened.checkpoint->files.size();
   for (const auto& file : kept.opened.checkpoint->files) kept.bytes += file->bytes().size();
   kept_.push_front(std::move(kept));

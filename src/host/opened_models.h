@@ -18,6 +18,7 @@ namespace shoal {
 struct OpenedModel {
   std::shared_ptr<const Checkpoint> checkpoint;
   std::shared_ptr<const ModelPlan> plan;
+  uint64_t stamp = 0;  // of its ModelDigest
 };
 
 // Used by one thread.

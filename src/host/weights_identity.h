@@ -1,22 +1,28 @@
-// Which weights computed an answer: a stamp that every process of this machine gives to the same files, and a digest that every
-// machine gives to equal ones.
+// Which weights computed an answer, by two names that every machine gives to equal files: a stamp of what the files say and of samples
+// of what they hold, which takes a millisecond, and a digest of all their bytes, which takes as long as reading them.
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "base/model_digest.h"
-#include "formats/mapped_file.h"
+#include "formats/checkpoint.h"
+#include "host/sha256.h"
 #include "models/model.h"
 
 namespace shoal {
 
-// Of the files as they are on the disk (device, inode, size, time of the last change) and of what was done with them: weights
-// quantised at load and the type of KV entries change the bits of an answer, F16 and BF16 too, whose bytes are equally many.
-// Two machines give different numbers to copies of a file. Never 0. The value is for ever: it crosses the wire.
-uint64_t weights_identity(std::span<const FileIdentity> files, const LoadOptions& options);
+// The files that say how to read a model.
+Status add_descriptions(Sha256& hash, const Checkpoint& checkpoint);
 
-// Likewise of what the files hold (host/content_hasher.h), for every machine.
+// SHA-256 of sizes, headers, the files that say how to read them, the table of tensors, all of each small tensor and a piece of each
+// larger one, where a number generator of fixed seed says. DataLoss if the files changed meanwhile.
+StatusOr<ModelDigest::Content> sketch_of(const Checkpoint& checkpoint);
+
+// Of the sketch and of what is done with the files: weights quantised at load and the type of KV entries change the bits of an answer,
+// F16 and BF16 too, whose bytes are equally many. Never 0. The value is for ever: it crosses the wire.
+uint64_t weights_stamp(const ModelDigest::Content& sketch, const LoadOptions& options);
+
+// Likewise of all that the files hold (host/content_hasher.h).
 ModelDigest::Content weights_content(const ModelDigest::Content& files, const LoadOptions& options);
 
 }  // namespace shoal

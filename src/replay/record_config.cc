@@ -6,9 +6,10 @@
 namespace shoal {
 
 void to_pb(const NodeModel& from, pb::NodeModel* to) {
-  const auto& [model, name, weight_bytes, kv_block_bytes, max_model_len, vocab_size, kv_salt_above, pooling, costs] = from;
+  const auto& [model, name, stamp, weight_bytes, kv_block_bytes, max_model_len, vocab_size, kv_salt_above, pooling, costs] = from;
   to->set_model(model.value);
   to->set_name(name);
+  to->set_stamp(stamp);
   to->set_weight_bytes(weight_bytes);
   to->set_kv_block_bytes(kv_block_bytes);
   to->set_max_model_len(max_model_len);
@@ -22,6 +23,7 @@ StatusOr<NodeModel> model_from(const pb::NodeModel& from) {
   NodeModel to;
   to.model = ModelId(from.model());
   to.name = from.name();
+  to.stamp = from.stamp();
   to.weight_bytes = from.weight_bytes();
   to.kv_block_bytes = from.kv_block_bytes();
   to.max_model_len = from.max_model_len();

@@ -30,6 +30,7 @@ struct EventWriter {
     event.mutable_message()->set_from(e.from.value);
     to_pb(e.message, event.mutable_message()->mutable_message());
     event.mutable_message()->mutable_message()->set_life(e.life);
+    event.mutable_message()->set_unknown_model(e.unknown_model);
   }
   void operator()(const StepDone& e) {
     pb::StepDone* to = event.mutable_step();
@@ -155,7 +156,7 @@ StatusOr<Event> event_from(const pb::Event& from) {
   switch (from.kind_case()) {
     case pb::Event::kMessage: {
       ASSIGN_OR_RETURN(Message message, message_from(from.message().message()));
-      return MessageFrom{NodeId(from.message().from()), std::move(message), from.message().message().life()};
+      return MessageFrom{NodeId(from.message().from()), std::move(message), from.message().message().life(), from.message().unknown_model()};
     }
     case pb::Event::kStep: return step_from(from.step());
     case pb::Event::kWeights: return ready_from(from.weights());

@@ -1,6 +1,7 @@
 // All inputs of the control plane. A role handles those that concern it and ignores the rest.
 #pragma once
 
+#include <string>
 #include <variant>
 
 #include "base/request.h"
@@ -17,6 +18,7 @@ struct MessageFrom {
   NodeId from;
   Message message;
   uint32_t life = 0;  // of the sender when it sent; 0: it does not say
+  std::string unknown_model;  // why it is about a model that this process does not have (wire/model_names.h); its number is of nobody
 
   bool of_life_before(uint32_t epoch) const { return life != 0 && life < epoch; }
 };

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "roles/node.h"
 #include "roles/router.h"
 #include "wire/message.h"
+#include "wire/model_names.h"
 
 namespace shoal {
 namespace {
@@ -204,6 +206,80 @@ TEST(Identity, AnAnswerGoesOnInAnotherProcessIfItsWeightsHoldTheSame) {
     }
     EXPECT_TRUE(there.idle());
   }
+}
+
+// A process with a folder of models: its router or its node, which number them in the order of that folder.
+NodeConfig folder(const std::vector<ModelName>& models, ModelNames& names) {
+  NodeConfig config = node_config(kNode);
+  const NodeModel facts = config.models.front();
+  config.models.clear();
+  for (const ModelName& model : models) {
+    config.models.push_back(facts);
+    config.models.back().model = ModelId(static_cast<uint32_t>(config.models.size() - 1));
+    config.models.back().name = model.name;
+    names.add(config.models.back().model, model);
+  }
+  return config;
+}
+
+// A gateway and a node whose folders list their models in another order, each has one that the other has not, and the files of
+// one differ.
+TEST(Identity, ProcessesWithOtherFoldersUnderstandEachOtherByNameAndRefuseOtherFiles) {
+  ModelNames at_gateway, at_node;
+  for (const ModelName& model : {ModelName{"a", 1}, {"b", 2}, {"c", 3}, {"mine", 4}}) at_gateway.add(ModelId(model.name == "mine" ? 3 : model.name[0] - 'a'), model);
+  Node node(folder({{"yours", 5}, {"c", 30}, {"b", 2}, {"a", 1}}, at_node));
+  Router router({.self = kFirst, .life = 1});
+  ClusterState state;
+  state.members[kNode] = {kNode, Role::kNode, 1, {ModelId(0), ModelId(1), ModelId(2), ModelId(3)}, false};
+  state.members[kFirst] = {kFirst, Role::kGateway, 1, {}, false};
+  state.version = 1;
+
+  std::vector<std::string> loaded;
+  std::map<uint64_t, size_t> tokens;
+  std::map<uint64_t, Status> refused;
+  std::vector<std::pair<bool, Event>> todo;  // of the node, or of the router
+  const auto perform = [&](const Effect& effect, bool of_node) {
+    if (const auto* load = std::get_if<LoadWeights>(&effect)) {
+      loaded.push_back(at_node.find(load->model)->name);
+      todo.push_back({true, WeightsReady{load->model, OkStatus(), {}, ModelDigest(at_node.find(load->model)->stamp)}});
+    } else if (const auto* start = std::get_if<StartStep>(&effect)) {
+      StepResult result{start->input.step, {}};
+      for (const StepSlice& slice : start->input.slices) {
+        SliceResult& out = result.slices.emplace_back();
+        out.request = slice.request;
+        if (slice.sample) out.sampled.push_back({slice.params->prompt.front(), 0, {}});
+      }
+      todo.push_back({true, StepDone{start->model, result}});
+    } else if (const auto* send = std::get_if<Send>(&effect); send != nullptr && send->to != kSecond) {
+      Arrival arrival = *decode(encode(send->message, 1, of_node ? at_node : at_gateway), of_node ? at_gateway : at_node);
+      todo.push_back({!of_node, MessageFrom{of_node ? kNode : kFirst, std::move(arrival.message), arrival.life, std::move(arrival.unknown_model)}});
+    } else if (const auto* deliver = std::get_if<Deliver>(&effect)) {
+      tokens[deliver->tokens.id.sequence] += deliver->tokens.tokens.size();
+    } else if (const auto* refuse = std::get_if<Refuse>(&effect)) {
+      refused[refuse->id.sequence] = refuse->status;
+    }
+  };
+  todo.push_back({true, ClusterChanged{state}});
+  todo.push_back({false, ClusterChanged{state}});
+  for (uint32_t model = 0; model < 4; ++model) {
+    Request r = request({kFirst, 1, model}, 7, 3);
+    r.model = ModelId(model);
+    todo.push_back({false, NewRequest{r, kForever}});
+  }
+  while (!todo.empty()) {
+    const auto [to_node, event] = std::move(todo.front());
+    todo.erase(todo.begin());
+    for (const Effect& effect : to_node ? node.handle(event, TimePoint{}) : router.handle(event, TimePoint{})) perform(effect, to_node);
+    node.check();
+    router.check();
+  }
+  EXPECT_EQ(tokens, (std::map<uint64_t, size_t>{{0, 3}, {1, 3}}));
+  EXPECT_EQ(std::set<std::string>(loaded.begin(), loaded.end()), (std::set<std::string>{"a", "b"}));
+  ASSERT_EQ(refused.size(), 2u);
+  for (const char* said : {"'c'", "000000000000001e", "0000000000000003"}) EXPECT_NE(refused[2].message().find(said), absl::string_view::npos) << refused[2];
+  EXPECT_NE(refused[3].message().find("'mine'"), absl::string_view::npos) << refused[3];
+  EXPECT_TRUE(node.idle());
+  EXPECT_EQ(router.live_requests(), 0u);
 }
 
 // Mirostat's memory is a part of where an answer stands.

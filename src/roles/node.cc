@@ -71,7 +71,8 @@ void Node::dispatch(const Event& event, TimePoint now, std::vector<Effect>& effe
 // What was sent in a life that ended is of nobody.
 void Node::dispatch(const MessageFrom& event, TimePoint now, std::vector<Effect>& effects) {
   if (event.of_life_before(handovers_.epoch_of(event.from).value_or(0))) return;
-  if (const auto* m = std::get_if<Submit>(&event.message)) on_submit(event.from, *m, now, effects);
+  if (const auto* m = std::get_if<Submit>(&event.message)) on_submit(event.from, *m, now, effects, event.unknown_model);
+  if (!event.unknown_model.empty()) return;
   if (const auto* m = std::get_if<Cancel>(&event.message)) on_cancel(*m, effects);
   if (const auto* m = std::get_if<SetResident>(&event.message)) on_set_resident(*m, now);
   if (const auto* m = std::get_if<Configure>(&event.message)) on_configure(*m);
@@ -82,7 +83,7 @@ void Node::dispatch(const MessageFrom& event, TimePoint now, std::vector<Effect>
   if (const auto* m = std::get_if<SetInstanceRole>(&event.message)) instance_role_ = m->instance_role;
 }
 
-void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects) {
+void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects, std::string_view unknown_model) {
   const Request& request = message.request;
   if (const AcceptedRequest* owned = requests_.find(request.id)) {
     if (owned->epoch >= request.epoch) return;  // a repetition, or an owner of before
@@ -90,6 +91,10 @@ void Node::on_submit(NodeId from, const Submit& message, TimePoint now, std::vec
     journal_.changed = true;
   }
   if (handovers_.withholds(request.id, request.epoch, effects)) return;
+  if (!unknown_model.empty()) {  // another node may have it
+    if (message.kv) handovers_.release(request.id, *message.kv, effects);
+    return refuse(from, request, unavailable(std::string(unknown_model)), effects);
+  }
   const HostedModel* model = catalogue_.find(request.model);
   if (model != nullptr && model->engine->has(request.id)) return handovers_.withhold(from, message, now);
   receive(from, message, now, effects);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <map>
+#include <string_view>
 #include <vector>
 
 #include "roles/catalogue.h"
@@ -57,7 +58,7 @@ class Node {
   void dispatch(const MessageFrom& event, TimePoint now, std::vector<Effect>& effects);
 
   // node.cc
-  void on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
+  void on_submit(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects, std::string_view unknown_model = {});
   bool accept(NodeId from, const Submit& message, const std::optional<HostKv>& kv, TimePoint now, std::vector<Effect>& effects);
   Status may_take(const HostedModel& hosted, Duration waited, Duration wait) const;
   void queue_prompt(const Request& request, HostedModel& hosted, TimePoint now);

@@ -20,7 +20,8 @@ namespace shoal {
 // What a node knows of a model before a byte of it is loaded.
 struct NodeModel {
   ModelId model;
-  std::string name;               // for errors
+  std::string name;               // for errors, and with `stamp` for other processes
+  uint64_t stamp = 0;             // of the ModelDigest of its files as they are; 0: not looked at
   uint64_t weight_bytes = 0;
   uint64_t kv_block_bytes = 0;
   uint32_t max_model_len = 0;

@@ -238,11 +238,14 @@ std::string encode(const Message& message, uint32_t life) {
   return envelope.SerializeAsString();
 }
 
+Status parse(std::string_view bytes, pb::Envelope& envelope) {
+  if (bytes.size() <= kMessageBytesMax && envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return OkStatus();
+  return invalid_argument("message of ", bytes.size(), " bytes cannot be parsed: truncated, damaged or too long");
+}
+
 StatusOr<Message> decode(std::string_view bytes, uint32_t* life) {
   pb::Envelope envelope;
-  if (bytes.size() > kMessageBytesMax || !envelope.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return invalid_argument("message of ", bytes.size(), " bytes cannot be parsed: truncated, damaged or too long");
-  }
+  RETURN_IF_ERROR(parse(bytes, envelope));
   if (life != nullptr) *life = envelope.life();
   return message_from(envelope);
 }

@@ -49,6 +49,7 @@ StatusOr<ModelDigest> digest_of(const Pb& from) {
   return to;
 }
 
+Status parse(std::string_view bytes, pb::Envelope& envelope);
 void to_pb(const Message& from, pb::Envelope* to);
 StatusOr<Message> message_from(const pb::Envelope& envelope);
 
