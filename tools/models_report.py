@@ -41,11 +41,16 @@ What is served, and how near it comes to the recorded reference. Printed by `too
 | OLMo 2, 3 | HF, GGUF | norms after each block and over all heads, windows with a rope of their own |
 | EXAONE 4 | HF, GGUF | norms after each block; beside windows, full layers know no positions |
 | Mixtral, Qwen 2 and 3 with experts, GLM-4.5 | HF, GGUF | softmax or sigmoid routing, shared experts |
+| OLMoE, ERNIE 4.5, Hunyuan-A13B and MiniMax M2 with experts | HF, GGUF | as the dense ones beside them; norms over all heads, a part of a head turns |
+| gpt-oss | HF, GGUF | sinks, alternating windows, a clamped gate, MXFP4 |
+| Llama 4 (text) | HF, GGUF | chunks, layers without positions, weights of experts' inputs |
+| DeepSeek V2, V3, GLM-4.7 Flash | HF, GGUF | latent attention, experts in groups |
+| Mistral Small 4, LongCat Flash | HF | latent attention; queries that grow; experts that do nothing |
 | Command R7B, Command A | HF, GGUF | attention and MLP from one LayerNorm; full layers know no positions |
 
 Weights: F32, F16, BF16, FP8 with block scales (HF); F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL,
-IQ4_XS (GGUF, mixed within a file). Folders with encoders around a language model (Gemma 3, Mistral Small 3, Ministral 3) are served as
-text. `--quantization q8_0|q4_0` quantises the matrices of an unquantised model at load. Anything else is refused by name with the reason;
+IQ4_XS, MXFP4 (GGUF, mixed within a file). Folders with encoders around a language model (Gemma 3, Mistral Small 3 and 4, Ministral 3,
+Llama 4) are served as text. `--quantization q8_0|q4_0` quantises the matrices of an unquantised model at load. Anything else is refused by name with the reason;
 the rest of the folder is served.
 """
 

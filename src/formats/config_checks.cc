@@ -42,7 +42,8 @@ Status check_rope(const RopeConfig& rope, uint32_t head_dim) {
 }
 
 Status check_experts(const ExpertConfig& e, const ModelConfig& config) {
-  if (e.used > e.count) return invalid_argument(e.used, " experts are to be chosen of ", e.count);
+  if (e.used > e.count + e.zero) return invalid_argument(e.used, " experts are to be chosen of ", e.count + e.zero);
+  if (e.zero > 0 && e.groups > 1) return unimplemented("experts that give back what they are given, in groups, are not served");
   if (e.layers.size() != config.layers) return invalid_argument("which layers have experts is said for ", e.layers.size(), " of ", config.layers);
   if (e.groups == 0 || e.count % e.groups != 0) return invalid_argument(e.count, " experts are not ", e.groups, " equal groups");
   if (e.groups_used == 0 || e.groups_used > e.groups || uint64_t{e.groups_used} * (e.count / e.groups) < e.used) {

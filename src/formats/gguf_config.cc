@@ -15,7 +15,7 @@ namespace {
 constexpr Architecture kServed[] = {
     Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3, Architecture::kGemma2, Architecture::kGemma3, Architecture::kPhi3,
     Architecture::kQwen2Moe, Architecture::kQwen3Moe, Architecture::kGlm4Moe, Architecture::kOlmoe, Architecture::kErnie45Moe,
-    Architecture::kHunyuanMoe, Architecture::kMiniMaxM2, Architecture::kGptOss, Architecture::kDeepseekV2, Architecture::kSeedOss,
+    Architecture::kHunyuanMoe, Architecture::kMiniMaxM2, Architecture::kGptOss, Architecture::kLlama4, Architecture::kDeepseekV2, Architecture::kSeedOss,
     Architecture::kSmolLm3,
     Architecture::kErnie45, Architecture::kGranite, Architecture::kHunyuanDense, Architecture::kMinistral3, Architecture::kGlm4,
     Architecture::kOlmo2, Architecture::kExaone4, Architecture::kCohere2,
@@ -56,9 +56,19 @@ Status parse_sizes(const GgufFields& fields, const GgufTensorNames& names, Model
 bool interleaved(Architecture architecture) {
   switch (architecture) {
     case Architecture::kLlama: case Architecture::kSmolLm3: case Architecture::kGranite: case Architecture::kMinistral3:
-    case Architecture::kErnie45: case Architecture::kErnie45Moe: case Architecture::kGlm4: case Architecture::kCohere2: case Architecture::kDeepseekV2: return true;
+    case Architecture::kErnie45: case Architecture::kErnie45Moe: case Architecture::kLlama4: case Architecture::kGlm4: case Architecture::kCohere2: case Architecture::kDeepseekV2: return true;
     default: return false;
   }
+}
+
+// What the files do not say; only the models with 128 experts do without norms.
+void set_llama4_layers(ModelConfig& c) {
+  c.rope_layers.assign(c.layers, true);
+  for (uint32_t i = 3; i < c.layers; i += 4) c.rope_layers[i] = false;
+  c.sliding_layers = c.rope_layers;
+  c.queries.chunk = 8192;
+  c.queries.growth = {.factor = 0.1, .tokens = 8192, .ahead = 1, .unturned_only = true};
+  if (!c.experts || c.experts->count != 128) c.queries.norm = QkNorm::kTurnedUnit;
 }
 
 // What of the rotary embedding only some families have.
@@ -78,6 +88,7 @@ Status parse_family_rope(const GgufFields& fields, ModelConfig& c) {
     ASSIGN_OR_RETURN(const bool turns, fields.boolean("rope.scaling.finetuned", true));
     if (!turns) c.rope_layers.assign(c.layers, false);
   }
+  if (c.architecture == Architecture::kLlama4) set_llama4_layers(c);
   if (c.architecture == Architecture::kSmolLm3) {  // every fourth layer knows no positions; the files do not say so
     c.rope_layers.assign(c.layers, true);
     for (uint32_t i = 3; i < c.layers; i += 4) c.rope_layers[i] = false;

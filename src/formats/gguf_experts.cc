@@ -16,6 +16,7 @@ void set_defaults(ModelConfig& config) {
       e.normalize = e.selection_bias = true;
       e.sum_min = 1e-12;
       return;
+    case Architecture::kLlama4: e.sigmoid_scores = e.weigh_input = true; return;
     case Architecture::kGptOss:
       e.softmax_of_chosen = e.router_bias = e.biases = true;
       e.gate_alpha = 1.702;
@@ -27,6 +28,8 @@ void set_defaults(ModelConfig& config) {
   }
 }
 
+bool always_shared(Architecture a) { return a == Architecture::kQwen2Moe || a == Architecture::kLlama4; }
+
 }  // namespace
 
 Status parse_gguf_experts(const GgufFields& fields, ModelConfig& config) {
@@ -37,7 +40,7 @@ Status parse_gguf_experts(const GgufFields& fields, ModelConfig& config) {
   set_defaults(config);
   ASSIGN_OR_RETURN(e.used, fields.uint("expert_used_count", std::nullopt, 1, kExpertsMax));
   ASSIGN_OR_RETURN(e.intermediate_size, fields.uint("expert_feed_forward_length", config.intermediate_size, 1, kWidthMax));
-  ASSIGN_OR_RETURN(const uint32_t shared, fields.uint("expert_shared_count", config.architecture == Architecture::kQwen2Moe ? 1 : 0, 0, 1024));
+  ASSIGN_OR_RETURN(const uint32_t shared, fields.uint("expert_shared_count", always_shared(config.architecture) ? 1 : 0, 0, 1024));
   if (uint64_t{shared} * e.intermediate_size > kWidthMax) return invalid_argument("'expert_shared_count' of that width is above the limit of ", kWidthMax);
   ASSIGN_OR_RETURN(e.shared_intermediate_size, fields.uint("expert_shared_feed_forward_length", shared * e.intermediate_size, 0, kWidthMax));
   ASSIGN_OR_RETURN(const uint32_t scores, fields.uint("expert_gating_func", e.sigmoid_scores ? kSigmoid : kSoftmax, kSoftmax, kSigmoid));

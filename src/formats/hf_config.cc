@@ -20,11 +20,15 @@ std::optional<uint32_t> if_stated(uint32_t value) { return value == 0 ? std::nul
 Status parse_sizes(const Json& json, const HfFamily& family, ModelConfig& config) {
   ASSIGN_OR_RETURN(config.vocab_size, config_uint(json, "vocab_size", if_stated(family.vocab_size), 1, kVocabMax));
   ASSIGN_OR_RETURN(config.hidden_size, config_uint(json, "hidden_size", std::nullopt, 1, kHiddenMax));
-  ASSIGN_OR_RETURN(config.layers, config_uint(json, "num_hidden_layers", std::nullopt, 1, kLayersMax));
+  ASSIGN_OR_RETURN(config.layers, config_uint(json, config.architecture == Architecture::kLongcatFlash ? "num_layers" : "num_hidden_layers", std::nullopt, 1, kLayersMax));
   ASSIGN_OR_RETURN(config.heads, config_uint(json, "num_attention_heads", if_stated(family.heads), 1, kHeadsMax));
   const bool alike = json.contains("num_key_value_heads");  // null: as many as heads
   ASSIGN_OR_RETURN(config.kv_heads, config_uint(json, "num_key_value_heads", alike ? config.heads : or_else(family.kv_heads, config.heads), 1, kHeadsMax));
-  const char* width = config.architecture == Architecture::kGraniteHybrid ? "shared_intermediate_size" : "intermediate_size";
+  if (config.architecture == Architecture::kLongcatFlash) config.layers *= 2;  // each is two of everything but of its experts
+  const char* width = config.architecture == Architecture::kGraniteHybrid ? "shared_intermediate_size"
+                      : config.architecture == Architecture::kLlama4      ? "intermediate_size_mlp"
+                      : config.architecture == Architecture::kLongcatFlash ? "ffn_hidden_size"
+                                                                          : "intermediate_size";
   ASSIGN_OR_RETURN(config.intermediate_size, config_uint(json, width, std::nullopt, 1, 1u << 20));
   ASSIGN_OR_RETURN(config.context_length, config_uint(json, "max_position_embeddings", family.context_length, 1, kContextMax));
   const uint32_t head_dim = or_else(family.head_dim, std::max<uint32_t>(1, config.hidden_size / config.heads));

@@ -55,11 +55,12 @@ Status qwen_experts(const Json& json, ModelConfig& config) {
   return qwen_layers(json, config);
 }
 
-// GLM-4.5 chooses as DeepSeek-V3 does.
+// GLM-4.5 chooses as DeepSeek-V3 does; Mistral Small 4 so by a softmax without a bias.
 Status deepseek_experts(const Json& json, ModelConfig& config) {
   ExpertConfig& e = *config.experts;
-  const bool v2 = config.architecture == Architecture::kDeepseekV2;
-  e.sigmoid_scores = e.selection_bias = e.group_by_best_two = !v2;
+  const bool v2 = config.architecture == Architecture::kDeepseekV2, mistral = config.architecture == Architecture::kMistral4;
+  e.sigmoid_scores = e.selection_bias = !v2 && !mistral;
+  e.group_by_best_two = !v2;
   ASSIGN_OR_RETURN(e.intermediate_size, config_uint(json, "moe_intermediate_size", std::nullopt, 1, kWidthMax));
   ASSIGN_OR_RETURN(e.normalize, json_bool(json, "norm_topk_prob", !v2));
   ASSIGN_OR_RETURN(e.weight_scale, json_double(json, "routed_scaling_factor", 1.0));
@@ -132,6 +133,41 @@ Status gpt_oss_experts(const Json& json, ModelConfig& config) {
   return OkStatus();
 }
 
+// Every `interleave_moe_layer_step`-th layer, or those of `moe_layers`.
+Status llama4_experts(const Json& json, ModelConfig& config) {
+  ExpertConfig& e = *config.experts;
+  e.sigmoid_scores = e.weigh_input = true;
+  ASSIGN_OR_RETURN(e.intermediate_size, config_uint(json, "intermediate_size", std::nullopt, 1, kWidthMax));
+  e.shared_intermediate_size = e.intermediate_size;
+  ASSIGN_OR_RETURN(const uint32_t step, config_uint(json, "interleave_moe_layer_step", 1, 1, kLayersMax));
+  for (uint32_t i = 0; i < config.layers; ++i) e.layers[i] = (i + 1) % step == 0;
+  const auto list = json.find("moe_layers");
+  if (list == json.end() || list->is_null()) return OkStatus();
+  if (!list->is_array()) return invalid_argument("'moe_layers' is not a list");
+  e.layers.assign(config.layers, false);
+  for (const Json& layer : *list) {
+    if (!layer.is_number_integer() || layer.get<int64_t>() < 0 || layer.get<int64_t>() >= int64_t{config.layers}) {
+      return invalid_argument("'moe_layers' holds something that is not one of the ", config.layers, " layers");
+    }
+    e.layers[layer.get<size_t>()] = true;
+  }
+  return OkStatus();
+}
+
+Status longcat_experts(const Json& json, ModelConfig& config) {
+  ExpertConfig& e = *config.experts;
+  e.selection_bias = true;
+  ASSIGN_OR_RETURN(e.router_bias, json_bool(json, "router_bias", false));
+  ASSIGN_OR_RETURN(e.normalize, json_bool(json, "norm_topk_prob", false));
+  ASSIGN_OR_RETURN(e.weight_scale, json_double(json, "routed_scaling_factor", 1.0));
+  ASSIGN_OR_RETURN(e.intermediate_size, config_uint(json, "expert_ffn_hidden_size", std::nullopt, 1, kWidthMax));
+  ASSIGN_OR_RETURN(e.zero, config_uint(json, "zero_expert_num", 0, 0, kExpertsMax));
+  ASSIGN_OR_RETURN(const std::string kind, json_string(json, "zero_expert_type", "identity"));
+  if (kind != "identity") return unimplemented("'zero_expert_type' is '", kind, "'; only 'identity' is served");
+  for (uint32_t i = 0; i < config.layers; ++i) e.layers[i] = i % 2 == 0;
+  return OkStatus();
+}
+
 StatusOr<uint32_t> experts_used(const Json& json) {
   for (const char* key : {"moe_k", "moe_topk"}) {
     if (json.contains(key) && !json[key].is_null()) return uniform_uint(json, key, std::nullopt, 1, kExpertsMax);
@@ -146,7 +182,9 @@ Status parse_hf_experts(const Json& json, ModelConfig& config) {
     case Architecture::kMixtral: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kGlm4Moe:
     case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite: case Architecture::kOlmoe:
     case Architecture::kErnie45Moe: case Architecture::kHunyuanMoe: case Architecture::kMiniMaxM2:
-    case Architecture::kGptOss: break;
+    case Architecture::kGptOss: case Architecture::kLlama4: case Architecture::kMistral4:
+    case Architecture::kLongcatFlash:
+      break;
     default: return OkStatus();
   }
   ExpertConfig& e = config.experts.emplace();
@@ -156,12 +194,15 @@ Status parse_hf_experts(const Json& json, ModelConfig& config) {
   switch (config.architecture) {
     case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: return qwen_experts(json, config);
     case Architecture::kGlm4Moe: case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite:
+    case Architecture::kMistral4:
       return deepseek_experts(json, config);
     case Architecture::kOlmoe: return olmoe_experts(json, config);
     case Architecture::kErnie45Moe: return ernie_experts(json, config);
     case Architecture::kHunyuanMoe: return hunyuan_experts(json, config);
     case Architecture::kMiniMaxM2: return minimax_experts(json, config);
     case Architecture::kGptOss: return gpt_oss_experts(json, config);
+    case Architecture::kLlama4: return llama4_experts(json, config);
+    case Architecture::kLongcatFlash: return longcat_experts(json, config);
     default:  // Mixtral
       e.intermediate_size = config.intermediate_size;
       e.normalize = true;

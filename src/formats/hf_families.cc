@@ -35,6 +35,11 @@ constexpr HfFamily kFamilies[] = {
      .output_bias_key = nullptr, .mlp_bias_key = nullptr, .theta = 5e6},
     {.name = "GptOssForCausalLM", .model_type = "gpt_oss", .architecture = A::kGptOss, .kv_heads = 8, .head_dim = 64, .context_length = 131'072,
      .norm_eps = 1e-5, .qkv_bias = true, .mlp_bias_key = nullptr, .windows = kStated, .window = 128, .theta = 150'000.0},
+    {.name = "Llama4ForCausalLM", .model_type = "llama4_text", .architecture = A::kLlama4, .kv_heads = 8, .head_dim = 128,
+     .context_length = 131'072, .norm_eps = 1e-5, .mlp_bias_key = nullptr, .theta = 5e5, .interleaved_rope = true},
+    {.name = "Mistral4ForCausalLM", .model_type = "mistral4", .architecture = A::kMistral4, .output_bias_key = "attention_bias", .mlp_bias_key = nullptr},
+    {.name = "LongcatFlashForCausalLM", .model_type = "longcat_flash", .architecture = A::kLongcatFlash, .context_length = 131'072,
+     .norm_eps = 1e-5, .mlp_bias_key = nullptr, .theta = 1e7},
     {.name = "DeepseekV2ForCausalLM", .model_type = "deepseek_v2", .architecture = A::kDeepseekV2, .output_bias_key = nullptr},
     {.name = "DeepseekV3ForCausalLM", .model_type = "deepseek_v3", .architecture = A::kDeepseekV3, .output_bias_key = nullptr},
     {.name = "Glm4MoeLiteForCausalLM", .model_type = "glm4_moe_lite", .architecture = A::kGlm4MoeLite, .output_bias_key = nullptr},
@@ -60,7 +65,7 @@ constexpr HfFamily kFamilies[] = {
 };
 
 // Classes of a language model with encoders around it. Which language model it is, text_config says.
-constexpr std::string_view kAround[] = {"Mistral3ForConditionalGeneration", "Gemma3ForConditionalGeneration"};
+constexpr std::string_view kAround[] = {"Mistral3ForConditionalGeneration", "Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration"};
 
 bool is_around(const Json& architectures) {
   if (!architectures.is_array() || architectures.empty() || !architectures.front().is_string()) return false;

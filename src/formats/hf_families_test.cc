@@ -180,6 +180,40 @@ TEST(HfFamiliesTest, GptOssHasWindowsInEverySecondLayerAndExpertsInMxFp4) {
   EXPECT_THAT(refusal(json), HasSubstr("'gptq' is not served"));
 }
 
+TEST(HfFamiliesTest, Llama4SeesChunksWhereItTurns) {
+  Json json = config_of("Llama4ForCausalLM", {{"num_local_experts", 4}, {"num_experts_per_tok", 1}, {"intermediate_size_mlp", 256}, {"no_rope_layers", Json::array()},
+                                              {"interleave_moe_layer_step", 2}, {"attention_chunk_size", 32}});
+  const ModelConfig config = parsed(json);
+  EXPECT_THAT(config.rope_layers, ElementsAre(true, true, true, false));
+  EXPECT_EQ(config.sliding_layers, config.rope_layers);
+  EXPECT_EQ(config.queries.chunk, 32u);
+  EXPECT_EQ(config.intermediate_size, 256u);
+  EXPECT_EQ(config.experts->intermediate_size, 128u);
+  EXPECT_THAT(config.experts->layers, ElementsAre(false, true, false, true));
+  EXPECT_TRUE(config.experts->weigh_input && config.queries.growth->unturned_only);
+  json["moe_layers"] = {0, 4};
+  EXPECT_THAT(refusal(json), HasSubstr("'moe_layers' holds something that is not one of the 4 layers"));
+  json["moe_layers"] = nullptr;
+  json["floor_scale"] = 0;
+  EXPECT_THAT(refusal(json), HasSubstr("floor_scale"));
+}
+
+TEST(HfFamiliesTest, ALayerOfLongcatIsTwoAndSomeExpertsGiveBackWhatTheyAreGiven) {
+  Json json = config_of("LongcatFlashForCausalLM", {{"num_layers", 2}, {"ffn_hidden_size", 96}, {"expert_ffn_hidden_size", 40}, {"n_routed_experts", 8},
+                                                    {"moe_topk", 4}, {"zero_expert_num", 4}, {"q_lora_rank", 16}, {"kv_lora_rank", 16},
+                                                    {"qk_nope_head_dim", 16}, {"qk_rope_head_dim", 8}, {"v_head_dim", 16}});
+  const ModelConfig config = parsed(json);
+  EXPECT_EQ(config.layers, 4u);
+  EXPECT_THAT(config.experts->layers, ElementsAre(true, false, true, false));
+  EXPECT_EQ(config.experts->zero, 4u);
+  EXPECT_EQ(config.latent->scale, 2.0);
+  json["moe_topk"] = 13;
+  EXPECT_THAT(refusal(json), HasSubstr("13 experts are to be chosen of 12"));
+  json["moe_topk"] = 12;
+  json["zero_expert_type"] = "copy";
+  EXPECT_THAT(refusal(json), HasSubstr("'zero_expert_type' is 'copy'"));
+}
+
 TEST(HfFamiliesTest, FoldersWithEncodersAreReadByTheirTextConfig) {
   Json text = config_of("");
   text.erase("architectures");
@@ -189,8 +223,8 @@ TEST(HfFamiliesTest, FoldersWithEncodersAreReadByTheirTextConfig) {
   EXPECT_EQ(config.architecture, Architecture::kMinistral3);
   EXPECT_TRUE(config.tied_embeddings);
   EXPECT_THAT(parse_generation_config(json, Json())->eos, ElementsAre(1, 7));
-  json["text_config"]["model_type"] = "mistral4";
-  EXPECT_THAT(refusal(json), HasSubstr("architecture 'Mistral3ForConditionalGeneration' around a language model of type 'mistral4'"));
+  json["text_config"]["model_type"] = "mistral9";
+  EXPECT_THAT(refusal(json), HasSubstr("architecture 'Mistral3ForConditionalGeneration' around a language model of type 'mistral9'"));
 }
 
 TEST(HfFamiliesTest, TheTextConfigOfGemma3MaySayNextToNothing) {
@@ -218,6 +252,13 @@ TEST(HfNamesTest, PrefixesAreTakenOffAndEncodersLeftOut) {
 TEST(HfNamesTest, WhatFamiliesNameTheirOwnWayIsNamedAsOthersDo) {
   const std::string layer = "model.layers.3.";
   EXPECT_EQ(model_tensor_name(Architecture::kHunyuanDense, layer + "self_attn.query_layernorm.weight"), layer + "self_attn.q_norm.weight");
+  const auto longcat = [](const char* stored) { return *model_tensor_name(Architecture::kLongcatFlash, stored); };
+  EXPECT_EQ(longcat("model.layers.3.self_attn.1.o_proj.weight"), "model.layers.7.self_attn.o_proj.weight");
+  EXPECT_EQ(longcat("model.layers.3.mlps.0.up_proj.weight"), "model.layers.6.mlp.up_proj.weight");
+  EXPECT_EQ(longcat("model.layers.3.mlp.router.classifier.weight"), "model.layers.6.mlp.gate.weight");
+  EXPECT_EQ(longcat("model.layers.3.mlp.router.e_score_correction_bias"), "model.layers.6.mlp.gate.e_score_correction_bias");
+  EXPECT_EQ(longcat("model.layers.3.mlp.experts.0.up_proj.weight"), "model.layers.6.mlp.experts.0.up_proj.weight");
+  EXPECT_EQ(longcat("model.layers.x.mlps.0.up_proj.weight"), "model.layers.x.mlps.0.up_proj.weight");
   EXPECT_EQ(model_tensor_name(Architecture::kErnie45Moe, layer + "mlp.moe_statics.e_score_correction_bias"), layer + "mlp.gate.e_score_correction_bias");
   EXPECT_EQ(model_tensor_name(Architecture::kMiniMaxM2, layer + "block_sparse_moe.e_score_correction_bias"),
             layer + "block_sparse_moe.gate.e_score_correction_bias");

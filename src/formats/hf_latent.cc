@@ -9,7 +9,9 @@ namespace shoal {
 
 Status parse_hf_latent(const Json& json, ModelConfig& config) {
   switch (config.architecture) {
-    case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite: break;
+    case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite: case Architecture::kMistral4:
+    case Architecture::kLongcatFlash:
+      break;
     default: return OkStatus();
   }
   LatentConfig& latent = config.latent.emplace();
@@ -21,6 +23,10 @@ Status parse_hf_latent(const Json& json, ModelConfig& config) {
   config.head_dim = rope_dims;  // what parse_hf_rope takes for the width that turns
   config.kv_heads = config.heads;
   config.queries.scale = 1.0 / std::sqrt(static_cast<double>(latent.key_dim + rope_dims));
+  if (config.architecture != Architecture::kLongcatFlash) return OkStatus();
+  if (latent.query_rank == 0) return unimplemented("queries that are not compressed ('q_lora_rank') are not served for this architecture");
+  config.queries.scale *= std::sqrt(static_cast<double>(config.hidden_size) / latent.query_rank);
+  latent.scale = std::sqrt(static_cast<double>(config.hidden_size) / latent.rank);
   return OkStatus();
 }
 

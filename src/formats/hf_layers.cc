@@ -76,8 +76,13 @@ Status parse_window(const Json& json, const HfFamily& family, ModelConfig& confi
   return OkStatus();
 }
 
-Status parse_smollm3_positions(const Json& json, ModelConfig& config) {
-  ASSIGN_OR_RETURN(const Json* turns, layer_list(json, "no_rope_layers", config.layers));
+Status parse_turning_layers(const Json& json, ModelConfig& config) {
+  const auto list = json.find("no_rope_layers");
+  const bool none = list != json.end() && list->is_array() && list->empty();
+  const Json* turns = nullptr;
+  if (!none) {
+    ASSIGN_OR_RETURN(turns, layer_list(json, "no_rope_layers", config.layers));
+  }
   if (turns == nullptr) {
     ASSIGN_OR_RETURN(config.rope_layers, all_but_every(json, "no_rope_layer_interval", 4, config.layers));
     return OkStatus();
@@ -88,6 +93,21 @@ Status parse_smollm3_positions(const Json& json, ModelConfig& config) {
     if (turn != 0 && turn != 1) return invalid_argument("'no_rope_layers' entry ", i, " is neither 0 nor 1");
     config.rope_layers[i] = turn == 1;
   }
+  return OkStatus();
+}
+
+// Llama 4: layers that turn see their chunk, the others everything, with queries that grow.
+Status parse_llama4_layers(const Json& json, ModelConfig& config) {
+  RETURN_IF_ERROR(parse_turning_layers(json, config));
+  ASSIGN_OR_RETURN(config.queries.chunk, config_uint(json, "attention_chunk_size", 8192, 0, kContextMax));
+  config.sliding_layers = config.rope_layers;
+  ASSIGN_OR_RETURN(const bool normed, json_bool(json, "use_qk_norm", true));
+  if (normed) config.queries.norm = QkNorm::kTurnedUnit;
+  ASSIGN_OR_RETURN(const bool grows, json_bool(json, "attn_temperature_tuning", true));
+  if (!grows) return OkStatus();
+  ASSIGN_OR_RETURN(const double factor, json_double(json, "attn_scale", 0.1));
+  ASSIGN_OR_RETURN(const uint32_t tokens, config_uint(json, "floor_scale", 8192, 1, kContextMax));
+  config.queries.growth = {.factor = factor, .tokens = tokens, .ahead = 1, .unturned_only = true};
   return OkStatus();
 }
 
@@ -110,7 +130,8 @@ Status parse_granite_hybrid(const Json& json, const HfFamily& family, ModelConfi
 }  // namespace
 
 Status parse_hf_layers(const Json& json, const HfFamily& family, ModelConfig& config) {
-  if (config.architecture == Architecture::kSmolLm3) RETURN_IF_ERROR(parse_smollm3_positions(json, config));
+  if (config.architecture == Architecture::kSmolLm3) RETURN_IF_ERROR(parse_turning_layers(json, config));
+  if (config.architecture == Architecture::kLlama4) return parse_llama4_layers(json, config);
   if (config.architecture == Architecture::kGraniteHybrid) RETURN_IF_ERROR(parse_granite_hybrid(json, family, config));
   return parse_window(json, family, config);
 }

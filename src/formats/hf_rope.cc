@@ -53,9 +53,9 @@ Status parse_alpha(const Json& json, RopeConfig& rope) {
   return OkStatus();
 }
 
-// Ministral 3 turns up its queries beyond the trained length.
+// Ministral 3 and Mistral Small 4 turn up their queries beyond the trained length.
 Status parse_query_growth(const Json& rope, ModelConfig& config) {
-  if (config.architecture != Architecture::kMinistral3) return OkStatus();
+  if (config.architecture != Architecture::kMinistral3 && config.architecture != Architecture::kMistral4) return OkStatus();
   ASSIGN_OR_RETURN(const double factor, json_double(rope, "llama_4_scaling_beta", 0.0));
   if (factor != 0) config.queries.growth = {factor, config.rope.original_context};
   return OkStatus();

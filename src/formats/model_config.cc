@@ -4,8 +4,8 @@ namespace shoal {
 
 const char* architecture_name(Architecture architecture) {
   constexpr const char* kNames[] = {"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "mixtral", "qwen2moe", "qwen3moe", "glm4moe",
-                                    "olmoe", "ernie4_5-moe", "hunyuan-moe", "minimax-m2", "gpt-oss",
-                                    "deepseek2", "deepseek3", "glm4moe-lite",
+                                    "olmoe", "ernie4_5-moe", "hunyuan-moe", "minimax-m2", "gpt-oss", "llama4",
+                                    "deepseek2", "deepseek3", "glm4moe-lite", "mistral4", "longcat-flash",
                                     "seed_oss", "smollm3", "ernie4_5", "granite", "granitehybrid", "hunyuan-dense", "mistral3", "glm4",
                                     "olmo2", "olmo3", "exaone4", "cohere2"};
   return kNames[static_cast<size_t>(architecture)];

@@ -14,8 +14,8 @@ namespace shoal {
 
 enum class Architecture : uint8_t {
   kLlama, kMistral, kQwen2, kQwen3, kGemma2, kGemma3, kPhi3,
-  kMixtral, kQwen2Moe, kQwen3Moe, kGlm4Moe, kOlmoe, kErnie45Moe, kHunyuanMoe, kMiniMaxM2, kGptOss,
-  kDeepseekV2, kDeepseekV3, kGlm4MoeLite,                                              // with latent attention
+  kMixtral, kQwen2Moe, kQwen3Moe, kGlm4Moe, kOlmoe, kErnie45Moe, kHunyuanMoe, kMiniMaxM2, kGptOss, kLlama4,
+  kDeepseekV2, kDeepseekV3, kGlm4MoeLite, kMistral4, kLongcatFlash,                    // with latent attention
   kSeedOss, kSmolLm3, kErnie45, kGranite, kGraniteHybrid, kHunyuanDense, kMinistral3,  // normed before each block
   kGlm4,                                                                               // before and after
   kOlmo2, kOlmo3, kExaone4,                                                            // after
@@ -45,11 +45,13 @@ struct RopeConfig {
 // Layers whose MLP is a choice of experts. What the numbers do is in kernels/expert_router.h.
 struct ExpertConfig {
   uint32_t count = 0, used = 0;          // of a layer; chosen for a token
+  uint32_t zero = 0;                     // further ones that may be chosen and give back what they are given
   uint32_t intermediate_size = 0;
   uint32_t shared_intermediate_size = 0; // of the expert that every token goes to; 0: none
   bool shared_gate = false;              // ... weighted by a sigmoid of its own
   bool sigmoid_scores = false;           // else softmax
   bool softmax_of_chosen = false;        // ... of the logits of those chosen alone
+  bool weigh_input = false;              // weights are of what experts are given, not of what they give
   bool router_bias = false;              // added to the router's logits
   bool biases = false;                   // of the experts' products
   double gate_alpha = 0, gate_limit = 0; // of the clamped gate (clamped_mul, kernels/kernels.h); 0: the plain one
@@ -62,13 +64,16 @@ struct ExpertConfig {
   std::vector<bool> layers;              // [layers]; the others are dense
 };
 
-// Which queries and keys of a layer are normed: every head before it turns, or after; or all heads as one vector.
-enum class QkNorm : uint8_t { kNone, kHeads, kTurnedHeads, kWidth };
+// Which queries and keys of a layer are normed: every head before it turns, or after; or all heads as one vector; or the heads of
+// layers that turn, after that and without a weight.
+enum class QkNorm : uint8_t { kNone, kHeads, kTurnedHeads, kWidth, kTurnedUnit };
 
-// Queries at position t are scaled by 1 + factor * ln(1 + floor(t / tokens)).
+// Queries at position t are scaled by 1 + factor * ln(1 + floor((t + ahead) / tokens)).
 struct QueryGrowth {
   double factor = 0.0;
   uint32_t tokens = 1;
+  uint32_t ahead = 0;
+  bool unturned_only = false;  // in layers without positions
 };
 
 // How queries meet keys.
@@ -77,6 +82,7 @@ struct QueryConfig {
   double softcap = 0.0;  // of the scores; 0: none
   QkNorm norm = QkNorm::kNone;
   std::optional<QueryGrowth> growth;
+  uint32_t chunk = 0;    // of sliding layers, instead of a window: a row sees its chunk of so many tokens; 0: none
   bool sinks = false;    // every head has a score that takes a part of the softmax and has no value
 };
 
@@ -86,6 +92,7 @@ struct LatentConfig {
   uint32_t rank = 0;        // of the compressed keys and values
   uint32_t key_dim = 0;     // of a head, the part without positions; the part with positions is rope.dims
   uint32_t value_dim = 0;   // of a head
+  double scale = 1.0;       // of the compressed keys and values once they are normed
 };
 
 // Factors of embeddings, of what a block adds to the residual stream, and of logits before their soft cap.

@@ -16,6 +16,7 @@ struct AttentionCase {
   float softcap;
   uint32_t value_dim = 0;  // of compressed KV
   bool sinks = false;
+  uint32_t chunk = 0;
 
   uint32_t values() const { return value_dim == 0 ? head_dim : value_dim; }
 };
@@ -29,6 +30,7 @@ constexpr AttentionCase kAttentionCases[] = {
     {KvFormat::kF32, 40, 4, 0, 37, 0, 0, 32},     {KvFormat::kF16, 576, 16, 1100, 2, 0, 0, 512}, {KvFormat::kBF16, 72, 3, 30, 20, 0, 0, 56},
     {KvFormat::kQ8_0, 576, 5, 60, 7, 0, 0, 512},  {KvFormat::kF32, 288, 2, 700, 3, 0, 0, 250},
     {KvFormat::kF32, 32, 4, 0, 37, 16, 0, 0, true}, {KvFormat::kF16, 64, 8, 1100, 2, 0, 0, 0, true},
+    {KvFormat::kF32, 32, 2, 0, 70, 0, 0, 0, false, 24}, {KvFormat::kF16, 64, 4, 1020, 20, 0, 0, 0, false, 520},
 };
 
 constexpr float kSinks[8] = {0.5f, -3.0f, 20.0f, 0.0f, 1.0f, 2.0f, -90.0f, 4.0f};
@@ -68,6 +70,7 @@ AttentionCall call_of(const AttentionCase& c, const Cache& cache, const Floats& 
   call.rows = c.rows;
   call.position = c.position;
   call.window = c.window;
+  call.chunk = c.chunk;
   call.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   call.softcap = c.softcap;
   if (c.sinks) call.sinks = kSinks;
@@ -150,7 +153,8 @@ TEST(AttentionTest, IsSoftmaxOfTheScoresInDoublePrecision) {
     const AttentionCall call = call_of(c, cache, q, got);
     best_kernels().attention(call);
     const uint32_t row = c.rows - 1, position = c.position + row;
-    const uint32_t from = c.window != 0 && position + 1 > c.window ? position + 1 - c.window : 0;
+    uint32_t from = c.window != 0 && position + 1 > c.window ? position + 1 - c.window : 0;
+    if (c.chunk != 0) from = position / c.chunk * c.chunk;
     std::vector<double> o(c.values(), 0.0);
     double denominator = c.sinks ? std::exp(double{kSinks[0]}) : 0;  // of head 0
     for (uint32_t t = from; t <= position; ++t) {

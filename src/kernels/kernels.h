@@ -106,6 +106,7 @@ struct AttentionCall {
   uint32_t rows = 0;
   uint32_t position = 0;  // of the first row; a row sees tokens [max(0, pos - window + 1), pos]
   uint32_t window = 0;    // 0: everything
+  uint32_t chunk = 0;     // instead of a window: a row sees tokens [pos - pos mod chunk, pos]; 0: none
   float scale = 1;
   float softcap = 0;      // 0: none
   const float* sinks = nullptr;  // [group], or none
@@ -113,6 +114,10 @@ struct AttentionCall {
   float* partial = nullptr;  // [segment_end - segment_begin][rows * group][attention_state_floats(values())]
 
   uint32_t values() const { return value_dim == 0 ? head_dim : value_dim; }
+  uint32_t first_seen(uint32_t pos) const {
+    if (chunk != 0) return pos - pos % chunk;
+    return window != 0 && pos + 1 > window ? pos + 1 - window : 0;
+  }
   uint32_t segments() const { return (position + rows - 1) / (kKvTokens * kSegmentBlocks) + 1; }  // that its rows reach
 };
 // The state of one (row, query head) in a segment: maximum, 1 if any token was seen else 0, nothing up to 16; l[16];

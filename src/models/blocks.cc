@@ -84,12 +84,17 @@ void turn_heads(const Step& step, const ModelConfig& c, uint32_t layer, const st
   const bool local = c.local_rope && c.sliding_layers[layer];
   if (c.turns(layer)) step.rope(b.q, b.k, local ? *c.local_rope : c.rope, local ? 1 : 0);
   if (norms && after) norm();
-  if (c.queries.growth) step.grow_queries(b.q, *c.queries.growth);
+  if (c.queries.norm == QkNorm::kTurnedUnit && c.turns(layer)) {
+    step.unit_norm(b.q, c.head_dim, c.norm_eps, b.q, c.heads);
+    step.unit_norm(b.k, c.head_dim, c.norm_eps, b.k, c.kv_heads);
+  }
+  if (c.queries.growth && !(c.queries.growth->unturned_only && c.turns(layer))) step.grow_queries(b.q, *c.queries.growth);
 }
 
 AttentionSpec attention_spec(const ModelConfig& config, uint32_t layer) {
   return {.layer = layer,
           .window = config.sliding_layers[layer] ? config.sliding_window : 0,
+          .chunk = config.sliding_layers[layer] ? config.queries.chunk : 0,
           .scale = static_cast<float>(config.queries.scale),
           .softcap = static_cast<float>(config.queries.softcap)};
 }

@@ -31,6 +31,16 @@ void find_top(std::span<const float> logits, size_t count, std::vector<TokenLogi
   std::sort_heap(top.begin(), top.end(), more_likely);
 }
 
+void norm_groups(const CpuCompute& compute, const float* x, std::span<const float> weight, double eps, float* out, uint32_t rows, uint32_t groups) {
+  const uint64_t width = weight.size();
+  for_rows(compute.threads, rows, width * groups, [&](uint32_t row) {
+    for (uint32_t g = 0; g < groups; ++g) {
+      const uint64_t at = (uint64_t{row} * groups + g) * width;
+      compute.kernels.rms_norm(x + at, weight.data(), static_cast<float>(eps), width, out + at);
+    }
+  });
+}
+
 }  // namespace
 
 CpuStep::CpuStep(CpuCompute& compute, const StepContext& context, const ForwardInput& input, DeviceSpan workspace,
@@ -103,15 +113,11 @@ void CpuStep::rope_table(const RopeFrequencies& frequencies, int which) const {
 }
 
 void CpuStep::rms_norm(Floats from, const VectorPlace& weight, double eps, Floats to, uint32_t groups) const {
-  const uint64_t width = weight.size;
-  const float* const x = CpuDevice::at(from);
-  float* const out = CpuDevice::at(to);
-  for_rows(compute_.threads, rows(), width * groups, [&](uint32_t row) {
-    for (uint32_t g = 0; g < groups; ++g) {
-      const uint64_t at = (uint64_t{row} * groups + g) * width;
-      compute_.kernels.rms_norm(x + at, vector(weight), static_cast<float>(eps), width, out + at);
-    }
-  });
+  norm_groups(compute_, CpuDevice::at(from), {vector(weight), weight.size}, eps, CpuDevice::at(to), rows(), groups);
+}
+
+void CpuStep::unit_norm(Floats from, uint32_t width, double eps, Floats to, uint32_t groups) const {
+  norm_groups(compute_, CpuDevice::at(from), std::vector<float>(width, 1.0f), eps, CpuDevice::at(to), rows(), groups);
 }
 
 void CpuStep::multiply(const float* input, std::optional<LinearInput::MakeRow> make_row, Outputs outputs) const {
@@ -187,6 +193,7 @@ void CpuStep::store_kv(const float* k, const float* v, uint32_t layer) const {
 void CpuStep::scale(Floats to, float factor) const {
   const uint64_t width = context_.shape.hidden;
   float* const x = CpuDevice::at(to);
+  if (factor == 0) return void(std::fill_n(x, rows() * width, 0.0f));
   for_rows(compute_.threads, rows(), width, [&](uint32_t row) { compute_.kernels.scale(x + row * width, factor, width); });
 }
 
@@ -202,7 +209,7 @@ void CpuStep::grow_queries(Floats q, const QueryGrowth& growth) const {
   float* const x = CpuDevice::at(q);
   for_rows(compute_.threads, rows(), width, [&](uint32_t row) {
     const uint32_t position = batch_.position(input_, row);
-    if (position >= growth.tokens) compute_.kernels.scale(x + row * width, query_growth_at(growth, position), width);
+    if (position + growth.ahead >= growth.tokens) compute_.kernels.scale(x + row * width, query_growth_at(growth, position), width);
   });
 }
 

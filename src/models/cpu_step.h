@@ -34,6 +34,7 @@ class CpuStep : public Step {
   void embed(const EmbeddingPlace& table, Floats x) const override;
   void rope_table(const RopeFrequencies& frequencies, int which) const override;
   void rms_norm(Floats x, const VectorPlace& weight, double eps, Floats out, uint32_t groups) const override;
+  void unit_norm(Floats x, uint32_t width, double eps, Floats out, uint32_t groups) const override;
   void linear(Floats input, Outputs outputs) const override;
   void linear(const Normed& input, Outputs outputs) const override;  // each row is made by the thread that quantises it
   void linear(const Gated& input, Outputs outputs) const override;

@@ -61,6 +61,7 @@ AttentionCall CpuStep::attention_call(const AttentionPiece& piece, uint64_t head
   call.rows = piece.rows;
   call.position = slice.position + piece.first_row;
   call.window = a.spec.window;
+  call.chunk = a.spec.chunk;
   call.scale = a.spec.scale;
   call.softcap = a.spec.softcap;
   if (a.spec.sinks != nullptr) call.sinks = vector(*a.spec.sinks) + head * group;

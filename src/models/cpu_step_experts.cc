@@ -1,6 +1,7 @@
 // Experts on the host's processor: rows are gathered by expert, so that each expert's panels are read once for all of its rows.
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "kernels/expert_ops.h"
 #include "kernels/scalar_math.h"
@@ -9,6 +10,15 @@
 #include "models/expert_use.h"
 
 namespace shoal {
+namespace {
+
+// Without the experts that give back what they are given.
+ExpertRoutes computed(const ExpertPlaces& places, ExpertRoutes routes) {
+  std::erase_if(routes.active, [&](const auto& active) { return active.expert >= places.gate.size(); });
+  return routes;
+}
+
+}  // namespace
 
 ExpertRoutes CpuStep::route(const ExpertPlaces& places, const float* input) const {
   const RouterRule& rule = places.rule;
@@ -37,7 +47,7 @@ void CpuStep::bring_experts(const ExpertPlaces& places, const ExpertRoutes& rout
     return result;
   };
   cache->require(places, numbers(routes), compute_.threads);
-  if (const ExpertPlaces* next = cache->after(places)) cache->expect(*next, numbers(route(*next, input)));
+  if (const ExpertPlaces* next = cache->after(places)) cache->expect(*next, numbers(computed(*next, route(*next, input))));
 }
 
 LinearOutput CpuStep::expert_output(const ExpertPlaces& places, const MatrixPlace& matrix, uint32_t expert) const {
@@ -61,17 +71,19 @@ void CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats 
   float* const up = CpuDevice::at(at_.expert_up);
   float* const out = CpuDevice::at(at_.expert_out);
   QuantBlock* const quantized = CpuDevice::at(at_.quantized);
-  const ExpertRoutes routes = route(places, input);
-  if (context_.expert_use != nullptr) context_.expert_use->note(places.first, routes);
-  bring_experts(places, routes, input);
+  ExpertRoutes routes = route(places, input);
+  const ExpertRoutes active = computed(places, routes);
+  if (context_.expert_use != nullptr) context_.expert_use->note(places.first, active);
+  bring_experts(places, active, input);
   const auto count = static_cast<uint32_t>(routes.routed.size());
   for_rows(compute_.threads, count, hidden, [&](uint32_t i) {
     std::memcpy(routed + i * hidden, input + routes.routed[i].row * hidden, hidden * sizeof(float));
+    if (places.weigh_input) compute_.kernels.scale(routed + i * hidden, std::exchange(routes.routed[i].weight, 1.0f), hidden);
   });
-  const auto gates = active_outputs(places, places.gate, routes), ups = active_outputs(places, places.up, routes);
-  const auto downs = active_outputs(places, places.down, routes);
+  const auto gates = active_outputs(places, places.gate, active), ups = active_outputs(places, places.up, active);
+  const auto downs = active_outputs(places, places.down, active);
   const ExpertOutput gate_up[] = {{gates, gate}, {ups, up}};
-  expert_linear(compute_.kernels, compute_.threads, routes, routed, quantized, gate_up);
+  expert_linear(compute_.kernels, compute_.threads, active, routed, quantized, gate_up);
   const auto activate = activation == Activation::kSilu ? compute_.kernels.silu_mul : compute_.kernels.gelu_mul;
   for_rows(compute_.threads, count, width * 4, [&](uint32_t i) {
     float* const g = gate + i * width;
@@ -80,7 +92,10 @@ void CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats 
     activate(g, u, width, g);
   });
   const ExpertOutput down[] = {{downs, out}};
-  expert_linear(compute_.kernels, compute_.threads, routes, gate, quantized, down);
+  expert_linear(compute_.kernels, compute_.threads, active, gate, quantized, down);
+  for (const auto& whole : routes.active) {
+    if (whole.expert >= places.gate.size()) std::memcpy(out + whole.begin * hidden, routed + whole.begin * hidden, whole.rows * hidden * sizeof(float));
+  }
   add_experts(compute_.kernels, compute_.threads, routes, places.rule.experts, places.rule.used, out, hidden, rows(), CpuDevice::at(to));
 }
 

@@ -18,6 +18,7 @@ void CpuStep::latent_keys(const LatentPlaces& places, const VectorPlace& norm, d
   for_rows(compute_.threads, rows(), width * 4, [&](uint32_t row) {
     float* const latent = x + uint64_t{row} * width;
     compute_.kernels.rms_norm(latent, vector(norm), static_cast<float>(eps), places.rank, latent);
+    if (places.scale != 1) compute_.kernels.scale(latent, places.scale, places.rank);
     compute_.kernels.rope(rope_call(row, latent + places.rank, 1, places.rope_dims, config));
   });
 }

@@ -30,11 +30,13 @@ StatusOr<std::shared_ptr<const DecoderLayers>> plan_layers(const ModelConfig& co
   switch (config.architecture) {
     case Architecture::kLlama: case Architecture::kMistral: case Architecture::kQwen2: case Architecture::kQwen3: case Architecture::kPhi3:
     case Architecture::kMixtral: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kGlm4Moe:
-    case Architecture::kOlmoe: case Architecture::kErnie45Moe: case Architecture::kHunyuanMoe: case Architecture::kMiniMaxM2: case Architecture::kGptOss:
+    case Architecture::kOlmoe: case Architecture::kErnie45Moe: case Architecture::kHunyuanMoe: case Architecture::kMiniMaxM2: case Architecture::kGptOss: case Architecture::kLlama4:
     case Architecture::kSeedOss: case Architecture::kSmolLm3: case Architecture::kErnie45: case Architecture::kGranite:
     case Architecture::kGraniteHybrid: case Architecture::kHunyuanDense: case Architecture::kMinistral3:
       return plan_llama_layers(config, layout);
-    case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite: return plan_deepseek_layers(config, layout);
+    case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite:
+    case Architecture::kMistral4: case Architecture::kLongcatFlash:
+      return plan_deepseek_layers(config, layout);
     case Architecture::kGemma2: case Architecture::kGemma3: case Architecture::kGlm4: return plan_gemma_layers(config, layout);
     case Architecture::kOlmo2: case Architecture::kOlmo3: case Architecture::kExaone4: return plan_olmo_layers(config, layout);
     case Architecture::kCohere2: return plan_cohere_layers(config, layout);
@@ -240,7 +242,8 @@ Status DecoderPlan::plan(const LoadOptions& options, const WrapLayers& wrap) {
   shape_.mlp_width = config.intermediate_size;
   if (config.experts) {
     shape_.mlp_width = std::max(shape_.mlp_width, config.experts->shared_intermediate_size);
-    shape_.experts = config.experts->count;
+    shape_.experts = config.experts->count + config.experts->zero;
+    shape_.shortcut = config.architecture == Architecture::kLongcatFlash;
     shape_.experts_used = config.experts->used;
     shape_.expert_width = config.experts->intermediate_size;
   }

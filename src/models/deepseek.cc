@@ -1,5 +1,6 @@
 // DeepSeek-V2 (arXiv 2405.04434) and V3 (arXiv 2412.19437): latent attention, whose keys and values are one vector of all heads, and
-// experts; GLM-4.7 Flash, which has both.
+// experts; GLM-4.7 Flash, which has both; Mistral Small 4, whose queries grow with their position;
+// LongCat Flash (arXiv 2509.01322), of whose layers each is two here, with experts beside them that may do nothing.
 #include "models/blocks.h"
 #include "models/decoder.h"
 #include "models/experts.h"
@@ -25,7 +26,7 @@ struct DeepseekLayer {
   LatentBlock attention;
   VectorPlace mlp_norm;        // [hidden]
   MlpBlock mlp;
-  std::optional<ExpertBlock> experts;  // instead of mlp
+  std::optional<ExpertBlock> experts;  // instead of mlp, or beside it (LongCat Flash)
 };
 
 class DeepseekLayers : public DecoderLayers {
@@ -36,6 +37,7 @@ class DeepseekLayers : public DecoderLayers {
     const DeepseekLayer& layer = layers_[index];
     attend(step, layer, index);
     const StepBuffers& b = step.at();
+    if (config_.architecture == Architecture::kLongcatFlash) return run_half(step, layer);
     if (layer.experts) {
       step.rms_norm(b.x, layer.mlp_norm, config_.norm_eps, b.h);
       run_experts(step, *layer.experts, Activation::kSilu, b.h, b.x);
@@ -48,6 +50,21 @@ class DeepseekLayers : public DecoderLayers {
   }
 
  private:
+  // Of a layer of two halves: what the first's experts give is added where the second ends.
+  std::optional<Exchange> run_half(const Step& step, const DeepseekLayer& layer) const {
+    const StepBuffers& b = step.at();
+    const MlpBlock& mlp = layer.mlp;
+    step.rms_norm(b.x, layer.mlp_norm, config_.norm_eps, b.h);
+    if (layer.experts) {
+      step.scale(b.shortcut, 0);
+      run_experts(step, *layer.experts, Activation::kSilu, b.h, b.shortcut);
+    }
+    step.linear(b.h, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});                              // [rows, intermediate]
+    step.linear({Activation::kSilu, b.gate, b.up, b.gate}, {{&mlp.down, b.x, true}});     // [rows, hidden]
+    if (!layer.experts) step.add_scaled(b.shortcut, 1.0f, b.x);
+    return std::nullopt;
+  }
+
   void attend(const Step& step, const DeepseekLayer& layer, uint32_t index) const {
     const LatentBlock& a = layer.attention;
     const StepBuffers& b = step.at();
@@ -59,6 +76,7 @@ class DeepseekLayers : public DecoderLayers {
     }
     step.latent_keys(a.heads, a.latent_norm, config_.norm_eps, config_.rope, b.k);           // [rows, rank + rope.dims]
     step.latent_queries(a.heads, config_.rope, b.latent_q, b.q);                             // [rows, heads, rank + rope.dims]
+    if (config_.queries.growth) step.grow_queries(b.q, *config_.queries.growth);
     step.attend(b.q, b.k, {}, attention_spec(config_, index), b.attn);                       // [rows, heads, rank]
     step.latent_values(a.heads, b.attn, b.latent_q);                                         // [rows, heads, value_dim]
     step.linear(b.latent_q, {{&a.o, b.x, true}});                                            // [rows, hidden]
@@ -104,6 +122,7 @@ StatusOr<LatentBlock> plan_latent(const ModelConfig& c, WeightLayout& layout, co
   ASSIGN_OR_RETURN(block.latent, layout.matrix({.name = at + "kv_a_proj_with_mqa", .outputs = latent.rank + c.rope.dims, .columns = c.hidden_size, .bias = c.biases.qkv}));
   ASSIGN_OR_RETURN(block.latent_norm, layout.vector(at + "kv_a_layernorm.weight", latent.rank));
   block.heads.rank = latent.rank;
+  block.heads.scale = static_cast<float>(latent.scale);
   block.heads.key_dim = latent.key_dim;
   block.heads.rope_dims = c.rope.dims;
   block.heads.value_dim = latent.value_dim;
@@ -120,7 +139,7 @@ StatusOr<DeepseekLayer> plan_layer(const ModelConfig& config, WeightLayout& layo
   ASSIGN_OR_RETURN(layer.mlp_norm, layout.vector(prefix + "post_attention_layernorm.weight", config.hidden_size));
   if (config.experts && config.experts->layers[index]) {
     ASSIGN_OR_RETURN(layer.experts, plan_experts(config, layout, prefix));
-    return layer;
+    if (config.architecture != Architecture::kLongcatFlash) return layer;
   }
   ASSIGN_OR_RETURN(layer.mlp, plan_mlp(config, layout, prefix));
   return layer;

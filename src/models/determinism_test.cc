@@ -16,7 +16,7 @@ namespace {
 
 constexpr Architecture kArchitectures[] = {Architecture::kLlama,  Architecture::kMistral, Architecture::kQwen2, Architecture::kQwen3,
                                          Architecture::kGemma2, Architecture::kGemma3,  Architecture::kPhi3,
-                                         Architecture::kQwen2Moe, Architecture::kGlm4Moe, Architecture::kDeepseekV3, Architecture::kErnie45Moe, Architecture::kMiniMaxM2, Architecture::kGptOss,
+                                         Architecture::kQwen2Moe, Architecture::kGlm4Moe, Architecture::kDeepseekV3, Architecture::kErnie45Moe, Architecture::kMiniMaxM2, Architecture::kGptOss, Architecture::kLlama4, Architecture::kLongcatFlash,
                                          Architecture::kSmolLm3, Architecture::kErnie45, Architecture::kGraniteHybrid, Architecture::kHunyuanDense,
                                          Architecture::kMinistral3, Architecture::kGlm4, Architecture::kOlmo3, Architecture::kExaone4,
                                          Architecture::kCohere2};
@@ -78,6 +78,8 @@ constexpr const char* kGoldens[] = {
     "f1e8eea63c0dea0c", "de04c98739f34b59", "7ff8336cc59df946", "6979bac275a88241",  // ernie4_5-moe
     "6eb44302f0608835", "bd73da1fb0aa9282", "2aede984e3e1a7c5", "7123823cebfb3459",  // minimax-m2
     "ae9d376d66fab645", "e692fe05d1e67856", "b0f2d0c6fac26cf2", "f0cd9939688c20cf",  // gpt-oss
+    "c1746828556f033b", "847a86346fc91c8b", "fb7e7b7bc8dc6ab2", "99d23629e222e2da",  // llama4
+    "c1c11a41a4eb4f2", "76d4ee26f66db2b0", "9d3c577703d076eb", "71754961b0bc67a0",  // longcat-flash
     "a0e318b9110c8751", "406f9a8253cb17b", "8c58c56ee56bb848", "3e8a061ab7122706",  // smollm3
     "239cba5cc7684161", "aa630ffb780b76e", "be685e65f3456a2d", "10f0f568ff3bd202",  // ernie4_5
     "3a7d0be2a39ebf6", "57dd05d6509b9432", "25b4292aceaedac2", "14ac174422d12f4e",  // granitehybrid

@@ -23,7 +23,7 @@ Names names_of(const WeightLayout& layout, const std::string& prefix) {
 }
 
 RouterRule rule_of(const ExpertConfig& e) {
-  RouterRule rule{.experts = e.count, .used = e.used};
+  RouterRule rule{.experts = e.count + e.zero, .used = e.used};
   if (e.sigmoid_scores) rule.scores = RouterRule::Scores::kSigmoid;
   if (e.softmax_of_chosen) rule.scores = RouterRule::Scores::kSoftmaxOfChosen;
   if (e.group_by_best_two) rule.group_score = RouterRule::GroupScore::kBestTwo;
@@ -42,7 +42,15 @@ Status plan_expert(const ModelConfig& c, WeightLayout& layout, const Names& name
     return layout.matrix({.name = name, .outputs = outputs, .columns = columns, .first_row = first_row, .stored_rows = rows, .any_rank = true, .expert = true});
   };
   const std::string fused = names.experts + ".gate_up_proj", own = absl::StrCat(names.experts, ".", index, ".");
-  if (layout.has(fused)) {
+  if (layout.has(fused) && c.architecture == Architecture::kLlama4) {  // columns are outputs
+    MatrixSpec spec{.name = fused, .outputs = width, .columns = hidden, .first_row = index * hidden, .stored_rows = count * hidden, .any_rank = true,
+                    .transposed = true, .stored_outputs = 2 * width, .expert = true};
+    ASSIGN_OR_RETURN(out.gate.emplace_back(), layout.matrix(spec));
+    spec.first_output = width;
+    ASSIGN_OR_RETURN(out.up.emplace_back(), layout.matrix(spec));
+    ASSIGN_OR_RETURN(out.down.emplace_back(), layout.matrix({.name = names.experts + ".down_proj", .outputs = hidden, .columns = width, .first_row = index * width,
+                                                             .stored_rows = count * width, .any_rank = true, .transposed = true, .expert = true}));
+  } else if (layout.has(fused)) {
     ASSIGN_OR_RETURN(out.gate.emplace_back(), part(fused, width, hidden, index * 2 * width, 2 * count * width));
     ASSIGN_OR_RETURN(out.up.emplace_back(), part(fused, width, hidden, index * 2 * width + width, 2 * count * width));
     ASSIGN_OR_RETURN(out.down.emplace_back(), part(names.experts + ".down_proj", hidden, width, index * hidden, count * hidden));
@@ -123,13 +131,14 @@ StatusOr<ExpertBlock> plan_experts(const ModelConfig& c, WeightLayout& layout, c
   const Names names = names_of(layout, prefix);
   ExpertBlock block;
   block.experts.rule = rule_of(e);
+  block.experts.weigh_input = e.weigh_input;
   block.experts.gate_alpha = static_cast<float>(e.gate_alpha);
   block.experts.gate_limit = static_cast<float>(e.gate_limit);
-  ASSIGN_OR_RETURN(block.experts.router, layout.matrix({.name = names.router, .outputs = e.count, .columns = c.hidden_size, .bias = e.router_bias, .exact = true}));
+  ASSIGN_OR_RETURN(block.experts.router, layout.matrix({.name = names.router, .outputs = e.count + e.zero, .columns = c.hidden_size, .bias = e.router_bias, .exact = true}));
   layout.require_finite(names.router + ".weight");
   if (e.selection_bias) {
     const std::string bias = names.router + ".e_score_correction_bias";
-    ASSIGN_OR_RETURN(block.experts.selection_bias, layout.vector(bias, e.count));
+    ASSIGN_OR_RETURN(block.experts.selection_bias, layout.vector(bias, e.count + e.zero));
     layout.require_finite(bias);
   }
   for (uint32_t i = 0; i < e.count; ++i) {

@@ -3,7 +3,8 @@
 // of every head before they turn; Phi-3 (arXiv 2404.14219), fused projections and longrope; Seed-OSS; SmolLM3, layers without
 // positions (arXiv 2501.18795); ERNIE 4.5; Granite 3 and 4, scaled embeddings, residuals and logits; Hunyuan, norms of heads that
 // have turned; Ministral 3, queries that grow with their position; and those of them with experts: OLMoE, ERNIE 4.5, Hunyuan, MiniMax M2;
-// gpt-oss (arXiv 2508.10925): sinks, windows in every second layer, experts with biases and a clamped gate.
+// gpt-oss (arXiv 2508.10925): sinks, windows in every second layer, experts with biases and a clamped gate;
+// Llama 4: chunks in layers that turn, growing queries in the others, weights of experts' inputs.
 #include "models/blocks.h"
 #include "models/decoder.h"
 #include "models/experts.h"
@@ -59,7 +60,8 @@ StatusOr<LlamaLayer> plan_layer(const ModelConfig& config, WeightLayout& layout,
   ASSIGN_OR_RETURN(layer.attention_norm, layout.vector(prefix + "input_layernorm.weight", config.hidden_size));
   ASSIGN_OR_RETURN(layer.attention, (fused ? plan_fused_attention : plan_attention)(config, layout, prefix));
   const bool as_stored = config.architecture == Architecture::kGlm4Moe && layout.has(prefix + "self_attn.q_norm.weight");
-  if (config.queries.norm != QkNorm::kNone || as_stored) {
+  const bool weighted = config.queries.norm != QkNorm::kNone && config.queries.norm != QkNorm::kTurnedUnit;
+  if (weighted || as_stored) {
     ASSIGN_OR_RETURN(layer.head_norms, plan_head_norms(config, layout, prefix));
   }
   if (config.queries.sinks) {

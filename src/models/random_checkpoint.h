@@ -97,9 +97,15 @@ class RandomCheckpoint {
       add(at + "up_proj.weight", {width, c.hidden_size}, range);
       add(at + "down_proj.weight", {c.hidden_size, width}, range);
     };
-    add(prefix + "gate.weight", {e.count, c.hidden_size}, range);
-    if (e.selection_bias) add(prefix + "gate.e_score_correction_bias", {e.count}, 0.1f);
+    add(prefix + "gate.weight", {e.count + e.zero, c.hidden_size}, range);
+    if (e.selection_bias) add(prefix + "gate.e_score_correction_bias", {e.count + e.zero}, 0.1f);
     if (e.router_bias) add(prefix + "gate.bias", {e.count}, 0.5f);
+    if (e.weigh_input) {
+      add(prefix + "experts.gate_up_proj", {e.count, c.hidden_size, 2 * e.intermediate_size}, range);
+      add(prefix + "experts.down_proj", {e.count, e.intermediate_size, c.hidden_size}, range);
+      mlp(prefix + "shared_expert.", e.shared_intermediate_size);
+      return;
+    }
     if (e.biases) {
       add(prefix + "experts.gate_up_proj", {e.count, c.hidden_size, 2 * e.intermediate_size}, range);
       add(prefix + "experts.gate_up_proj_bias", {e.count, 2 * e.intermediate_size}, 0.5f);
@@ -121,7 +127,7 @@ class RandomCheckpoint {
 // What a family has that others have not.
 inline void set_small_facts(ModelConfig& c) {
   switch (c.architecture) {
-    case Architecture::kDeepseekV3:
+    case Architecture::kDeepseekV3: case Architecture::kLongcatFlash:
       c.latent = {.query_rank = 64, .rank = 72, .key_dim = 32, .value_dim = 40};
       c.rope.dims = 16;
       c.rope.interleaved = true;
@@ -136,6 +142,11 @@ inline void set_small_facts(ModelConfig& c) {
     case Architecture::kErnie45: c.rope.interleaved = c.biases.output = c.biases.qkv = c.biases.mlp = true; return;
     case Architecture::kErnie45Moe: c.rope.interleaved = true; return;
     case Architecture::kMiniMaxM2: c.rope.dims = 16; return;
+    case Architecture::kLlama4:
+      c.rope.interleaved = true;
+      c.rope_layers = c.sliding_layers = {true, false};
+      c.queries.chunk = 24, c.queries.norm = QkNorm::kTurnedUnit, c.queries.growth = {0.1, 16, 1, true};
+      return;
     case Architecture::kGptOss:
       c.biases.qkv = c.biases.output = true;
       c.sliding_window = 20;
@@ -171,6 +182,12 @@ inline ExpertConfig small_experts(Architecture architecture) {
   e.groups = sigmoid ? 4 : 1;
   e.groups_used = sigmoid ? 2 : 1;
   e.layers = {!sigmoid, true};
+  if (architecture == Architecture::kLongcatFlash) {
+    e = {.count = 12, .used = 5, .zero = 6, .intermediate_size = 64, .selection_bias = true, .weight_scale = 6, .layers = {true, false}};
+  }
+  if (architecture == Architecture::kLlama4) {
+    e = {.count = 12, .used = 2, .intermediate_size = 64, .shared_intermediate_size = 64, .sigmoid_scores = true, .weigh_input = true, .layers = {false, true}};
+  }
   if (architecture == Architecture::kGptOss) {
     e = {.count = 12, .used = 3, .intermediate_size = 64, .softmax_of_chosen = true, .router_bias = true, .biases = true, .gate_alpha = 1.702,
          .gate_limit = 1.0, .layers = {true, true}};
@@ -205,7 +222,8 @@ inline ModelConfig small_config(Architecture architecture) {
   if (gemma) c.scales.embedding = std::sqrt(96.0);
   if (architecture == Architecture::kGemma2) c.queries.softcap = 50, c.final_softcap = 30;
   if (architecture == Architecture::kQwen2Moe || architecture == Architecture::kGlm4Moe || architecture == Architecture::kDeepseekV3 ||
-      architecture == Architecture::kErnie45Moe || architecture == Architecture::kMiniMaxM2 || architecture == Architecture::kGptOss) {
+      architecture == Architecture::kErnie45Moe || architecture == Architecture::kMiniMaxM2 || architecture == Architecture::kGptOss ||
+      architecture == Architecture::kLlama4 || architecture == Architecture::kLongcatFlash) {
     c.experts = small_experts(architecture);
   }
   set_small_facts(c);

@@ -24,11 +24,11 @@ const std::set<std::string> kServedFolders = {"gemma2", "gemma3", "llama", "llam
                                               "llama-yarn-rope", "llama3-rope", "mistral-window", "phi3", "phi4-mini", "qwen2", "qwen3",
                                               "mixtral", "qwen2-moe", "qwen3-moe", "glm4-moe",
                                               "deepseek-v2", "deepseek-v2-lite", "deepseek-v3", "deepseek-v3-yarn", "glm4-moe-lite",
-                                              "olmoe", "ernie4.5-moe", "hunyuan-moe", "minimax-m2", "gpt-oss",
+                                              "olmoe", "ernie4.5-moe", "hunyuan-moe", "minimax-m2", "gpt-oss", "llama4", "vlm-mistral4", "longcat-flash",
                                               "seed-oss", "smollm3", "ernie4.5", "granite", "granite4", "hunyuan-dense", "ministral3", "vlm-mistral3",
                                               "vlm-gemma3", "glm4", "olmo2", "olmo3", "exaone4", "cohere2"};
 const std::set<std::string> kServedGguf = {"llama", "phi4mini", "qwen2", "qwen3", "mixtral", "qwen3-moe", "glm4moe", "deepseek-v2", "deepseek-v3",
-                                           "glm4moelite", "olmoe", "ernie45moe", "hunyuanmoe", "minimaxm2", "gptoss", "seedoss", "smollm3", "ernie45", "granite", "granite4", "hunyuandense", "ministral3",
+                                           "glm4moelite", "olmoe", "ernie45moe", "hunyuanmoe", "minimaxm2", "gptoss", "llama4", "seedoss", "smollm3", "ernie45", "granite", "granite4", "hunyuandense", "ministral3",
                                            "glm4", "olmo2", "olmo3", "exaone4", "cohere2"};
 
 // Prompts (their lengths) of files in which two experts are nearer to each other than int8 activations resolve: a router

@@ -72,7 +72,7 @@ double base(const RopeConfig& c, uint32_t rope_length) {
 }  // namespace
 
 float query_growth_at(const QueryGrowth& growth, uint32_t position) {
-  return static_cast<float>(1.0 + growth.factor * portable_log(1.0 + position / growth.tokens));
+  return static_cast<float>(1.0 + growth.factor * portable_log(1.0 + (position + growth.ahead) / growth.tokens));
 }
 
 void rope_frequencies(const RopeConfig& config, uint32_t rope_length, float* inverse) {

@@ -44,6 +44,7 @@ StepBuffers carve(const StepShape& s, uint64_t rows, uint64_t logit_rows, Carver
   b.k = carver.take<float>(rows * s.kv_width);
   b.v = carver.take<float>(rows * s.kv_width);
   b.attn = carver.take<float>(rows * s.q_width);
+  if (s.shortcut) b.shortcut = carver.take<float>(rows * s.hidden);
   b.gate = carver.take<float>(rows * s.mlp_width);
   b.up = carver.take<float>(rows * s.mlp_width);
   for (int which = 0; which < (s.local_rope ? 2 : 1); ++which) {

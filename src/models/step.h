@@ -42,6 +42,7 @@ struct StepShape {
   bool quantized = false;   // int8 activations are needed
   uint32_t experts = 0, experts_used = 0, expert_width = 0;  // of layers with experts; 0: none
   uint32_t latent_heads = 0, latent_width = 0;  // of latent attention: the widest side of a head's projections
+  bool shortcut = false;                        // experts' sums are kept for the next layer
   uint32_t latent_query = 0;                    // [rows] of queries before they are absorbed, or compressed
 
   uint64_t bytes(uint32_t rows, uint32_t logit_rows) const;
@@ -60,6 +61,7 @@ struct StepBuffers {
   Floats k;      // [rows, kv_width]
   Floats v;      // [rows, kv_width]
   Floats attn;   // [rows, q_width]
+  Floats shortcut; // [rows, hidden] what experts give, for the next layer
   Floats gate;   // [rows, mlp_width]
   Floats up;     // [rows, mlp_width]
   Floats cos[2]; // [rows, rope_half]; 1: of the layers with a local base
@@ -85,6 +87,7 @@ struct ExpertPlaces {
   std::optional<VectorPlace> selection_bias;   // [experts]
   std::vector<MatrixPlace> gate, up;           // [expert width, hidden]
   std::vector<MatrixPlace> down;               // [hidden, expert width]
+  bool weigh_input = false;                    // weights are of the experts' inputs
   float gate_alpha = 0, gate_limit = 0;        // of the clamped gate, instead of the activation; 0: none
 };
 
@@ -94,6 +97,7 @@ enum class Activation { kSilu, kGelu };  // kGelu: the tanh form
 struct AttentionSpec {
   uint32_t layer = 0;
   uint32_t window = 0;  // 0: everything
+  uint32_t chunk = 0;   // instead of a window; 0: none
   float scale = 1;
   float softcap = 0;    // 0: none
   const VectorPlace* sinks = nullptr;  // [heads], or none
@@ -123,6 +127,7 @@ struct LatentPlaces {
   std::vector<MatrixPlace> absorb;  // [rank, key_dim]: queries into the space of the latents
   std::vector<MatrixPlace> values;  // [value_dim, rank]: and what they find out of it
   uint32_t rank = 0, key_dim = 0, rope_dims = 0, value_dim = 0;
+  float scale = 1;  // of the normed latents
 };
 
 class ExpertCache;
@@ -153,6 +158,9 @@ class Step {
   // out = rms_norm(x) * weight over its width; `groups` of them in each row (heads, for norms of q and k).
   virtual void rms_norm(Floats x, const VectorPlace& weight, double eps, Floats out, uint32_t groups = 1) const = 0;
 
+  // out = rms_norm(x) of `groups` stretches of `width` in each row, without a weight.
+  virtual void unit_norm(Floats x, uint32_t width, double eps, Floats out, uint32_t groups) const = 0;
+
   struct Output {
     const MatrixPlace* matrix;
     Floats out;        // [rows, matrix->rows]
@@ -177,7 +185,8 @@ class Step {
   virtual void linear(const Normed& input, Outputs outputs) const = 0;
   virtual void linear(const Gated& input, Outputs outputs) const = 0;
 
-  // x[row] += the weighted sum of what the experts chosen for input[row] make of it, [rows, hidden].
+  // x[row] += the weighted sum of what the experts chosen for input[row] make of it, [rows, hidden]. Those beyond the places'
+  // matrices make of it what it is.
   virtual void experts(const ExpertPlaces& places, Activation activation, Floats input, Floats x) const = 0;
   // x[row] += sigmoid(gate x input[row]) * y[row], [rows, hidden]; gate [1, hidden].
   virtual void add_gated(Floats input, const MatrixPlace& gate, Floats y, Floats x) const = 0;
@@ -195,7 +204,7 @@ class Step {
   virtual void latent_values(const LatentPlaces& places, Floats found, Floats out) const = 0;
 
   virtual void add_normed(const Normed& input, Floats x) const = 0;  // x += input.out, which is made, [rows, hidden]
-  virtual void scale(Floats x, float factor) const = 0;              // [rows, hidden]
+  virtual void scale(Floats x, float factor) const = 0;              // [rows, hidden]; by 0: zeros, whatever was there
   virtual void add_scaled(Floats y, float factor, Floats x) const = 0;  // x = fma(factor, y, x), [rows, hidden]
   // Each row of q is scaled by its position (query_growth_at, models/rope.h).
   virtual void grow_queries(Floats q, const QueryGrowth& growth) const = 0;

@@ -282,7 +282,7 @@ void fill_tile(const AttentionCall& call, uint32_t begin, uint32_t count, Tile& 
   tile.padded = round_up_lanes(call.values());
   for (uint32_t i = 0; i < count; ++i) {
     tile.position[i] = call.position + (begin + i) / call.group;
-    tile.from[i] = call.window != 0 && tile.position[i] + 1 > call.window ? tile.position[i] + 1 - call.window : 0;
+    tile.from[i] = call.first_seen(tile.position[i]);
   }
   in_groups(0, count, [&]<uint32_t W>(uint32_t first) HWY_ATTR {
     for (uint32_t i = 0; i < W; ++i) {

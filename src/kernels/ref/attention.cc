@@ -116,7 +116,7 @@ struct Range {
 };
 Range range_of(const AttentionCall& call, uint32_t row) {
   const uint32_t position = call.position + row;
-  return {call.window != 0 && position + 1 > call.window ? position + 1 - call.window : 0, position};
+  return {call.first_seen(position), position};
 }
 
 State attend_segment(const AttentionCall& call, const float* q, const Range& range, uint32_t segment) {
