@@ -1,0 +1,179 @@
+#include "bench/grid_design.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/rng.h"
+#include "sim/planner.h"
+#include "sim/workloads.h"
+#include "sim/world.h"
+
+namespace shoal {
+namespace {
+
+constexpr double kGiB = 1073741824.0;
+
+// 8-bit weights, for processors and small devices.
+const ModelShape kSmall[] = {{"0.3b", 0.33e9, static_cast<uint64_t>(0.35 * kGiB), 24 << 10, 16384},
+                             {"0.6b", 0.6e9, static_cast<uint64_t>(0.64 * kGiB), 56 << 10, 16384},
+                             {"1.1b", 1.1e9, static_cast<uint64_t>(1.17 * kGiB), 22 << 10, 16384}};
+const ModelShape kMiddle[] = {{"1.5b", 1.54e9, static_cast<uint64_t>(2.9 * kGiB), 28 << 10, 16384},
+                              {"3b", 3.1e9, static_cast<uint64_t>(5.8 * kGiB), 36 << 10, 16384},
+                              {"7b", 7.6e9, static_cast<uint64_t>(14.5 * kGiB), 56 << 10, 16384}};
+
+struct Objective {
+  const char* name;
+  SloTarget slo;
+};
+const Objective kObjectives[] = {{"strict", {std::chrono::seconds(1), std::chrono::milliseconds(40)}},
+                                 {"normal", {std::chrono::seconds(10), std::chrono::milliseconds(100)}},
+                                 {"lax", {std::chrono::seconds(30), std::chrono::milliseconds(250)}}};
+constexpr const char* kDevices[] = {"A10", "A100", "H20", "H800", "cpu"};
+constexpr uint32_t kModels[] = {2, 4, 8, 16, 40, 100};
+constexpr uint32_t kRooms[] = {1, 2, 3, 6};
+constexpr double kLoadFactors[] = {0.2, 1, 3};
+constexpr double kOutputs[] = {16, 32, 64, 128, 256, 512, 1000, 2000};
+constexpr double kInputs[] = {30, 100, 300, 1000, 4000, 12000};
+constexpr double kZipfs[] = {0, 0.5, 1, 1.5};
+constexpr double kCvs[] = {1, 2, 4, 8};
+
+// Deals the values of one dimension to `count` places: each as often as any other, in an order of its own.
+class Dealer {
+ public:
+  Dealer(Rng& rng, uint32_t count) : order_(count) {
+    std::iota(order_.begin(), order_.end(), 0u);
+    for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[rng.below(i)]);
+  }
+  template <typename T, size_t n>
+  const T& of(const T (&values)[n], size_t place) const {
+    return values[size_t{order_[place]} * n / order_.size()];
+  }
+
+ private:
+  std::vector<uint32_t> order_;
+};
+
+uint64_t weights_max(const Place& place) {
+  uint64_t most = 0;
+  for (const ModelShape* shape : place.shapes) most = std::max(most, shape->weight_bytes);
+  return most;
+}
+
+// Weights for `rooms` models, KV as much again as one of them, and one answer of full length at least.
+double bytes_for(const Place& place, uint32_t rooms) {
+  double kv = 1.0 * kGiB;
+  for (const ModelShape* shape : place.shapes) {
+    kv = std::max({kv, 0.8 * static_cast<double>(shape->weight_bytes), 1.1 * 16'384 * static_cast<double>(shape->kv_bytes_per_token)});
+  }
+  return rooms * static_cast<double>(weights_max(place)) + kv;
+}
+
+void apply_policy(const std::string& policy, ClusterSpec& spec) {
+  if (policy == "request") spec.scheduling = Scheduling::kRequest;
+  if (policy == "static") spec.scheduling = Scheduling::kStatic;
+  if (policy != "paper") return;
+  spec.turns = TurnOptions::paper();
+  if (const uint32_t nodes = spec.devices.front().nodes(); nodes > 1) spec.prefill = (3 * nodes + 4) / 8;
+}
+
+ClusterSpec cluster_of(const Place& place, const std::string& policy, bool for_all) {
+  ClusterSpec spec;
+  spec.devices = {{place.hardware, place.devices, 1}};
+  spec.models = place.shapes;
+  spec.slo = place.slo;
+  spec.memory_share = bytes_for(place, for_all ? place.models : place.rooms) / place.hardware->memory_bytes;
+  spec.host_bytes = 64 * kGiB;
+  spec.load_bytes_per_second = place.load_factor * place.hardware->link_bytes_per_second;
+  spec.limits = {2048, 256, 256, true};
+  apply_policy(policy, spec);
+  return spec;
+}
+
+double seconds_alone(const Place& place) {  // of a request in a batch of eight, about
+  const StepCost cost = roofline(*place.shapes.front(), *place.hardware);
+  const double n = place.input_mean;
+  return cost.prefill_seconds + cost.prefill_token_seconds * n + place.output_mean * cost.decodes_seconds(8, 8 * (n + place.output_mean / 2)) / 8;
+}
+
+}  // namespace
+
+std::string to_string(const Place& p) {
+  return absl::StrFormat("%s%s, %d of %d models, loads x%g, %s, %g -> %g tokens, Zipf %g, CV %g", p.devices > 1 ? absl::StrFormat("%dx", p.devices) : "",
+                         p.hardware->name, p.rooms, p.models, p.load_factor, p.strictness, p.input_mean, p.output_mean, p.zipf, p.cv);
+}
+
+std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices) {
+  Rng rng(seed);
+  const auto dealer = [&] { return Dealer(rng, count); };
+  const Dealer device = dealer(), models = dealer(), rooms = dealer(), load = dealer(), objective = dealer(), output = dealer(), input = dealer(), zipf = dealer(),
+               cv = dealer(), shape = dealer();
+  std::vector<Place> places;
+  for (uint32_t i = 0; i < count; ++i) {
+    Place p;
+    p.seed = seed * 1000 + i;
+    p.hardware = find_hardware(device.of(kDevices, i));
+    p.devices = devices;
+    p.models = models.of(kModels, i);
+    const bool small = p.hardware->name == "cpu";
+    for (uint32_t m = 0; m < p.models; ++m) p.shapes.push_back(small ? &shape.of(kSmall, i) : &shape.of(kMiddle, i));
+    p.rooms = std::min(rooms.of(kRooms, i), p.models - 1);
+    while (p.rooms > 1 && bytes_for(p, p.rooms) > 0.95 * p.hardware->memory_bytes) --p.rooms;
+    p.load_factor = load.of(kLoadFactors, i);
+    const Objective& o = objective.of(kObjectives, i);
+    p.strictness = o.name;
+    p.slo = o.slo;
+    p.output_mean = output.of(kOutputs, i);
+    p.input_mean = input.of(kInputs, i);
+    p.zipf = zipf.of(kZipfs, i);
+    p.cv = cv.of(kCvs, i);
+    places.push_back(std::move(p));
+  }
+  return places;
+}
+
+StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, double requests_per_second, bool for_all) {
+  WorldSetup setup;
+  setup.seed = place.seed;
+  setup.requests_max = 1'000'000;
+  if (policy == "paper") setup.balance_interval = Duration::max();
+  ASSIGN_OR_RETURN(setup.nodes, make_nodes(cluster_of(place, policy, for_all)));
+  SyntheticSpec load;
+  load.requests_per_second = requests_per_second;
+  load.cv = place.cv;
+  load.zipf = place.zipf;
+  load.seed = place.seed;
+  load.input_mean = place.input_mean;
+  load.output_mean = place.output_mean;
+  load.spread = 0.6;
+  // Long enough for a few hundred answers, and for lateness to grow beyond what the first token may take.
+  load.duration_seconds = std::clamp(250 / requests_per_second, 4 * to_seconds(place.slo.ttft) + 30, 600.0);
+  setup.workload = std::make_unique<SyntheticWorkload>(load, model_lengths(setup.nodes));
+  return setup;
+}
+
+StatusOr<double> on_time(const Place& place, const std::string& policy, double requests_per_second, bool for_all) {
+  ASSIGN_OR_RETURN(WorldSetup setup, make_world(place, policy, requests_per_second, for_all));
+  const Outcome outcome = World(std::move(setup)).run();
+  if (!outcome.violations.empty()) return absl::InternalError(policy + " at " + to_string(place) + ": " + outcome.violations.front());
+  return outcome.attainment.of_tokens();
+}
+
+StatusOr<double> capacity_of(const Place& place) {
+  const StepCost cost = roofline(*place.shapes.front(), *place.hardware);
+  const std::string why = out_of_reach(*place.shapes.front(), cost, place.hardware->name, place.slo, static_cast<uint32_t>(place.input_mean), 0);
+  if (!why.empty()) return absl::FailedPreconditionError(why);
+  double rate = 1 / seconds_alone(place), low = 0, high = 0;
+  for (int i = 0; i < 12 && (low == 0 || high == 0 || high > 1.1 * low); ++i) {
+    ASSIGN_OR_RETURN(const double share, on_time(place, "token", rate, /*for_all=*/true));
+    (share >= 0.9 ? low : high) = rate;
+    rate = low == 0 ? high / 3 : high == 0 ? low * 2 : std::sqrt(low * high);
+  }
+  if (low == 0) return absl::FailedPreconditionError("even next to nothing is late with memory for all models");
+  return low;
+}
+
+}  // namespace shoal

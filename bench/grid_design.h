@@ -1,0 +1,49 @@
+// The points of bench/pooling_grid: places drawn from a seed so that few of them cover every dimension evenly (a Latin
+// hypercube: each value of a dimension occurs as often as any other), and what is simulated there.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "sim/cluster.h"
+#include "sim/setup.h"
+
+namespace shoal {
+
+constexpr const char* kPolicies[] = {"token", "request", "static", "paper"};
+constexpr size_t kPolicyCount = std::size(kPolicies);
+constexpr double kLoads[] = {0.2, 0.35, 0.5, 0.7, 0.85, 1.0, 1.3, 2.0, 3.0};  // of the capacity
+
+// Devices, models, an objective and a workload; all but how much of it comes.
+struct Place {
+  uint64_t seed = 0;
+  const Hardware* hardware = nullptr;
+  uint32_t devices = 1;
+  uint32_t models = 2;
+  uint32_t rooms = 1;           // models that a device holds at once
+  double load_factor = 1;       // of the link's speed: how quickly weights come
+  const char* strictness = "";
+  SloTarget slo;
+  double input_mean = 0, output_mean = 0, zipf = 0, cv = 1;
+  std::vector<const ModelShape*> shapes;  // of the models, by id
+};
+
+// "2 of 20 models on A10, loads x1, strict, 300 -> 64 tokens, Zipf 1, CV 2".
+std::string to_string(const Place& place);
+
+std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices);
+
+// What the devices of this place are under a policy; `for_all`: with memory for every model.
+StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, double requests_per_second, bool for_all);
+
+// The most requests per second of which a place with memory for all keeps 90 % of the tokens on time, within 5 %.
+// FailedPrecondition if even next to nothing is late: no policy can help there.
+StatusOr<double> capacity_of(const Place& place);
+
+// The share of tokens on time.
+StatusOr<double> on_time(const Place& place, const std::string& policy, double requests_per_second, bool for_all = false);
+
+}  // namespace shoal

@@ -1,0 +1,35 @@
+// What bench/pooling_grid prints of its points.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/grid_design.h"
+
+namespace shoal {
+
+struct GridPoint {
+  Place place;
+  bool apart = false;           // of a seed that nothing is tuned on
+  double load = 0, requests_per_second = 0;
+  std::vector<double> on_time;  // share of tokens, by policy
+  double best_other() const;
+  double gain() const { return on_time.front() - best_other(); }  // of the first policy; negative: a loss
+  size_t winner() const;
+};
+
+struct GridResult {
+  std::vector<GridPoint> points;
+  std::vector<std::string> out_of_reach;  // places where no policy can help, and why
+  std::vector<std::string> broken;        // runs that broke an invariant
+  bool stopped = false;
+};
+
+// The sums, who wins by how much along each dimension, and the worst points of the first policy.
+std::string grid_table(GridResult& result, const std::vector<std::string>& policies, bool every_point);
+std::string grid_csv(const GridResult& result, const std::vector<std::string>& policies);
+// By objective and length of answers: a dot for each point, its load to the right, the first policy's gain upwards, coloured
+// by who wins.
+std::string grid_svg(const GridResult& result, const std::vector<std::string>& policies);
+
+}  // namespace shoal

@@ -1,0 +1,137 @@
+// Where which scheduling policy wins, and by how much: production roles in the simulator over a grid of devices, models,
+// deadlines, lengths, skews, bursts and loads.
+//
+//   pooling_grid [--seeds 1,2,3] [--apart 101,102] [--places 24] [--loads-each 3] [--devices 1] [--jobs 1]
+//                [--policies token,request,static,paper] [--svg FILE] [--csv FILE] [--points]
+//
+// Policies may be tuned on --seeds, never on --apart; the two are reported apart. Every point is one seeded run under each
+// policy with the same requests, at a load that is a share of what the place carries with memory for all its models.
+// Ctrl-C ends it with what was measured so far. Exit 1: a run broke an invariant, or a flag is wrong.
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "CLI/CLI.hpp"
+#include "bench/grid_design.h"
+#include "bench/grid_report.h"
+
+namespace {
+
+using namespace shoal;
+
+volatile std::sig_atomic_t stopped = 0;
+
+struct Flags {
+  std::vector<uint64_t> seeds = {1, 2, 3}, apart = {101, 102};
+  std::vector<std::string> policies{std::begin(kPolicies), std::end(kPolicies)};
+  uint32_t places = 24, loads_each = 3, devices = 1, jobs = 1;
+  std::string svg, csv;
+  bool points = false;
+};
+
+struct Job {
+  Place place;
+  bool apart = false;
+};
+
+std::vector<Job> jobs_of(const Flags& flags) {
+  std::vector<Job> jobs;
+  for (const bool apart : {false, true}) {
+    for (const uint64_t seed : apart ? flags.apart : flags.seeds) {
+      for (Place& place : draw_places(seed, flags.places, flags.devices)) jobs.push_back({std::move(place), apart});
+    }
+  }
+  return jobs;
+}
+
+// Every place gets loads of its own, so that all of them are met.
+std::vector<double> loads_of(const Place& place, uint32_t count) {
+  std::vector<double> loads;
+  constexpr size_t n = std::size(kLoads);
+  for (uint32_t i = 0; i < count; ++i) loads.push_back(kLoads[(place.seed + i * n / count) % n]);
+  return loads;
+}
+
+class Grid {
+ public:
+  explicit Grid(const Flags& flags) : flags_(flags), jobs_(jobs_of(flags)) {}
+
+  GridResult run() {
+    std::vector<std::thread> threads;
+    for (uint32_t i = 0; i < flags_.jobs; ++i) threads.emplace_back([this] { work(); });
+    for (std::thread& thread : threads) thread.join();
+    result_.stopped = stopped != 0;
+    return std::move(result_);
+  }
+
+ private:
+  void work() {
+    for (size_t i = next_++; i < jobs_.size() && !stopped; i = next_++) {
+      const Job& job = jobs_[i];
+      const StatusOr<double> capacity = capacity_of(job.place);
+      if (!capacity.ok()) {
+        const std::lock_guard lock(mutex_);
+        (capacity.status().code() == StatusCode::kFailedPrecondition ? result_.out_of_reach : result_.broken)
+            .push_back(to_string(job.place) + ": " + std::string(capacity.status().message()));
+        continue;
+      }
+      for (const double load : loads_of(job.place, flags_.loads_each)) {
+        if (!stopped) measure(job, load, load * *capacity);
+      }
+      std::fprintf(stderr, "\r%zu of %zu places", i + 1, jobs_.size());
+    }
+  }
+
+  void measure(const Job& job, double load, double rate) {
+    GridPoint point{job.place, job.apart, load, rate, {}};
+    for (const std::string& policy : flags_.policies) {
+      const StatusOr<double> share = on_time(job.place, policy, rate);
+      const std::lock_guard lock(mutex_);
+      if (!share.ok()) return result_.broken.push_back(std::string(share.status().message()));
+      point.on_time.push_back(*share);
+    }
+    const std::lock_guard lock(mutex_);
+    result_.points.push_back(std::move(point));
+  }
+
+  const Flags& flags_;
+  const std::vector<Job> jobs_;
+  std::atomic<size_t> next_{0};
+  std::mutex mutex_;
+  GridResult result_;
+};
+
+bool write(const std::string& path, const std::string& text) {
+  if (path.empty()) return true;
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) std::fprintf(stderr, "could not write %s\n", path.c_str());
+  return static_cast<bool>(file);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Where which scheduling policy wins, and by how much (simulated)");
+  app.add_option("--seeds", flags.seeds, "Seeds of the grid that policies may be tuned on")->delimiter(',');
+  app.add_option("--apart", flags.apart, "Seeds that they are not tuned on, reported apart")->delimiter(',');
+  app.add_option("--policies", flags.policies, "The first is compared with the best of the others")->delimiter(',')->check(CLI::IsMember(flags.policies))->expected(2, 4);
+  app.add_option("--places", flags.places, "Places of each seed")->check(CLI::Range(1u, 10'000u));
+  app.add_option("--loads-each", flags.loads_each, "Loads at each place")->check(CLI::Range(1u, static_cast<uint32_t>(std::size(kLoads))));
+  app.add_option("--devices", flags.devices, "Devices of each place")->check(CLI::Range(1u, 64u));
+  app.add_option("--jobs", flags.jobs, "Places at once")->check(CLI::Range(1u, 256u));
+  app.add_option("--svg", flags.svg, "Writes the picture there");
+  app.add_option("--csv", flags.csv, "Writes every point there");
+  app.add_flag("--points", flags.points, "Prints every point");
+  CLI11_PARSE(app, argc, argv);
+  std::signal(SIGINT, [](int) { stopped = 1; });
+  GridResult result = Grid(flags).run();
+  std::fputs("\n", stderr);
+  std::fputs(grid_table(result, flags.policies, flags.points).c_str(), stdout);
+  const bool written = write(flags.csv, grid_csv(result, flags.policies)) & write(flags.svg, grid_svg(result, flags.policies));
+  return written && result.broken.empty() ? 0 : 1;
+}
