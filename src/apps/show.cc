@@ -107,7 +107,8 @@ Json to_json(const std::string& path, const Shown& shown, bool checked) {
           {"heads", c.heads}, {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"experts", experts_json(c)}, {"vocab_size", c.vocab_size},
           {"tokenizer_vocab_size", shown.tokenizer_vocab}, {"context", shown.plan->context_length()},
           {"disk_bytes", shown.checkpoint->weights.bytes()}, {"types", types},
-          {"weight_bytes", shown.plan->weight_bytes()}, {"kv_bytes_per_token", shown.plan->kv_block_bytes() / kTokensPerBlock},
+          {"weight_bytes", shown.plan->weight_bytes()}, {"least_weight_bytes", shown.plan->least_weight_bytes()},
+          {"kv_bytes_per_token", shown.plan->kv_block_bytes() / kTokensPerBlock},
           {"kv_bytes_full_context", kv_full}, {"tokenizer_problem", shown.tokenizer_problem},
           {"chat_template", shown.chat_template}, {"checked", checked}};
 }
@@ -132,7 +133,8 @@ void print_text(const Json& j) {
   std::string types = j["format"];
   for (const auto& [name, bytes] : j["types"].items()) types += ", " + name + " " + format_bytes(bytes.get<uint64_t>());
   row("stored", types);
-  row("weights", size("weight_bytes") + " in memory");
+  const bool less = j["least_weight_bytes"] < j["weight_bytes"];
+  row("weights", size("weight_bytes") + " in memory" + (less ? ", or " + size("least_weight_bytes") + " and more with a part of the experts" : ""));
   row("KV", size("kv_bytes_per_token") + " per token, " + size("kv_bytes_full_context") + " for a full context");
   row("chat template", j["chat_template"]);
   if (!j["tokenizer_problem"].get<std::string>().empty()) row("tokenizer", j["tokenizer_problem"]);

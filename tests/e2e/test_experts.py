@@ -44,6 +44,13 @@ def test_a_model_with_less_memory_than_its_weights_answers_the_same(own_server, 
     assert '% found on the device' in top.stdout and 'x the mean in layer' in top.stdout, top.stdout + top.stderr
 
 
+def test_show_says_how_much_memory_is_enough():
+    shown = subprocess.run([BINARY, 'show', MODELS / 'tiny-qwen3-moe'], capture_output=True, text=True, timeout=30)
+    assert '9.06 MiB in memory, or 2.49 MiB and more with a part of the experts' in shown.stdout, shown.stdout + shown.stderr
+    dense = json.loads(subprocess.run([BINARY, 'show', MODELS / 'tiny-llama', '--json'], capture_output=True, text=True, timeout=30).stdout)
+    assert dense['least_weight_bytes'] == dense['weight_bytes']
+
+
 def test_where_not_even_one_layer_of_experts_fits_the_model_is_refused_with_what_it_needs(folder):
     done = subprocess.run([BINARY, 'serve', folder, '--port', '0', *FLAGS, '--device-memory', '5MiB'], capture_output=True, text=True, timeout=30)
     assert done.returncode == 1
