@@ -229,6 +229,8 @@ StatusOr<int> serve(ServeFlags& flags) {
 
   ServiceConfig service_config{.version = version_line(), .api_keys = std::move(keys),
                                .request_time_max = from_seconds(flags.request_timeout_s),
+                               .ollama_api = !flags.no_ollama_api, .llama_cpp_api = !flags.no_llama_cpp_api,
+                               .response_store_bytes_max = flags.response_store_mib << 20,
                                .stalled_seconds = [&] { return cluster->stalled_seconds(); }};
   RETURN_IF_ERROR(record_run(flags, cluster->router().timeline()));
   Service service(std::move(service_config), cluster->catalog(), cluster->router());

@@ -102,6 +102,10 @@ void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
                   "(default: told by the chat template)")->delimiter(',');
   verb.add_option("--reasoning-parser", flags.reasoning_parsers, "Likewise for reasoning; none: it stays in the content")->delimiter(',');
   verb.add_flag("--enable-auto-tool-choice", flags.auto_tool_choice, "Always on; accepted for command lines of vLLM");
+  verb.add_flag("--no-ollama-api", flags.no_ollama_api, "Do not answer under /api, as Ollama does");
+  verb.add_flag("--no-llamacpp-api", flags.no_llama_cpp_api, "Do not answer /completion, /infill, /props and /slots, as llama.cpp's server does");
+  verb.add_option("--response-store", flags.response_store_mib, "MiB of responses of /v1/responses that are kept for each API key, the latest ones (0: none)")
+      ->capture_default_str()->check(CLI::Range(0, 65'536));
   add_pooling_flags(verb, flags);
   verb.add_option("--shutdown-timeout", flags.shutdown_timeout_s, "Seconds that running requests get after SIGTERM")
       ->capture_default_str()->check(CLI::Range(0.0, 86400.0));

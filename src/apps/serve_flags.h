@@ -41,6 +41,9 @@ struct ServeFlags {
   // By key of the table of pooling settings: "VALUE" for every model or "NAME=VALUE" for one; of switches names.
   std::map<std::string, std::vector<std::string>> pooling;
   std::string preload;                  // "" (the only model), "all", "none" or names with commas
+  bool no_ollama_api = false;
+  bool no_llama_cpp_api = false;
+  uint64_t response_store_mib = 64;     // for each key
   double shutdown_timeout_s = 45;
   double request_timeout_s = 3600;
   uint32_t max_connections = 10'000;

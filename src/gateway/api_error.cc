@@ -25,8 +25,45 @@ uint32_t retry_seconds(Duration wait) {
   return static_cast<uint32_t>(std::clamp<int64_t>((wait + kSecond - Duration(1)) / kSecond, 1, 60));
 }
 
-std::string ApiError::body() const {
-  Json error = {{"message", message}, {"type", type}, {"param", text_or_null(param)}, {"code", text_or_null(code)}};
+namespace {
+
+std::string_view anthropic_type(int status) {
+  switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 413: return "request_too_large";
+    case 429: return "rate_limit_error";
+    case 503: return "overloaded_error";
+    case 504: return "timeout_error";
+    default: return status >= 500 ? "api_error" : "invalid_request_error";
+  }
+}
+
+std::string_view llama_cpp_type(const ApiError& error) {
+  if (error.code == "context_length_exceeded") return "exceed_context_size_error";
+  switch (error.http_status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 501: return "not_supported_error";
+    case 503: return "unavailable_error";
+    default: return error.http_status >= 500 ? "server_error" : "invalid_request_error";
+  }
+}
+
+}  // namespace
+
+std::string ApiError::body(Surface surface, std::string_view request_id) const {
+  if (surface == Surface::kOllama) return dump_json({{"error", message}});
+  if (surface == Surface::kAnthropic) {
+    Json out = {{"type", "error"}, {"error", {{"type", std::string(anthropic_type(http_status))}, {"message", message}}}};
+    if (!request_id.empty()) out["request_id"] = std::string(request_id);
+    return dump_json(out);
+  }
+  const bool openai = surface == Surface::kOpenAi;
+  Json error = openai ? Json() : Json({{"message", message}, {"type", std::string(llama_cpp_type(*this))}, {"code", http_status}});
+  if (openai) error = {{"message", message}, {"type", type}, {"param", text_or_null(param)}, {"code", text_or_null(code)}};
   if (n_prompt_tokens) error["n_prompt_tokens"] = *n_prompt_tokens;
   if (n_ctx) error["n_ctx"] = *n_ctx;
   return dump_json({{"error", std::move(error)}});

@@ -1,5 +1,4 @@
-// What goes wrong at the edge, in the shape OpenAI's clients read: an HTTP status and
-// {"error":{"message","type","param","code"}}, all four keys always present.
+// What goes wrong at the edge: an HTTP status, and a body in the shape that the clients of a surface read.
 #pragma once
 
 #include <optional>
@@ -15,6 +14,9 @@
 
 namespace shoal {
 
+// Whose interface a path belongs to.
+enum class Surface { kOpenAi, kAnthropic, kOllama, kLlamaCpp };
+
 struct ApiError {
   int http_status = 500;
   std::string type = "server_error";
@@ -25,7 +27,9 @@ struct ApiError {
   std::optional<uint32_t> n_prompt_tokens;  // context_length_exceeded only
   std::optional<uint32_t> n_ctx;
 
-  std::string body() const;  // the JSON text
+  // The JSON text. OpenAI: {"error":{"message","type","param","code"}}, all four keys always present; Anthropic:
+  // {"type":"error","error":{"type","message"},"request_id"}; Ollama: {"error":MESSAGE}; llama.cpp: {"error":{"code","message","type"}}.
+  std::string body(Surface surface = Surface::kOpenAi, std::string_view request_id = "") const;
 };
 
 // A value or what to tell the client.

@@ -151,6 +151,7 @@ void ChoiceStream::show(std::string_view piece, ChoiceDelta& delta) {
   release_pieces(delta);
   if (stop) {  // tokens of the stop string alone are not shown
     held_.clear();
+    delta.stop = *std::move(stop);
     finish(FinishReason::kStop, /*cut=*/true, delta);
   }
 }

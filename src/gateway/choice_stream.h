@@ -45,6 +45,7 @@ struct ChoiceDelta {
   std::vector<PromptScore> prompt;       // once, if they were asked for: one for each token of the prompt
   std::optional<FinishReason> finish;    // kStop or kLength; nothing follows
   bool called_tools = false;             // with `finish`: the answer ended with calls
+  std::string stop;                      // with `finish`: the stop string that ended it; empty: none did
 
   bool shows_nothing() const { return text.empty() && reasoning.empty() && calls.empty() && pieces.empty(); }
 };

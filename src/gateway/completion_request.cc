@@ -100,6 +100,15 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const R
     std::string text;
     fields.text("prompt", kTextBytesMax, text);
     request.prompt = std::move(text);
+  } else if (fields.find("content") != nullptr) {
+    std::string text;
+    request.llama_cpp = true;
+    request.add_special_tokens = false;
+    fields.text("content", kTextBytesMax, text);
+    fields.boolean("add_special", request.add_special_tokens);
+    fields.boolean("parse_special", request.parse_special);
+    fields.boolean("with_pieces", request.return_token_strs);
+    request.prompt = std::move(text);
   } else {
     fields.refuse("prompt", "'prompt' or 'messages' is missing.");
   }

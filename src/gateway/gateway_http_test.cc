@@ -211,7 +211,7 @@ TEST(Tokenize, CountsTextAndConversationsAndGoesBack) {
   EXPECT_EQ(text["max_model_len"], 200);
   EXPECT_EQ(text["token_strs"], (Json{"<s>", "a", "b"}));
   EXPECT_EQ(post(world, "/tokenize", chat_body()).json()["count"], 19);
-  EXPECT_EQ(post(world, "/detokenize", {{"model", "tiny"}, {"tokens", {104, 105}}}).json(), (Json{{"prompt", "hi"}}));
+  EXPECT_EQ(post(world, "/detokenize", {{"model", "tiny"}, {"tokens", {104, 105}}}).json(), (Json{{"prompt", "hi"}, {"content", "hi"}}));
   expect_error(post(world, "/detokenize", {{"model", "tiny"}, {"tokens", {999}}}), 400, "invalid_value", "tokens");
   expect_error(post(world, "/tokenize", {{"model", "tiny"}}), 400, "invalid_value", "prompt");
 }

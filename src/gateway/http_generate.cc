@@ -52,7 +52,7 @@ struct CancelAtExit {
 
 }  // namespace
 
-HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastRequest& request) {
+HttpSession::Task<void> HttpSession::generate(Endpoint endpoint, const BeastRequest& request) {
   Service& service = shared_.service;
   const TimePoint arrived = steady_now();
   const auto time_max = request_timeout(std::string_view(request["X-Request-Timeout"].data(), request["X-Request-Timeout"].size()));
@@ -64,7 +64,7 @@ HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastReques
   if (!tbt_max.ok()) co_return co_await send_error(tbt_max.error(), false);
   ApiResult<PreparedAnswer> prepared = ApiError();
   auto prepare = [&]() -> Task<void> {
-    prepared = service.prepare(kind, request.body(), caller_);
+    prepared = service.prepare(endpoint, request.body(), caller_);
     if (!prepared.ok()) co_return;
     Request& shared = prepared->request.request;
     shared.ttft_max = std::min(shared.ttft_max, *ttft_max);
@@ -72,6 +72,11 @@ HttpSession::Task<void> HttpSession::generate(AnswerKind kind, const BeastReques
     co_return;
   };
   co_await asio::co_spawn(shared_.work.lane(request.body().size()), prepare(), asio::use_awaitable);
+  if (prepared.ok() && prepared->ready) {
+    HttpReply reply{.body = *std::move(prepared->ready)};
+    co_await send_reply(std::move(reply), false);
+    co_return;
+  }
   if (prepared.ok()) co_return co_await run_answer(*prepared, arrived);
   const ApiError& error = prepared.error();
   log_info("request id=", request_id_, log_context(), " status=", error.http_status, " error=",
@@ -179,7 +184,7 @@ HttpSession::Task<void> HttpSession::sleep(std::shared_ptr<Wake> wake, Duration 
 
 HttpSession::Task<void> HttpSession::answer_whole(PreparedAnswer& answer, Generation& generation,
                                                   std::shared_ptr<Wake> wake, RequestRecord& record) {
-  AnswerCollector collector(generation.choices());
+  std::vector<CollectedChoice> choices(generation.choices());
   TimePoint probed{};
   while (true) {
     Progress progress = generation.poll();
@@ -193,7 +198,7 @@ HttpSession::Task<void> HttpSession::answer_whole(PreparedAnswer& answer, Genera
       record.http_status = progress.failure->http_status;
       co_return co_await send_failure(*progress.failure);
     }
-    collector.push(std::move(progress));
+    collect(std::move(progress), choices);
     if (done) break;
     const bool probes = wake->half_closed && !http_1_0_;
     if (probes && steady_now() - probed >= kProbeInterval) {  // who is gone resets the connection, who waits skips it
@@ -203,7 +208,7 @@ HttpSession::Task<void> HttpSession::answer_whole(PreparedAnswer& answer, Genera
     }
     if (!more) co_await sleep(wake, probes ? kProbeInterval : shared_.config.ping_interval);
   }
-  HttpReply reply{.body = collector.body(answer.head, generation)};
+  HttpReply reply{.body = answer.writer->body(choices, generation)};
   const bool sent = co_await send_reply(std::move(reply), false);
   if (!sent) record.http_status = kClientGone;
 }
@@ -226,10 +231,10 @@ HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Gener
     co_return co_await send_failure(*progress.failure);
   }
   if (http_1_0_) keep_alive_ = false;  // the end of the stream is the end of the connection
-  const AnswerStream events(answer.head, generation.choices());
+  AnswerWriter& events = *answer.writer;
   std::string text;
-  events.begin(text);
-  std::string out = stream_head();
+  events.begin(generation, text);
+  std::string out = stream_head(events.stream_type());
   last_status_ = 200;
   bool probed = false;
   while (true) {
@@ -249,14 +254,14 @@ HttpSession::Task<void> HttpSession::answer_stream(PreparedAnswer& answer, Gener
     const bool probe = wake->half_closed && !std::exchange(probed, true);
     progress = generation.poll();
     const bool silent = progress.updates.empty() && !progress.done && !wake->client_gone;
-    if (silent || probe) AnswerStream::ping(text);
+    if (silent || probe) events.ping(text);
   }
   if (progress.failure) record.http_status = progress.failure->http_status;
 }
 
-std::string HttpSession::stream_head() const {
+std::string HttpSession::stream_head(std::string_view content_type) const {
   http::response<http::empty_body> head(http::status::ok, http_1_0_ ? 10 : 11);
-  head.set(http::field::content_type, "text/event-stream; charset=utf-8");
+  head.set(http::field::content_type, boost::beast::string_view(content_type.data(), content_type.size()));
   head.set(http::field::cache_control, "no-cache");
   head.set("X-Accel-Buffering", "no");
   head.set(http::field::date, http_date(std::chrono::system_clock::now()));

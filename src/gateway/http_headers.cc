@@ -40,9 +40,9 @@ Headers cors_headers(std::string_view origin, const std::vector<std::string>& al
 HttpReply preflight_reply(std::string_view requested_headers) {
   const bool usable = !requested_headers.empty() && requested_headers.size() <= kRequestedHeadersMax && printable(requested_headers);
   return {.status = 204, .body = "",
-          .headers = {{"Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"},
+          .headers = {{"Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS"},
                       {"Access-Control-Allow-Headers", usable ? std::string(requested_headers)
-                                                              : "Authorization, Content-Type, X-Api-Key, X-Request-Id"},
+                                                              : "Authorization, Content-Type, X-Api-Key, X-Request-Id, anthropic-version, anthropic-beta"},
                       {"Access-Control-Max-Age", "86400"}}};
 }
 

@@ -18,6 +18,6 @@ struct HttpReply {
 
 HttpReply json_reply(const Json& body, int status = 200);
 // With Retry-After and what else the error's status asks for.
-HttpReply error_reply(const ApiError& error);
+HttpReply error_reply(const ApiError& error, Surface surface = Surface::kOpenAi, std::string_view request_id = "");
 
 }  // namespace shoal

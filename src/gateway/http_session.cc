@@ -69,9 +69,9 @@ std::optional<ApiError> other_protocol(std::string_view begin) {
   return std::nullopt;
 }
 
-HttpReply unknown_encoding(std::string_view encoding) {
+HttpReply unknown_encoding(std::string_view encoding, Surface surface) {
   HttpReply reply = error_reply(bad_http(415, absl::StrCat("The body is encoded as '", str(encoding), "'; send it as it is, without Content-Encoding."),
-                                         "unsupported_content_encoding"));
+                                         "unsupported_content_encoding"), surface);
   reply.headers.emplace_back("Accept-Encoding", "identity");
   return reply;
 }
@@ -85,6 +85,11 @@ bool is_json_type(std::string_view content_type) {
   const std::string_view type = trimmed(content_type.substr(0, content_type.find(';')));
   return type.empty() || equal_ignoring_case(type, "application/json") ||
          (type.starts_with("application/") && type.ends_with("+json"));
+}
+
+// Ollama's users send JSON with curl, which calls it a form. Not a browser's page, though, whose script could then write here unasked.
+bool as_ollama_takes_it(const HttpSession::BeastRequest& request) {
+  return surface_of(view(request.target())) == Surface::kOllama && request.find(http::field::origin) == request.end();
 }
 
 std::string request_id_of(std::string_view given) {
@@ -314,6 +319,7 @@ HttpSession::Task<void> HttpSession::answer(const BeastRequest& request) {
     co_await send_reply(std::move(preflight), false);
     co_return;
   }
+  surface_ = surface_of(view(request.target()));
   auto routed = route_request(view(request.method_string()), view(request.target()));
   const Route* route = std::get_if<Route>(&routed);
   last_status_ = 0;
@@ -332,14 +338,14 @@ HttpSession::Task<void> HttpSession::dispatch(const BeastRequest& request, const
   HttpReply reply;
   if (route == nullptr) {
     reply = std::move(*refusal);
-  } else if (post && !is_json_type(view(request[http::field::content_type]))) {
-    reply = error_reply(bad_http(415, "The body must be JSON: send 'Content-Type: application/json'.", "unsupported_media_type"));
+  } else if (!service.serves(route->endpoint)) {
+    reply = error_reply(unknown_url(view(request.method_string()), view(request.target())), surface_, request_id_);
+  } else if (post && !is_json_type(view(request[http::field::content_type])) && !as_ollama_takes_it(request)) {
+    reply = error_reply(bad_http(415, "The body must be JSON: send 'Content-Type: application/json'.", "unsupported_media_type"), surface_, request_id_);
   } else if (const std::string_view encoding = view(request[http::field::content_encoding]); post && !encoding.empty() && !equal_ignoring_case(encoding, "identity")) {
-    reply = unknown_encoding(encoding);
-  } else if (route->endpoint == Endpoint::kChat) {
-    co_return co_await generate(AnswerKind::kChat, request);
-  } else if (route->endpoint == Endpoint::kCompletions) {
-    co_return co_await generate(AnswerKind::kCompletion, request);
+    reply = unknown_encoding(encoding, surface_);
+  } else if (generates(route->endpoint)) {
+    co_return co_await generate(route->endpoint, request);
   } else if (post) {  // tokenising may take a while: not on a thread that moves other clients' bytes
     auto task = [&]() -> Task<HttpReply> { co_return service.reply(*route, request.body(), caller_); };
     reply = co_await asio::co_spawn(shared_.work.lane(request.body().size()), task(), asio::use_awaitable);
@@ -374,7 +380,7 @@ HttpSession::Task<void> HttpSession::refuse(ApiError error) {
 }
 
 HttpSession::Task<void> HttpSession::send_error(ApiError error, bool head_only) {
-  HttpReply reply = error_reply(error);
+  HttpReply reply = error_reply(error, surface_, request_id_);
   co_await send_reply(std::move(reply), head_only);
 }
 

@@ -78,7 +78,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Task<void> answer(const BeastRequest& request);
   Task<void> dispatch(const BeastRequest& request, const Route* route, HttpReply* refusal);
   Task<void> dispatch_admin(const BeastRequest& request);
-  Task<void> generate(AnswerKind kind, const BeastRequest& request);
+  Task<void> generate(Endpoint endpoint, const BeastRequest& request);
   bool hold_body(uint64_t bytes);                   // false: all bodies together would be too much
   void release_body();
   void read_context(const BeastRequest& request);   // CORS and tracing
@@ -97,7 +97,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Task<void> refuse(ApiError error);                // answers, then closes
   std::string log_context() const;
   ApiError full_of_bodies() const;
-  std::string stream_head() const;
+  std::string stream_head(std::string_view content_type) const;
   std::string stream_frame(std::string_view data) const;
   std::string stream_end() const;
   void complete(const Generation& generation, RequestRecord& record) const;
@@ -109,6 +109,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::string request_id_;
   std::string traceparent_;                         // of the request, if it is a valid one
   Caller caller_;
+  Surface surface_ = Surface::kOpenAi;              // whose errors the client reads
   Duration time_max_ = Duration::max();             // X-Request-Timeout
   Headers cors_headers_;
   Headers rate_headers_;

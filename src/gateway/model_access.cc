@@ -1,10 +1,12 @@
 #include "gateway/model_access.h"
 
+#include <atomic>
 #include <chrono>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/rng.h"
 #include "gateway/openai_body.h"
 
@@ -57,6 +59,13 @@ ApiResult<PrepareContext> ModelAccess::open(const std::string& name, Caller call
   }
   return PrepareContext{.model = *model, .text = *std::move(text), .max_model_len = context_limit(**model, *loop_.snapshot()),
                         .fallback_seed = mix64(seeds_.fetch_add(1)), .now_unix_seconds = unix_seconds(), .grammars = &grammars_};
+}
+
+std::string mint_id() {
+  static const uint64_t key = random_bits();
+  static std::atomic<uint64_t> counter{0};
+  const uint64_t count = counter.fetch_add(1);
+  return absl::StrFormat("%016x%08x", counter_bits(key, 1, count), static_cast<uint32_t>(counter_bits(key, 2, count)));
 }
 
 }  // namespace shoal

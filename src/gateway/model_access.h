@@ -24,6 +24,7 @@ class ModelAccess {
   ApiResult<ModelRef> find(const std::string& name, Caller caller) const;
   // The model with its text; its tokenizer is loaded at the first call, which may take a while.
   ApiResult<PrepareContext> open(const std::string& name, Caller caller);
+  std::shared_ptr<const RouterSnapshot> nodes() const { return loop_.snapshot(); }  // what they last said
 
  private:
   std::vector<std::string> usable_names(Caller caller) const;  // of models, with their aliases
@@ -39,5 +40,7 @@ class ModelAccess {
 int64_t unix_seconds();
 // Bits that no other process is likely to have.
 uint64_t random_bits();
+// 24 hexadecimal digits that no other request of any process is likely to have.
+std::string mint_id();
 
 }  // namespace shoal

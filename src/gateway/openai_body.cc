@@ -18,16 +18,7 @@ Json chat_token(const TokenPiece& token, float logprob) {
   return {{"token", token.text}, {"logprob", logprob}, {"bytes", byte_list(token.bytes)}};
 }
 
-Json chat_logprobs(const std::vector<ScoredPiece>& pieces) {
-  Json content = Json::array();
-  for (const ScoredPiece& piece : pieces) {
-    Json entry = chat_token(piece.token, piece.logprob.value_or(0.0f));
-    entry["top_logprobs"] = Json::array();
-    for (const auto& [token, logprob] : piece.top) entry["top_logprobs"].push_back(chat_token(token, logprob));
-    content.push_back(std::move(entry));
-  }
-  return {{"content", std::move(content)}, {"refusal", nullptr}};
-}
+Json chat_logprobs(const std::vector<ScoredPiece>& pieces) { return {{"content", scored_tokens_json(pieces)}, {"refusal", nullptr}}; }
 
 Json completion_logprobs(const std::vector<ScoredPiece>& pieces) {
   Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
@@ -131,6 +122,17 @@ Json state_json(const ModelEntry& model, const RouterSnapshot& nodes) {
 }
 
 }  // namespace
+
+Json scored_tokens_json(const std::vector<ScoredPiece>& pieces) {
+  Json content = Json::array();
+  for (const ScoredPiece& piece : pieces) {
+    Json entry = chat_token(piece.token, piece.logprob.value_or(0.0f));
+    entry["top_logprobs"] = Json::array();
+    for (const auto& [token, logprob] : piece.top) entry["top_logprobs"].push_back(chat_token(token, logprob));
+    content.push_back(std::move(entry));
+  }
+  return content;
+}
 
 std::string answer_body(const AnswerHead& head, const std::vector<CollectedChoice>& choices, bool logprobs,
                         const Usage& usage) {

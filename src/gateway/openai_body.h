@@ -30,8 +30,11 @@ struct CollectedChoice {
   std::vector<ScoredPiece> pieces;
   std::vector<PromptScore> prompt;
   std::string_view finish_reason;
+  std::string stop;              // the stop string that ended it, if one did
 };
 
+// [{token, logprob, bytes, top_logprobs}], as chats and responses have them.
+Json scored_tokens_json(const std::vector<ScoredPiece>& pieces);
 std::string answer_body(const AnswerHead& head, const std::vector<CollectedChoice>& choices, bool logprobs,
                         const Usage& usage);
 

@@ -48,6 +48,7 @@ struct GenerationFields {
   bool include_usage = false;         // stream_options.include_usage
   uint32_t n = 1;
   std::optional<uint32_t> max_tokens; // 0: no answer is wanted, only what the prompt gives
+  bool max_tokens_is_bound = false;   // where the context ends before, the answer ends there, instead of a refusal
   uint32_t min_tokens = 0;
   std::optional<float> temperature;
   std::optional<float> top_p;
@@ -105,6 +106,8 @@ struct TokenizeRequest {
   std::variant<std::string, ChatPrompt> prompt;
   bool add_special_tokens = true;
   bool return_token_strs = false;
+  bool parse_special = true;                     // of a text: special tokens in it are those tokens
+  bool llama_cpp = false;                        // asked for as llama.cpp spells it ("content"), to be answered likewise
 };
 
 struct DetokenizeRequest {

@@ -165,13 +165,13 @@ ApiResult<uint32_t> answer_length(const GenerationFields& fields, const PrepareC
   for (const PreparedPrompt& prompt : prompts) longest = std::max(longest, static_cast<uint32_t>(prompt.ids.size()));
   const uint32_t n_ctx = context.max_model_len;
   const uint32_t asked = std::max(fields.max_tokens.value_or(1), 1u);  // scoring computes one token as well
-  const bool fits = longest < n_ctx && asked <= n_ctx - longest;
+  const bool fits = longest < n_ctx && (asked <= n_ctx - longest || fields.max_tokens_is_bound);
   if (!fits) {
     ApiError error = context_length_exceeded(n_ctx, longest, fields.max_tokens.value_or(0));
     error.param = param;
     return error;
   }
-  if (fields.max_tokens) return std::max(*fields.max_tokens, 1u);
+  if (fields.max_tokens) return std::min(asked, n_ctx - longest);
   return std::min(n_ctx - longest, std::max(context.model->defaults.max_new_tokens.value_or(UINT32_MAX), 1u));
 }
 
@@ -215,6 +215,7 @@ ApiResult<PreparedRequest> finish(const GenerationFields& fields, const PrepareC
   out.request.tbt_max = fields.tbt_max;
   out.output = {.stop = fields.stop, .min_tokens = fields.min_tokens, .include_stop = fields.include_stop_str_in_output,
                 .skip_special = fields.skip_special_tokens, .echo = echo, .score_only = fields.max_tokens == 0u,
+                .bound_by_context = fields.max_tokens.value_or(0) > *length,
                 .tokens_as_ids = fields.return_tokens_as_token_ids, .logprobs = fields.logprobs, .prompt_logprobs = fields.prompt_logprobs};
   return out;
 }

@@ -11,13 +11,25 @@ namespace shoal {
 
 enum class Endpoint {
   kRoot, kChat, kCompletions, kTokenize, kDetokenize, kTokenizerInfo, kApplyTemplate, kModels, kModel, kLive, kReady, kVersion, kMetrics, kOpenApi,
+  kResponses, kResponse, kResponseItems, kDeleteResponse,
+  // Anthropic's.
+  kMessages, kCountTokens,
+  // Ollama's.
+  kOllamaChat, kOllamaGenerate, kOllamaTags, kOllamaShow, kOllamaPs, kOllamaVersion, kOllamaPull, kOllamaManage,
+  // llama.cpp's own.
+  kLlamaCompletion, kLlamaInfill, kLlamaProps, kLlamaSlots,
 };
 
 std::string_view endpoint_name(Endpoint endpoint);  // for metrics
+bool generates(Endpoint endpoint);                  // its answer is the work of a model, as a whole or as a stream
+// Ollama's and llama.cpp's endpoints can be switched off each.
+Surface surface_of(Endpoint endpoint);
+// Whose interface a target belongs to, also one that does not exist: its errors are told in that shape.
+Surface surface_of(std::string_view target);
 
 struct Route {
   Endpoint endpoint;
-  std::string argument;  // the model of /v1/models/{id} or of ?model=, percent-decoded
+  std::string argument;  // what a path is about: the id in /v1/models/{id} and /v1/responses/{id}, or that of ?model=; percent-decoded
   bool open = false;     // answered without a key
 };
 

@@ -1,34 +1,30 @@
 #include "gateway/service.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
-#include "base/rng.h"
 #include "gateway/metrics_page.h"
 #include "gateway/openapi.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
 
-std::string mint_id() {
-  static const uint64_t key = random_bits();
-  static std::atomic<uint64_t> counter{0};
-  const uint64_t count = counter.fetch_add(1);
-  return absl::StrFormat("%016x%08x", counter_bits(key, 1, count), static_cast<uint32_t>(counter_bits(key, 2, count)));
-}
-
 Service::Service(ServiceConfig config, Catalog& catalog, RouterLoop& loop)
     : config_(std::move(config)), catalog_(catalog), loop_(loop), admission_(config_.api_keys, metrics_), models_(admission_, catalog, loop),
-      text_(models_, config_.limits) {
+      text_(models_, config_.limits), surfaces_(models_, config_.limits, config_.response_store_bytes_max) {
   loop_.timeline().name_models(catalog_.models());
 }
 
-ApiResult<PreparedAnswer> Service::prepare(AnswerKind kind, std::string_view body, Caller caller) {
+bool Service::serves(Endpoint endpoint) const {
+  const Surface surface = surface_of(endpoint);
+  return (surface != Surface::kOllama || config_.ollama_api) && (surface != Surface::kLlamaCpp || config_.llama_cpp_api);
+}
+
+ApiResult<PreparedAnswer> Service::prepare(Endpoint endpoint, std::string_view body, Caller caller) {
   if (admission_.draining()) return draining_error();
-  const auto build = [&](auto request, auto prepare_request, const char* prefix) -> ApiResult<PreparedAnswer> {
+  const auto build = [&](auto request, auto prepare_request, AnswerKind kind, const char* prefix) -> ApiResult<PreparedAnswer> {
     if (!request.ok()) return request.error();
     auto context = models_.open(request->common.model, caller);
     if (!context.ok()) return context.error();
@@ -36,10 +32,11 @@ ApiResult<PreparedAnswer> Service::prepare(AnswerKind kind, std::string_view bod
     if (!prepared.ok()) return prepared.error();
     AnswerHead head{.kind = kind, .id = prefix + mint_id(), .created = unix_seconds(), .model = request->common.model,
                     .include_usage = request->common.include_usage};
-    return PreparedAnswer{std::move(head), request->common.stream, std::move(*prepared)};
+    return PreparedAnswer{std::make_unique<OpenAiAnswer>(std::move(head)), request->common.stream, std::move(*prepared), std::nullopt};
   };
-  if (kind == AnswerKind::kChat) return build(parse_chat_request(body, config_.limits), prepare_chat, "chatcmpl-");
-  return build(parse_completion_request(body, config_.limits), prepare_completion, "cmpl-");
+  if (endpoint == Endpoint::kChat) return build(parse_chat_request(body, config_.limits), prepare_chat, AnswerKind::kChat, "chatcmpl-");
+  if (endpoint == Endpoint::kCompletions) return build(parse_completion_request(body, config_.limits), prepare_completion, AnswerKind::kCompletion, "cmpl-");
+  return surfaces_.prepare(endpoint, body, caller);
 }
 
 ApiResult<std::shared_ptr<Generation>> Service::start(PreparedRequest request, std::function<void()> wake,
@@ -91,10 +88,8 @@ HttpReply Service::reply(const Route& route, std::string_view body, Caller calle
     case Endpoint::kTokenizerInfo: return text_.tokenizer_info(route.argument, caller);
     case Endpoint::kApplyTemplate: return text_.apply_template(body, caller);
     case Endpoint::kDetokenize: return text_.detokenize(body, caller);
-    case Endpoint::kChat:
-    case Endpoint::kCompletions: break;
+    default: return surfaces_.reply(route, body, caller);
   }
-  return error_reply(from_status(Status(StatusCode::kInternal, "no such endpoint")));
 }
 
 // Ready: the nodes have reported, nothing is draining, and queued work makes progress.

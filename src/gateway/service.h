@@ -21,6 +21,7 @@
 #include "gateway/openai_body.h"
 #include "gateway/router_loop.h"
 #include "gateway/routes.h"
+#include "gateway/surfaces/surfaces.h"
 #include "gateway/text_endpoints.h"
 
 namespace shoal {
@@ -30,15 +31,11 @@ struct ServiceConfig {
   std::vector<ApiKey> api_keys;              // empty: no key is asked for
   RequestLimits limits;
   Duration request_time_max = std::chrono::hours(1);
+  bool ollama_api = true;                    // /api/*
+  bool llama_cpp_api = true;                 // /completion, /infill, /props, /slots
+  size_t response_store_bytes_max = 64u << 20;  // for each key; see ResponseStore
   double stalled_seconds_max = 30;           // without a step while work is queued: not ready
   std::function<double()> stalled_seconds;   // may be empty
-};
-
-// A generation request that is ready to run.
-struct PreparedAnswer {
-  AnswerHead head;
-  bool stream = false;
-  PreparedRequest request;
 };
 
 // All methods may be called from any thread; those that tokenise or render may take a while.
@@ -47,10 +44,12 @@ class Service {
   // `catalog` and `loop` outlive the service.
   Service(ServiceConfig config, Catalog& catalog, RouterLoop& loop);
 
-  // Every endpoint but kChat and kCompletions.
+  // Every endpoint that does not generate.
   HttpReply reply(const Route& route, std::string_view body, Caller caller);
 
-  ApiResult<PreparedAnswer> prepare(AnswerKind kind, std::string_view body, Caller caller);
+  bool serves(Endpoint endpoint) const;          // false: switched off
+  // REQUIRES: generates(endpoint).
+  ApiResult<PreparedAnswer> prepare(Endpoint endpoint, std::string_view body, Caller caller);
   // unread_bytes_max: see GenerationOptions. time_max: the client's own limit, if it named one; the server's holds too.
   ApiResult<std::shared_ptr<Generation>> start(PreparedRequest request, std::function<void()> wake,
                                                size_t unread_bytes_max, Duration time_max = Duration::max());
@@ -71,11 +70,9 @@ class Service {
   Admission admission_;
   ModelAccess models_;
   TextEndpoints text_;
+  Surfaces surfaces_;
   mutable std::mutex mutex_;
   std::map<ModelId, TimePoint> last_used_;       // guarded by mutex_
 };
-
-// 24 hexadecimal digits that no other request of any process is likely to have.
-std::string mint_id();
 
 }  // namespace shoal

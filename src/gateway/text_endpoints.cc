@@ -21,6 +21,15 @@ std::string tokens_body(const std::vector<TokenId>& ids, uint32_t max_model_len,
   return absl::StrCat(body, ",\"tokens\":[", absl::StrJoin(ids, ","), "]}");
 }
 
+// The same as llama.cpp says it.
+std::string llama_tokens_body(const std::vector<TokenId>& ids, const Tokenizer* tokenizer) {
+  const auto piece = [&](std::string* out, TokenId id) {
+    if (tokenizer == nullptr) return absl::StrAppend(out, id);
+    absl::StrAppend(out, "{\"id\":", id, ",\"piece\":", dump_json(tokenizer->token_bytes(id, /*first=*/false, /*skip_special=*/false)), "}");
+  };
+  return absl::StrCat("{\"tokens\":[", absl::StrJoin(ids, ",", piece), "]}");
+}
+
 }  // namespace
 
 HttpReply TextEndpoints::tokenize(std::string_view body, Caller caller) {
@@ -36,8 +45,9 @@ HttpReply TextEndpoints::tokenize(std::string_view body, Caller caller) {
     ids = encode_chat(*parts, *context->text);
   } else {
     ids = tokenizer.encode(std::get<std::string>(request->prompt),
-                           {.add_special = request->add_special_tokens, .parse_special = true});
+                           {.add_special = request->add_special_tokens, .parse_special = request->parse_special});
   }
+  if (request->llama_cpp) return {.body = llama_tokens_body(ids, request->return_token_strs ? &tokenizer : nullptr)};
   return {.body = tokens_body(ids, context->max_model_len, request->return_token_strs ? &tokenizer : nullptr)};
 }
 
@@ -69,7 +79,8 @@ HttpReply TextEndpoints::detokenize(std::string_view body, Caller caller) {
     return error_reply(invalid_value("tokens", absl::StrCat("Token id ", id, " is outside the model's vocabulary of ",
                                                             context->model->vocab_size, ".")));
   }
-  return json_reply({{"prompt", context->text->tokenizer->decode(request->tokens, /*skip_special=*/false)}});
+  const std::string text = context->text->tokenizer->decode(request->tokens, /*skip_special=*/false);
+  return json_reply({{"prompt", text}, {"content", text}});  // vLLM's word, and llama.cpp's
 }
 
 }  // namespace shoal

@@ -18,7 +18,7 @@ std::optional<ToolSpec> read_function(Fields& tool, const OrderedJson& function,
   std::string description;
   fields.text("name", kNameBytesMax, spec.name);
   if (fields.ok() && !is_tool_name(spec.name)) {
-    fields.refuse("name", "'" + fields.name("name") + "' must be 1 to 64 letters, digits, '_', '-' or '.'" +
+    fields.refuse("name", "'" + fields.name("name") + "' must be 1 to 128 letters, digits, '_', '-' or '.'" +
                               (spec.name.empty() ? "; it is missing." : ", not '" + spec.name + "'."));
   }
   fields.text("description", kDescriptionBytesMax, description);

@@ -16,7 +16,7 @@ namespace shoal {
 
 // A function that a client offers.
 struct ToolSpec {
-  std::string name;        // [a-zA-Z0-9_.-]{1,64}
+  std::string name;        // [a-zA-Z0-9_.-]{1,128}
   OrderedJson parameters;  // a JSON schema, or null for anything
   bool strict = false;
 };

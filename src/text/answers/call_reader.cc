@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-constexpr size_t kNameBytesMax = 64;
+constexpr size_t kNameBytesMax = 128;
 constexpr size_t kKeyBytesMax = 1024;
 constexpr std::string_view kGemmaQuote = "<|\"|>";
 constexpr std::string_view kXmlMark = "]<]minimax[>[";

@@ -9,7 +9,7 @@
 
 namespace shoal {
 
-bool is_tool_name(std::string_view name);  // [a-zA-Z0-9_.-]{1,64}
+bool is_tool_name(std::string_view name);  // [a-zA-Z0-9_.-]{1,128}
 
 class CallReader {
  public:
