@@ -10,18 +10,7 @@ namespace {
 // The policy looks at so many waiting sequences per step: enough to fill any step, independent of the queue's length.
 constexpr size_t kWaitingViewMax = 64;
 
-Status fits(const Request& request, const EngineConfig& config) {
-  if (request.prompt.empty()) return invalid_argument("the prompt is empty; send at least one token");
-  if (request.prompt.size() + 1 > config.max_model_len) {
-    return invalid_argument("This model's maximum context length is ", config.max_model_len,
-                            " tokens. However, your prompt has ", request.prompt.size(), " tokens and one must be left to generate.");
-  }
-  if (request.max_tokens == 0 || request.output.size() >= request.max_tokens) {
-    return invalid_argument("max_tokens is ", request.max_tokens, " and ", request.output.size(), " tokens are there already");
-  }
-  if (request.prompt.size() + request.output.size() + 1 > config.max_model_len) {
-    return invalid_argument("prompt and output fill the context of ", config.max_model_len, " tokens");
-  }
+Status tokens_exist(const Request& request, const EngineConfig& config) {
   const auto outside = [&](TokenId t) { return t < 0 || static_cast<uint32_t>(t) >= config.vocab_size; };
   for (const auto* tokens : {&request.prompt, &request.output}) {
     const auto bad = std::find_if(tokens->begin(), tokens->end(), outside);
@@ -30,6 +19,22 @@ Status fits(const Request& request, const EngineConfig& config) {
     }
   }
   return OkStatus();
+}
+
+Status fits(const Request& request, const EngineConfig& config) {
+  if (request.prompt.empty()) return invalid_argument("the prompt is empty; send at least one token");
+  if (request.prompt.size() + 1 > config.max_model_len) {
+    return invalid_argument("This model's maximum context length is ", config.max_model_len,
+                            " tokens. However, your prompt has ", request.prompt.size(), " tokens and one must be left to generate.");
+  }
+  const bool pooled = request.max_tokens == 0 && request.output.empty();
+  if (!pooled && request.output.size() >= request.max_tokens) {
+    return invalid_argument("max_tokens is ", request.max_tokens, " and ", request.output.size(), " tokens are there already");
+  }
+  if (request.prompt.size() + request.output.size() + 1 > config.max_model_len) {
+    return invalid_argument("prompt and output fill the context of ", config.max_model_len, " tokens");
+  }
+  return tokens_exist(request, config);
 }
 
 std::optional<FinishReason> finished(const Sequence& s, uint32_t max_model_len) {
@@ -45,7 +50,7 @@ std::optional<FinishReason> finished(const Sequence& s, uint32_t max_model_len) 
 }  // namespace
 
 Engine::Engine(BlockPool& blocks, const EngineConfig& config, BlockPool* host_blocks)
-    : config_(config), device_(blocks, config.prefix_cache, config.kv_salt_above), parking_(device_, host_blocks) {
+    : config_(config), device_(blocks, config.prefix_cache && config.kv_salt_above > 0, config.kv_salt_above), parking_(device_, host_blocks) {
   CHECK_GT(config_.max_model_len, 0u);
   CHECK_GT(config_.limits.tokens_per_step, 0u);
   CHECK_GT(config_.limits.sequences_max, 0u);
@@ -333,7 +338,7 @@ void Engine::commit(Sequence& s, const InFlight& slice, const SliceResult& resul
     s.tokens.push_back(sampled.token);
     s.mirostat_mu = sampled.mirostat_mu;
     ++s.delivered;
-    ++counters_.generated_tokens;
+    if (s.request->max_tokens > 0) ++counters_.generated_tokens;
   }
   delta.tokens = result.sampled;
   if (!s.scores_sent) delta.prompt = s.scored;

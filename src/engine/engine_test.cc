@@ -117,7 +117,7 @@ TEST(Engine, WhatCanNeverRunIsRefusedWithTheReason) {
   EXPECT_FALSE(h.submit(1, 0, 5).ok());
   const Status too_long = h.submit(2, 20, 5);
   EXPECT_NE(too_long.message().find("maximum context length is 20 tokens"), std::string_view::npos);
-  EXPECT_FALSE(h.submit(3, 5, 0).ok());
+  EXPECT_FALSE(h.submit(3, 5, 1, [](Request& r) { r.output = {1}; }).ok());
   EXPECT_FALSE(h.submit(4, 5, 5, [](Request& r) { r.prompt[0] = 1000; }).ok());
   EXPECT_FALSE(h.submit(5, 5, 5, [](Request& r) { r.prompt[0] = -1; }).ok());
   ASSERT_TRUE(h.submit(6, 5, 5).ok());
@@ -361,6 +361,34 @@ TEST(Engine, DemandCountsWhatABegunPromptStillNeeds) {
   const Engine::Demand demand = h.engine().demand(target, TimePoint());
   EXPECT_EQ(demand.known, 20u);
   EXPECT_EQ(demand.computed, 8u);
+}
+
+TEST(PooledRequests, EndWithTheirPromptAndGenerateNothing) {
+  Harness harness(8, {.limits = {.tokens_per_step = 8}});
+  ASSERT_TRUE(harness.submit(1, 20, 0).ok());
+  ASSERT_TRUE(harness.submit(2, 5, 0).ok());
+  harness.run();
+  for (const uint64_t id : {1, 2}) {
+    EXPECT_TRUE(harness.end(id).has_value());
+    EXPECT_EQ(harness.received(id), 1u);  // what the model makes of the prompt
+  }
+  EXPECT_EQ(harness.engine().counters().generated_tokens, 0u);
+  EXPECT_EQ(harness.engine().counters().prompt_tokens, 25u);
+  EXPECT_FALSE(harness.submit(3, 5, 0, [](Request& r) { r.output = {1}; }).ok());  // there is nothing to go on from
+}
+
+TEST(PooledRequests, ShareNoPrefixesWhereKvIsOfWholeSequences) {
+  for (const uint32_t salt_above : {0u, UINT32_MAX}) {
+    EngineConfig config;
+    config.kv_salt_above = salt_above;
+    Harness harness(8, config);
+    const auto same = [](Request& r) { r.prompt.assign(40, 7); };
+    for (const uint64_t id : {1, 2}) {
+      ASSERT_TRUE(harness.submit(id, 1, 0, same).ok());
+      harness.run();
+    }
+    EXPECT_EQ(harness.engine().counters().prefix_hits, salt_above == 0 ? 0u : 32u);
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "formats/gguf_file.h"
 #include "formats/hf_config.h"
+#include "formats/hf_encoders.h"
 #include "formats/hf_names.h"
 #include "formats/python_json.h"
 #include "nlohmann/json.hpp"
@@ -81,14 +82,15 @@ StatusOr<std::shared_ptr<const Checkpoint>> open_hf(const std::string& folder) {
   auto checkpoint = std::make_shared<Checkpoint>();
   checkpoint->path = folder;
   checkpoint->format = "safetensors";
-  for (const char* name : {"/config.json", "/generation_config.json", "/model.safetensors.index.json"}) {
+  for (const char* name : {"/config.json", "/generation_config.json", "/model.safetensors.index.json", "/modules.json", "/sentence_bert_config.json"}) {
     checkpoint->described_by.emplace_back(folder + name, file_identity(folder + name));
   }
   const std::string config_path = folder + "/config.json";
   ASSIGN_OR_RETURN(const Json config, read_json(config_path, kConfigBytesMax));
-  auto parsed = parse_hf_config(config);
+  auto parsed = is_hf_encoder(config) ? parse_hf_encoder(config) : parse_hf_config(without_score_head(config));
   if (!parsed.ok()) return annotate(parsed.status(), config_path);
   checkpoint->config = *std::move(parsed);
+  RETURN_IF_ERROR(read_pooling_files(folder, config, checkpoint->config));
   const std::string generation_path = folder + "/generation_config.json";
   Json generation;
   if (exists(generation_path)) {

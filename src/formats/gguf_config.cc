@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "formats/config_checks.h"
+#include "formats/gguf_encoders.h"
 #include "formats/gguf_experts.h"
 #include "formats/gguf_fields.h"
 #include "formats/gguf_latent.h"
@@ -18,7 +19,7 @@ constexpr Architecture kServed[] = {
     Architecture::kHunyuanMoe, Architecture::kMiniMaxM2, Architecture::kGptOss, Architecture::kLlama4, Architecture::kDeepseekV2, Architecture::kSeedOss,
     Architecture::kSmolLm3,
     Architecture::kErnie45, Architecture::kGranite, Architecture::kHunyuanDense, Architecture::kMinistral3, Architecture::kGlm4,
-    Architecture::kOlmo2, Architecture::kExaone4, Architecture::kCohere2,
+    Architecture::kOlmo2, Architecture::kExaone4, Architecture::kCohere2, Architecture::kBert,
 };
 
 // Control tokens that end a turn in published chat formats, whatever the file says about its eos.
@@ -313,6 +314,7 @@ StatusOr<GgufTokenizer> read_gguf_tokenizer(const GgufMetadata& metadata) {
 StatusOr<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const GgufTensorNames& names) {
   ModelConfig config;
   ASSIGN_OR_RETURN(config.architecture, gguf_architecture(metadata));
+  if (config.architecture == Architecture::kBert) return parse_gguf_encoder(metadata, names);
   const GgufFields fields(metadata, config.architecture);
   RETURN_IF_ERROR(parse_sizes(fields, names, config));
   RETURN_IF_ERROR(parse_gguf_experts(fields, config));
@@ -323,6 +325,7 @@ StatusOr<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const Gguf
   RETURN_IF_ERROR(parse_rope(fields, names, config));
   RETURN_IF_ERROR(scale_gguf_latent(fields, config));
   set_family_facts(config);
+  RETURN_IF_ERROR(parse_gguf_pooling(metadata, config));
   return config;
 }
 
@@ -346,6 +349,7 @@ GenerationConfig gguf_generation(const GgufTokenizer& tokenizer) {
 }
 
 std::string hf_tensor_name(Architecture architecture, const std::string& name) {
+  if (architecture == Architecture::kBert || architecture == Architecture::kRoberta) return encoder_tensor_name(architecture, name);
   std::string out;
   if (name.compare(0, 4, "blk.") != 0) return translate(kTopNames, name, out) ? out : name;
   const size_t dot = name.find('.', 4);

@@ -37,6 +37,7 @@ struct GgufTensorNames {
   bool output = false, rope_freqs = false, rope_factors = false;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
   uint64_t vocab_rows = 0;  // of token_embd
+  uint32_t position_rows = 0, type_rows = 0;  // of encoders' further embeddings
 };
 // Long and short factors of longrope are tensors; the caller fills them in.
 StatusOr<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const GgufTensorNames& names);

@@ -52,6 +52,9 @@ GgufTensorNames tensor_names(const std::vector<Part>& parts) {
       names.qkv_bias |= tensor.name == "blk.0.attn_q.bias";
       names.output_bias |= tensor.name == "blk.0.attn_output.bias";
       names.mlp_bias |= tensor.name == "blk.0.ffn_down.bias";
+      const bool table = tensor.view.shape.rank() == 2 && tensor.view.shape[0] <= kContextMax;
+      if (tensor.name == "position_embd.weight" && table) names.position_rows = static_cast<uint32_t>(tensor.view.shape[0]);
+      if (tensor.name == "token_types.weight") names.type_rows = table ? static_cast<uint32_t>(tensor.view.shape[0]) : 1;
       if (tensor.name == "token_embd.weight" && tensor.view.shape.rank() == 2) names.vocab_rows = tensor.view.shape[0];
     }
   }

@@ -9,7 +9,9 @@ namespace {
 struct NamePair {
   std::string_view stored, model;
 };
-constexpr NamePair kPrefixes[] = {{"language_model.model.", "model."}, {"model.language_model.", "model."}, {"language_model.lm_head.", "lm_head."}};
+// Folders of vectors alone hold the model without its outermost name.
+constexpr NamePair kPrefixes[] = {{"layers.", "model.layers."}, {"embed_tokens.", "model.embed_tokens."}, {"norm.", "model.norm."},
+                                  {"language_model.model.", "model."}, {"model.language_model.", "model."}, {"language_model.lm_head.", "lm_head."}};
 constexpr std::string_view kEncoders[] = {"vision_tower.", "vision_model.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."};
 
 constexpr NamePair kHunyuan[] = {{".query_layernorm.", ".q_norm."}, {".key_layernorm.", ".k_norm."}};
@@ -67,6 +69,8 @@ std::optional<std::string> model_tensor_name(Architecture architecture, const st
   for (const std::string_view encoder : kEncoders) {
     if (name.starts_with(encoder)) return std::nullopt;
   }
+  const bool encoder = architecture == Architecture::kBert || architecture == Architecture::kRoberta || architecture == Architecture::kModernBert;
+  if (encoder) return name;
   std::string result = name;
   for (const NamePair& prefix : kPrefixes) {
     if (!result.starts_with(prefix.stored)) continue;

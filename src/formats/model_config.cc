@@ -7,8 +7,13 @@ const char* architecture_name(Architecture architecture) {
                                     "olmoe", "ernie4_5-moe", "hunyuan-moe", "minimax-m2", "gpt-oss", "llama4",
                                     "deepseek2", "deepseek3", "glm4moe-lite", "mistral4", "longcat-flash",
                                     "seed_oss", "smollm3", "ernie4_5", "granite", "granitehybrid", "hunyuan-dense", "mistral3", "glm4",
-                                    "olmo2", "olmo3", "exaone4", "cohere2"};
+                                    "olmo2", "olmo3", "exaone4", "cohere2", "bert", "roberta", "modernbert"};
   return kNames[static_cast<size_t>(architecture)];
+}
+
+const char* pooling_name(Pooling pooling) {
+  constexpr const char* kNames[] = {"first token", "mean", "last token"};
+  return kNames[static_cast<size_t>(pooling)];
 }
 
 void set_family_facts(ModelConfig& config) {

@@ -20,6 +20,7 @@ enum class Architecture : uint8_t {
   kGlm4,                                                                               // before and after
   kOlmo2, kOlmo3, kExaone4,                                                            // after
   kCohere2,                                                                            // both blocks from one norm
+  kBert, kRoberta, kModernBert,                                                        // encoders
 };
 const char* architecture_name(Architecture architecture);
 
@@ -105,6 +106,27 @@ struct Biases {
   bool qkv = false, output = false, mlp = false;
 };
 
+// Which rows of the last layer one vector is made of.
+enum class Pooling : uint8_t { kFirst, kMean, kLast };
+const char* pooling_name(Pooling pooling);
+
+// A model of which one vector of each text is wanted, or scores, and no next token.
+struct PooledConfig {
+  Pooling pooling = Pooling::kMean;
+  bool normalize = true;   // vectors have the length 1
+  uint32_t labels = 0;     // scores of a head on the vector; 0: none, the vector is what is wanted
+};
+
+// Attention in both directions, and learned positions where nothing turns.
+struct EncoderConfig {
+  uint32_t positions = 0;        // rows of the table; 0: heads turn
+  uint32_t first_position = 0;   // of the table, of a text's first token
+  uint32_t token_types = 0;      // rows of the table of segments; 0: none
+  std::optional<TokenId> separator;  // tokens after the first one are of the second segment
+  bool norm_biases = true;
+  std::string prefix;            // of the names of tensors: "", "bert." ...
+};
+
 struct ModelConfig {
   Architecture architecture = Architecture::kLlama;
   uint32_t vocab_size = 0;
@@ -129,6 +151,8 @@ struct ModelConfig {
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;  // of sliding layers, where it differs
   std::optional<ExpertConfig> experts;
+  std::optional<PooledConfig> pooled;    // none: a generative model
+  std::optional<EncoderConfig> encoder;  // then it is pooled
   std::optional<LatentConfig> latent;  // then head_dim is key_dim and rope.dims together
   std::array<uint32_t, 2> fp8_block = {0, 0};  // rows and columns that share a scale in FP8 checkpoints; 0: none
 

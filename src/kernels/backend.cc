@@ -10,7 +10,7 @@ const Kernels& ref_kernels() {
   static constexpr Kernels kKernels = {
       "scalar",       &ref::linear,   &ref::linear, &ref::quantize_row, &ref::rms_norm, &ref::layer_norm,
       &ref::add,      &ref::scale,    &ref::add_scaled,
-      &ref::silu_mul, &ref::gelu_mul, &ref::clamped_mul, &ref::softcap, &ref::rope, &ref::store_kv, &ref::attention,
+      &ref::silu_mul, &ref::gelu_mul, &ref::gelu_erf_mul, &ref::clamped_mul, &ref::softcap, &ref::rope, &ref::store_kv, &ref::attention,
       &ref::merge_attention,
   };
   return kKernels;

@@ -107,6 +107,8 @@ struct AttentionCall {
   uint32_t position = 0;  // of the first row; a row sees tokens [max(0, pos - window + 1), pos]
   uint32_t window = 0;    // 0: everything
   uint32_t chunk = 0;     // instead of a window: a row sees tokens [pos - pos mod chunk, pos]; 0: none
+  uint32_t ahead = 0;     // ... and so many tokens after pos, as far as there are `length`: attention of encoders. 0: causal
+  uint32_t length = 0;    // tokens of the sequence, all of them stored; with `ahead` only
   float scale = 1;
   float softcap = 0;      // 0: none
   const float* sinks = nullptr;  // [group], or none
@@ -118,7 +120,8 @@ struct AttentionCall {
     if (chunk != 0) return pos - pos % chunk;
     return window != 0 && pos + 1 > window ? pos + 1 - window : 0;
   }
-  uint32_t segments() const { return (position + rows - 1) / (kKvTokens * kSegmentBlocks) + 1; }  // that its rows reach
+  uint32_t last_seen(uint32_t pos) const { return ahead == 0 || length <= pos + 1 ? pos : pos + (ahead < length - 1 - pos ? ahead : length - 1 - pos); }
+  uint32_t segments() const { return last_seen(position + rows - 1) / (kKvTokens * kSegmentBlocks) + 1; }  // that its rows reach
 };
 // The state of one (row, query head) in a segment: maximum, 1 if any token was seen else 0, nothing up to 16; l[16];
 // o[padded values].
@@ -139,6 +142,7 @@ struct Kernels {
   void (*add_scaled)(float* x, float factor, const float* y, size_t n);           // x = fma(factor, y, x)
   void (*silu_mul)(const float* gate, const float* up, size_t n, float* out);     // gate / (1 + exp(-gate)) * up
   void (*gelu_mul)(const float* gate, const float* up, size_t n, float* out);     // tanh form of GELU(gate) * up
+  void (*gelu_erf_mul)(const float* gate, const float* up, size_t n, float* out); // GELU by the error function, times up; up null: times 1
   // g = min(gate, limit), u = min(max(up, -limit), limit): g / (1 + exp(-(alpha * g))) * (u + 1)
   void (*clamped_mul)(const float* gate, const float* up, float alpha, float limit, size_t n, float* out);
   void (*softcap)(float* x, float cap, size_t n);                                 // cap * tanh(x / cap)

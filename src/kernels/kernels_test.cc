@@ -47,6 +47,8 @@ TEST(ElementwiseTest, EveryBackendHasTheBitsOfTheOracle) {
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.add_scaled(v.data(), 0.3f, y.data(), n); }));
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.silu_mul(x.data(), y.data(), n, v.data()); }));
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.gelu_mul(x.data(), y.data(), n, v.data()); }));
+      EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.gelu_erf_mul(x.data(), y.data(), n, v.data()); }));
+      EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.gelu_erf_mul(x.data(), nullptr, n, v.data()); }));
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.clamped_mul(x.data(), y.data(), 1.702f, 0.7f, n, v.data()); }));
       EXPECT_TRUE(same([&](const Kernels& k, Floats& v) { k.softcap(v.data(), 3.0f, n); }));
     }

@@ -14,4 +14,8 @@ inline constexpr float kTanhLimit = 20.0f;            // of 2 |x|
 inline constexpr float kGeluLinear = 1.59576912f;     // 2 sqrt(2/pi)
 inline constexpr float kGeluCubic = 0.0713548163f;    // 2 sqrt(2/pi) * 0.044715
 
+// erfc(z) = (a1 t + ... + a5 t^5) e^(-z^2), t = 1 / (1 + p z): a5 .. a1, and p / sqrt(2) for z = |x| / sqrt(2)
+inline constexpr float kErfc[5] = {1.061405429f, -1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f};
+inline constexpr float kErfcP = 0.231641888f;
+
 }  // namespace shoal

@@ -136,14 +136,16 @@ void CpuStep::linear(const Normed& input, Outputs outputs) const {
 }
 
 void CpuStep::linear(const Gated& input, Outputs outputs) const {
-  const auto activate = input.activation == Activation::kSilu ? compute_.kernels.silu_mul : compute_.kernels.gelu_mul;
+  const auto activate = input.activation == Activation::kSilu ? compute_.kernels.silu_mul
+                        : input.activation == Activation::kGelu ? compute_.kernels.gelu_mul
+                                                                : compute_.kernels.gelu_erf_mul;
   const uint64_t width = outputs.begin()->matrix->matrix.columns;
   const float* const gate = CpuDevice::at(input.gate);
-  const float* const up = CpuDevice::at(input.up);
+  const float* const up = input.up ? CpuDevice::at(input.up) : nullptr;
   float* const out = CpuDevice::at(input.out);
   const auto make = [&](uint32_t row) {
     const uint64_t at = row * width;
-    activate(gate + at, up + at, width, out + at);
+    activate(gate + at, up == nullptr ? nullptr : up + at, width, out + at);
   };
   multiply(out, LinearInput::MakeRow(make), outputs);
 }
@@ -151,7 +153,13 @@ void CpuStep::linear(const Gated& input, Outputs outputs) const {
 void CpuStep::norm_row(const Normed& input, uint32_t row) const {
   const uint64_t width = input.weight.size, at = row * width;
   const auto norm = input.kind == NormKind::kLayer ? compute_.kernels.layer_norm : compute_.kernels.rms_norm;
-  norm(CpuDevice::at(input.x) + at, vector(input.weight), static_cast<float>(input.eps), width, CpuDevice::at(input.out) + at);
+  float* const out = CpuDevice::at(input.out) + at;
+  norm(CpuDevice::at(input.x) + at, vector(input.weight), static_cast<float>(input.eps), width, out);
+  if (input.bias != nullptr) compute_.kernels.add(out, vector(*input.bias), width);
+}
+
+void CpuStep::normalize(const Normed& input) const {
+  for_rows(compute_.threads, rows(), uint64_t{input.weight.size} * 2, [&](uint32_t row) { norm_row(input, row); });
 }
 
 void CpuStep::add_normed(const Normed& input, Floats to) const {
@@ -238,7 +246,7 @@ RowLogits CpuStep::logits_of(size_t i) {
   const size_t vocab = logits_.size() / input_.logits.size();
   const LogitsQuery& query = input_.logits[i];
   const std::span<const float> all(logits_.data() + i * vocab, vocab);
-  if (query.wanted == LogitsWanted::kAll) return {.all = all};
+  if (query.wanted == LogitsWanted::kAll || query.wanted == LogitsWanted::kPooled) return {.all = all};
   float largest = -std::numeric_limits<float>::infinity();
   for (const float logit : all) {
     if (std::isnan(logit)) return {.sound = false};

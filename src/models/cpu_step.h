@@ -32,6 +32,7 @@ class CpuStep : public Step {
   const StepBuffers& at() const override { return at_; }
 
   void embed(const EmbeddingPlace& table, Floats x) const override;
+  void add_rows(const EmbeddingPlace& table, std::span<const uint32_t> index, Floats x) const override;
   void rope_table(const RopeFrequencies& frequencies, int which) const override;
   void rms_norm(Floats x, const VectorPlace& weight, double eps, Floats out, uint32_t groups) const override;
   void unit_norm(Floats x, uint32_t width, double eps, Floats out, uint32_t groups) const override;
@@ -45,10 +46,14 @@ class CpuStep : public Step {
   void latent_keys(const LatentPlaces& places, const VectorPlace& norm, double eps, const RopeConfig& config, Floats latents) const override;
   void latent_queries(const LatentPlaces& places, const RopeConfig& config, Floats q, Floats out) const override;
   void latent_values(const LatentPlaces& places, Floats found, Floats out) const override;
+  void normalize(const Normed& input) const override;
   void add_normed(const Normed& input, Floats x) const override;
   void scale(Floats x, float factor) const override;
   void add_scaled(Floats y, float factor, Floats x) const override;
   void grow_queries(Floats q, const QueryGrowth& growth) const override;
+  void pool(Floats x, Pooling pooling, const Normed* norm) override;
+  void pooled_dense(const VectorPlace& matrix, const VectorPlace* bias, HeadActivation activation) override;
+  void pooled_norm(const VectorPlace& weight, const VectorPlace* bias, double eps) override;
   void logits(Floats x, const Head& head) override;
   RowLogits logits_of(size_t i) override;
 
@@ -91,7 +96,7 @@ class CpuStep : public Step {
   std::vector<size_t> first_block_;   // of each slice
   std::vector<AttentionPiece> pieces_;
   bool split_segments_ = false;       // too few pieces for the threads
-  std::vector<float> logits_;         // [queries, vocab]
+  std::vector<float> logits_;         // [queries, vocab], or [queries, width] of pooled vectors
   std::vector<std::vector<TokenLogit>> top_;  // of each query, once it was asked for
 };
 

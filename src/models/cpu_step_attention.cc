@@ -35,6 +35,7 @@ void CpuStep::plan_attention() {
       floats += uint64_t{reach} * context_.kv.heads * rows * group * attention_state_floats(context_.kv.values());
     }
   }
+  if (context_.shape.ahead) return;  // rows reach beyond those of their piece; whole sequences give pieces enough
   const size_t threads = static_cast<size_t>(compute_.threads.size());
   split_segments_ = threads > 1 && segments > pieces_.size() && pieces_.size() * context_.kv.heads < kTasksPerThread * threads &&
                     floats <= context_.shape.partial_floats();
@@ -62,6 +63,8 @@ AttentionCall CpuStep::attention_call(const AttentionPiece& piece, uint64_t head
   call.position = slice.position + piece.first_row;
   call.window = a.spec.window;
   call.chunk = a.spec.chunk;
+  call.ahead = a.spec.ahead;
+  call.length = slice.position + slice.rows;
   call.scale = a.spec.scale;
   call.softcap = a.spec.softcap;
   if (a.spec.sinks != nullptr) call.sinks = vector(*a.spec.sinks) + head * group;

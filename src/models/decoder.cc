@@ -40,6 +40,7 @@ StatusOr<std::shared_ptr<const DecoderLayers>> plan_layers(const ModelConfig& co
     case Architecture::kGemma2: case Architecture::kGemma3: case Architecture::kGlm4: return plan_gemma_layers(config, layout);
     case Architecture::kOlmo2: case Architecture::kOlmo3: case Architecture::kExaone4: return plan_olmo_layers(config, layout);
     case Architecture::kCohere2: return plan_cohere_layers(config, layout);
+    case Architecture::kBert: case Architecture::kRoberta: case Architecture::kModernBert: return plan_encoder_layers(config, layout);
   }
   return unimplemented("this architecture is not served");
 }
@@ -56,8 +57,8 @@ struct DecoderState {
 
 class DecoderPass : public Pass {
  public:
-  DecoderPass(const DecoderState& model, std::unique_ptr<Step> step, std::shared_ptr<const UnpackedWeights> unpacked)
-      : model_(model), step_(std::move(step)), unpacked_(std::move(unpacked)) {}
+  DecoderPass(const DecoderState& model, const ForwardInput& input, std::unique_ptr<Step> step, std::shared_ptr<const UnpackedWeights> unpacked)
+      : model_(model), input_(input), step_(std::move(step)), unpacked_(std::move(unpacked)) {}
 
   StatusOr<std::optional<Exchange>> advance() override {
     const uint32_t layers = model_.parts->config.layers;
@@ -80,7 +81,11 @@ class DecoderPass : public Pass {
  private:
   void begin() {
     const ModelConfig& config = model_.parts->config;
-    step_->embed(model_.parts->embedding, step_->at().x);  // [rows, hidden]
+    if (model_.parts->encoder) {
+      embed_text(*step_, config, *model_.parts->encoder, model_.parts->embedding, input_);
+    } else {
+      step_->embed(model_.parts->embedding, step_->at().x);  // [rows, hidden]
+    }
     if (config.scales.embedding != 1.0) step_->scale(step_->at().x, static_cast<float>(config.scales.embedding));
     step_->rope_table(model_.rope, 0);
     if (model_.local_rope) step_->rope_table(*model_.local_rope, 1);
@@ -88,12 +93,22 @@ class DecoderPass : public Pass {
 
   void end() {
     const ModelConfig& config = model_.parts->config;
+    done_ = true;
+    if (model_.parts->pooled) return pool();
     step_->logits(step_->at().x, {model_.parts->final_norm, config.norm_eps, config.layer_norm ? NormKind::kLayer : NormKind::kRms,
                                   model_.parts->head, static_cast<float>(config.scales.logits), static_cast<float>(config.final_softcap)});
-    done_ = true;
+  }
+
+  void pool() {
+    const ModelConfig& config = model_.parts->config;
+    const StepBuffers& b = step_->at();
+    const Step::Normed norm{b.x, model_.parts->final_norm, config.norm_eps, b.h, config.layer_norm ? NormKind::kLayer : NormKind::kRms};
+    step_->pool(b.x, config.pooled->pooling, model_.parts->final_norm.size == 0 ? nullptr : &norm);
+    run_pooled_head(*step_, config, *model_.parts->pooled);
   }
 
   const DecoderState& model_;
+  const ForwardInput& input_;
   const std::unique_ptr<Step> step_;
   const std::shared_ptr<const UnpackedWeights> unpacked_;
   uint32_t layer_ = 0, part_ = 0;  // what comes next
@@ -115,10 +130,12 @@ class DecoderModel : public Model {
     const uint32_t vocab_size = state_.parts->config.vocab_size;
     for (const TokenId token : input.tokens) CHECK(token >= 0 && static_cast<uint32_t>(token) < vocab_size);
     auto step = backend_.begin(state_.context, input, workspace, unpacked.get());
-    return std::make_unique<DecoderPass>(state_, std::move(step), std::move(unpacked));
+    return std::make_unique<DecoderPass>(state_, input, std::move(step), std::move(unpacked));
   }
 
   uint64_t workspace_bytes(uint32_t rows, uint32_t logit_rows) const override { return state_.context.shape.bytes(rows, logit_rows); }
+
+  bool whole_sequences() const override { return state_.parts->config.encoder.has_value(); }
 
   ExpertCounts expert_counts() const override {
     ExpertCounts counts;
@@ -146,11 +163,16 @@ class DecoderPlan : public ModelPlan {
     return std::min(weight_bytes(), ExpertCache::least_bytes(*layout_, parts_->config.experts->count));
   }
   uint64_t kv_block_bytes() const override { return kv_.block_bytes(); }
-  uint64_t workspace_bytes(uint32_t rows, uint32_t logit_rows) const override { return shape_.bytes(rows, logit_rows); }
+  uint64_t workspace_bytes(uint32_t rows, uint32_t logit_rows) const override {
+    if (parts_->config.encoder) rows = std::max(rows, parts_->config.context_length);  // the longest sequence, which is never cut
+    return shape_.bytes(rows, logit_rows);
+  }
   uint32_t vocab_size() const override { return parts_->config.vocab_size; }
-  uint32_t context_length() const override { return parts_->config.context_length; }
+  // Engines keep room for a token to be generated, also where none is.
+  uint32_t context_length() const override { return parts_->config.context_length + (parts_->config.pooled ? 1 : 0); }
   uint64_t parameter_count() const override { return layout_->parameters(); }
   uint32_t kv_salt_above() const override {
+    if (parts_->config.encoder) return 0;
     const auto above = [](const RopeConfig& rope) {
       const bool by_length = rope.scaling == RopeScaling::kDynamic || rope.scaling == RopeScaling::kLongRope;
       return by_length ? rope.original_context : UINT32_MAX;
@@ -185,6 +207,7 @@ class DecoderPlan : public ModelPlan {
   }
 
  private:
+  Status plan_ends(DecoderParts& parts);
   void hold_experts(DeviceSpan memory, Backend& backend, DecoderState& state) const {
     const auto count = static_cast<uint32_t>(layout_->experts().size());
     if (count == 0) return;
@@ -213,12 +236,31 @@ class DecoderPlan : public ModelPlan {
   StepShape shape_;
 };
 
+// What is before the first layer and after the last.
+Status DecoderPlan::plan_ends(DecoderParts& parts) {
+  const ModelConfig& config = parts.config;
+  if (config.encoder) {
+    ASSIGN_OR_RETURN(parts.embedding, plan_encoder_embedding(config, *layout_));
+    ASSIGN_OR_RETURN(parts.encoder, plan_encoder_parts(config, *layout_));
+    ASSIGN_OR_RETURN(parts.final_norm, plan_encoder_final_norm(config, *layout_));
+  } else {
+    if (config.pooled) {
+      ASSIGN_OR_RETURN(parts.embedding, layout_->embedding("model.embed_tokens", config.vocab_size, config.hidden_size));
+    } else {
+      ASSIGN_OR_RETURN(parts.head, layout_->head("lm_head", "model.embed_tokens", config.vocab_size, config.hidden_size, config.tied_embeddings, parts.embedding));
+    }
+    ASSIGN_OR_RETURN(parts.final_norm, layout_->vector("model.norm.weight", config.hidden_size, config.norm_weight_plus_one));
+  }
+  if (config.pooled) {
+    ASSIGN_OR_RETURN(parts.pooled, plan_pooled_parts(config, *layout_));
+  }
+  return OkStatus();
+}
+
 Status DecoderPlan::plan(const LoadOptions& options, const WrapLayers& wrap) {
   auto parts = std::make_shared<DecoderParts>();
   const ModelConfig& config = parts->config = checkpoint_->config;
-  ASSIGN_OR_RETURN(parts->head, layout_->head("lm_head", "model.embed_tokens", config.vocab_size, config.hidden_size,
-                                             config.tied_embeddings, parts->embedding));
-  ASSIGN_OR_RETURN(parts->final_norm, layout_->vector("model.norm.weight", config.hidden_size, config.norm_weight_plus_one));
+  RETURN_IF_ERROR(plan_ends(*parts));
   if (config.rope.frequency_factors) {
     ASSIGN_OR_RETURN(divisors_, layout_->vector("rope_freqs.weight", config.rope.dims / 2));
   }
@@ -252,6 +294,7 @@ Status DecoderPlan::plan(const LoadOptions& options, const WrapLayers& wrap) {
   shape_.context = config.context_length;
   shape_.local_rope = config.local_rope.has_value();
   shape_.quantized = layout_->quantized();
+  shape_.ahead = config.encoder.has_value();
   parts_ = std::move(parts);
   return OkStatus();
 }

@@ -1,4 +1,5 @@
-// A decoder-only transformer around the layers of one architecture: embedding, layers, final norm, output matrix.
+// A transformer around the layers of one architecture: embedding, layers, final norm, and the output matrix of a decoder or the
+// pooling of a model that gives vectors.
 #pragma once
 
 #include <functional>
@@ -7,6 +8,7 @@
 
 #include "base/status.h"
 #include "formats/checkpoint.h"
+#include "models/encoder.h"
 #include "models/model.h"
 #include "models/step.h"
 #include "models/weights.h"
@@ -27,8 +29,10 @@ struct DecoderParts {
   ModelConfig config;
   EmbeddingPlace embedding;
   std::shared_ptr<const DecoderLayers> layers;
-  VectorPlace final_norm;
-  MatrixPlace head;
+  VectorPlace final_norm;               // size 0: none
+  MatrixPlace head;                     // of generative models
+  std::optional<EncoderParts> encoder;
+  std::optional<PooledParts> pooled;
 };
 
 // `wrap`, if any, is given the layers of the architecture and returns those that the model has: a part of them may be computed
@@ -41,6 +45,7 @@ StatusOr<std::shared_ptr<const DecoderLayers>> plan_llama_layers(const ModelConf
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_deepseek_layers(const ModelConfig& config, WeightLayout& layout);
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_gemma_layers(const ModelConfig& config, WeightLayout& layout);
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_olmo_layers(const ModelConfig& config, WeightLayout& layout);
+StatusOr<std::shared_ptr<const DecoderLayers>> plan_encoder_layers(const ModelConfig& config, WeightLayout& layout);
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_cohere_layers(const ModelConfig& config, WeightLayout& layout);
 
 }  // namespace shoal

@@ -51,6 +51,10 @@ class Model {
 
   virtual uint64_t workspace_bytes(uint32_t rows, uint32_t logit_rows) const = 0;
 
+  // Every row looks at every other: a pass holds whole sequences, or its K/V mean nothing. Then what begin() says of sequences
+  // that were cut does not hold.
+  virtual bool whole_sequences() const { return false; }
+
   // Of the passes until now; empty of a model without experts. By the thread that advances them.
   virtual ExpertCounts expert_counts() const { return {}; }
 };
@@ -84,7 +88,7 @@ class ModelPlan {
   virtual uint32_t context_length() const = 0;    // longest sequence the positions allow
   virtual uint64_t parameter_count() const = 0;
   // Prompts longer than this have K of their own (rope scaling that looks at the length): sequences share their KV only
-  // with prompts of equal length.
+  // with prompts of equal length. 0: none share any (Model::whole_sequences).
   virtual uint32_t kv_salt_above() const { return UINT32_MAX; }
 
   // Reads, converts and packs every weight into `memory` (least_weight_bytes() at least, 64-byte aligned) of the backend's device,

@@ -26,6 +26,7 @@ enum class LogitsWanted : uint8_t {
   kBest,  // the largest
   kTop,   // the `top` largest
   kAll,
+  kPooled,  // of a pooled model: its vector, or its scores, of the whole sequence
 };
 constexpr uint32_t kTopLogitsMax = 256;
 
@@ -44,7 +45,7 @@ struct RowLogits {
   bool sound = true;                    // neither NaN nor +inf, and something finite; else the rest means nothing
   TokenId best = -1;                    // of kBest; of equal ones the lowest id
   std::span<const TokenLogit> top;      // of kTop: the largest first, equal ones by id
-  std::span<const float> all;           // of kAll: [vocab_size]
+  std::span<const float> all;           // of kAll: [vocab_size]; of kPooled: [hidden], or [labels]
 };
 
 struct ForwardInput {

@@ -43,6 +43,7 @@ struct StepShape {
   uint32_t experts = 0, experts_used = 0, expert_width = 0;  // of layers with experts; 0: none
   uint32_t latent_heads = 0, latent_width = 0;  // of latent attention: the widest side of a head's projections
   bool shortcut = false;                        // experts' sums are kept for the next layer
+  bool ahead = false;                           // rows see later ones of their sequence
   uint32_t latent_query = 0;                    // [rows] of queries before they are absorbed, or compressed
 
   uint64_t bytes(uint32_t rows, uint32_t logit_rows) const;
@@ -92,12 +93,13 @@ struct ExpertPlaces {
 };
 
 enum class NormKind { kRms, kLayer };  // kLayer subtracts the mean
-enum class Activation { kSilu, kGelu };  // kGelu: the tanh form
+enum class Activation { kSilu, kGelu, kGeluErf };  // kGelu: the tanh form; kGeluErf: by the error function
 
 struct AttentionSpec {
   uint32_t layer = 0;
   uint32_t window = 0;  // 0: everything
   uint32_t chunk = 0;   // instead of a window; 0: none
+  uint32_t ahead = 0;   // tokens after a row's own that it sees too; 0: causal
   float scale = 1;
   float softcap = 0;    // 0: none
   const VectorPlace* sinks = nullptr;  // [heads], or none
@@ -153,6 +155,8 @@ class Step {
 
   // x = embedding rows of the tokens.
   virtual void embed(const EmbeddingPlace& table, Floats x) const = 0;
+  // x += row index[i] of the table, for every row i.
+  virtual void add_rows(const EmbeddingPlace& table, std::span<const uint32_t> index, Floats x) const = 0;
   // Fills cos[which] and sin[which] for every row.
   virtual void rope_table(const RopeFrequencies& frequencies, int which) const = 0;
   // out = rms_norm(x) * weight over its width; `groups` of them in each row (heads, for norms of q and k).
@@ -173,8 +177,9 @@ class Step {
     double eps;
     Floats out;
     NormKind kind = NormKind::kRms;
+    const VectorPlace* bias = nullptr;  // added at the end; null: none
   };
-  struct Gated {  // out = activation(gate) * up
+  struct Gated {  // out = activation(gate) * up; kGeluErf: up may be null, for 1
     Activation activation;
     Floats gate, up;
     Floats out;
@@ -203,6 +208,7 @@ class Step {
   // found [rows, heads, rank] -> out [rows, heads, value_dim].
   virtual void latent_values(const LatentPlaces& places, Floats found, Floats out) const = 0;
 
+  virtual void normalize(const Normed& input) const = 0;             // input.out is made, maybe in place, [rows, hidden]
   virtual void add_normed(const Normed& input, Floats x) const = 0;  // x += input.out, which is made, [rows, hidden]
   virtual void scale(Floats x, float factor) const = 0;              // [rows, hidden]; by 0: zeros, whatever was there
   virtual void add_scaled(Floats y, float factor, Floats x) const = 0;  // x = fma(factor, y, x), [rows, hidden]
@@ -217,6 +223,14 @@ class Step {
     float scale;
     float softcap;              // 0: none
   };
+  // Makes of each sequence that the input asks for one vector of its rows of x, each normed first if there is a `norm`: that of
+  // LogitsWanted::kPooled. A mean is summed in double precision, rows in order.
+  virtual void pool(Floats x, Pooling pooling, const Normed* norm) = 0;
+  // Each such vector becomes activation(matrix x vector + bias), matrix [n, width] as one vector of numbers. Sums are in double
+  // precision, in order.
+  enum class HeadActivation { kNone, kTanh, kGeluErf };
+  virtual void pooled_dense(const VectorPlace& matrix, const VectorPlace* bias, HeadActivation activation) = 0;
+  virtual void pooled_norm(const VectorPlace& weight, const VectorPlace* bias, double eps) = 0;  // kLayer
   // Computes the logits that the input asks for: soft_cap(scale * (matrix x norm(x[row]))).
   virtual void logits(Floats x, const Head& head) = 0;
   // Of the i-th query. REQUIRES: they are computed.

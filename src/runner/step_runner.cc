@@ -1,6 +1,7 @@
 #include "runner/step_runner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -10,10 +11,28 @@
 namespace shoal {
 namespace {
 
+// Nothing is generated: what the model makes of the prompt is wanted (Request::max_tokens).
+bool is_pooled(const Request& request) { return request.max_tokens == 0; }
+
+// The vector of a prompt, or its logits of the tokens that the request names, as the alternatives of one token.
+void pick_pooled(const Request& request, std::span<const float> values, SliceResult& out) {
+  SampledToken result;
+  const auto add = [&](TokenId at) { result.top.push_back({at, values[static_cast<size_t>(at)]}); };
+  if (request.sampling.rules) {
+    for (const TokenId token : request.sampling.rules->allowed) add(token);
+  } else {
+    result.top.reserve(values.size());
+    for (size_t i = 0; i < values.size(); ++i) add(static_cast<TokenId>(i));
+  }
+  for (const TokenLogprob& entry : result.top) out.finite &= std::isfinite(entry.logprob);
+  if (out.finite) out.sampled.push_back(std::move(result));
+}
+
 uint32_t block_count(const StepSlice& slice) { return static_cast<uint32_t>(slice.blocks.size()); }
 
 LogitsQuery query_of(const StepSlice& slice, uint32_t row) {
   const Request& request = *slice.params;
+  if (is_pooled(request)) return {row, request.sampling.rules ? LogitsWanted::kAll : LogitsWanted::kPooled};
   const bool edited = request.sampling.grammar || (slice.ban_stop_ids && !request.stop_ids.empty());
   return edited ? LogitsQuery{row} : Sampler::query(request.sampling, row);
 }
@@ -69,7 +88,11 @@ SliceResult StepRunner::pick(const StepSlice& slice, Pass& pass, size_t& query, 
     out.finite &= sampler_.score(pass.logits(query++).all, request.prompt[token], *request.prompt_logprobs, scored);
     out.scored.push_back(std::move(scored));
   }
-  if (slice.sample) sample(slice, pass.logits(query++), constraints, out);
+  if (slice.sample && is_pooled(request)) {
+    pick_pooled(request, pass.logits(query++).all, out);
+  } else if (slice.sample) {
+    sample(slice, pass.logits(query++), constraints, out);
+  }
   return out;
 }
 
@@ -132,7 +155,50 @@ Status StepRunner::compute(Model& model) {
   return OkStatus();
 }
 
+// An engine cuts prompts as its budget asks; a model that needs whole sequences computes each when its last piece has come, as many
+// at once as the workspace takes.
+StepResult StepRunner::run_whole(Model& model, const ResolvedStep& step) {
+  StepResult result{step.input.step, {}, OkStatus()};
+  lanes_.resize(1);
+  Lane& lane = lanes_[0];
+  size_t block = 0;
+  std::vector<size_t> waiting;  // slices laid out since the last pass
+  const auto flush = [&] {
+    lane.input = {lane.tokens, lane.slices, lane.queries};
+    const Status computed = waiting.empty() ? OkStatus() : compute(model);
+    for (size_t i = 0; i < waiting.size(); ++i) {
+      SliceResult& out = result.slices[waiting[i]];
+      out.error = computed;
+      if (computed.ok()) pick_pooled(*step.input.slices[waiting[i]].params, lane.pass->logits(i).all, out);
+    }
+    lane.pass.reset();
+    lane.tokens.clear(), lane.slices.clear(), lane.queries.clear(), waiting.clear();
+  };
+  flush();
+  for (const StepSlice& slice : step.input.slices) {
+    const std::span<const DeviceAddress> blocks(step.blocks.data() + block, block_count(slice));
+    block += blocks.size();
+    SliceResult& out = result.slices.emplace_back();
+    out.request = slice.request;
+    if (!slice.sample) continue;
+    const Request& request = *slice.params;
+    if (!is_pooled(request) || request.sampling.rules) {
+      out.error = invalid_argument("this model makes vectors and generates nothing");
+      continue;
+    }
+    const auto rows = static_cast<uint32_t>(request.prompt.size());
+    if (model.workspace_bytes(static_cast<uint32_t>(lane.tokens.size()) + rows, static_cast<uint32_t>(lane.queries.size()) + 1) > workspace_.bytes) flush();
+    lane.tokens.insert(lane.tokens.end(), request.prompt.begin(), request.prompt.end());
+    lane.slices.push_back({rows, 0, slice.prompt_length, blocks});
+    lane.queries.push_back({static_cast<uint32_t>(lane.tokens.size()) - 1, LogitsWanted::kPooled});
+    waiting.push_back(result.slices.size() - 1);
+  }
+  flush();
+  return result;
+}
+
 StepResult StepRunner::run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints) {
+  if (model.whole_sequences()) return run_whole(model, step);
   lay_out(step);
   StepResult result{step.input.step, {}, OkStatus()};
   const ExpertCounts before = model.expert_counts();

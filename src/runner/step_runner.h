@@ -58,6 +58,7 @@ class StepRunner {
   };
 
   void lay_out(const ResolvedStep& step);
+  StepResult run_whole(Model& model, const ResolvedStep& step);
   Status compute(Model& model);
   SliceResult pick(const StepSlice& slice, Pass& pass, size_t& query, TokenConstraints* constraints);
   void sample(const StepSlice& slice, const RowLogits& logits, TokenConstraints* constraints, SliceResult& out);

@@ -96,6 +96,7 @@ class StepRunnerTest : public testing::Test {
     for (uint64_t i = 0; i < 1 + 7 * id; ++i) request->prompt.push_back(static_cast<TokenId>(rng.below(kVocab)));
     request->sampling.seed = id;
     request->sampling.logprobs = 3;
+    request->max_tokens = 100;
     return request;
   }
 

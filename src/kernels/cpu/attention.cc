@@ -37,7 +37,7 @@ struct Running {
 
 struct Tile {
   uint32_t count, padded;
-  uint32_t from[kTile], position[kTile];     // a query sees tokens [from, position] ...
+  uint32_t from[kTile], position[kTile];     // a query sees tokens [from, position], its own or a later one ...
   uint32_t first[kTile], last[kTile];        // ... of the current block [first, last], none if first > last
   alignas(64) float q[kTile * kHeadDimMax];  // of `width` queries that are scored together: [head_dim][width]
   alignas(64) float p[kTile][16];            // scores of the block, then the weights of its tokens
@@ -281,8 +281,9 @@ void fill_tile(const AttentionCall& call, uint32_t begin, uint32_t count, Tile& 
   tile.count = count;
   tile.padded = round_up_lanes(call.values());
   for (uint32_t i = 0; i < count; ++i) {
-    tile.position[i] = call.position + (begin + i) / call.group;
-    tile.from[i] = call.first_seen(tile.position[i]);
+    const uint32_t own = call.position + (begin + i) / call.group;
+    tile.from[i] = call.first_seen(own);
+    tile.position[i] = call.last_seen(own);
   }
   in_groups(0, count, [&]<uint32_t W>(uint32_t first) HWY_ATTR {
     for (uint32_t i = 0; i < W; ++i) {

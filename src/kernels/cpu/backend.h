@@ -23,7 +23,7 @@ struct AttentionFunctions {
 };
 AttentionFunctions chosen_attention();
 
-// Sets quantize_row, rms_norm, layer_norm, add, scale, add_scaled, silu_mul, gelu_mul, clamped_mul, softcap and rope.
+// Sets quantize_row, rms_norm, layer_norm, add, scale, add_scaled, silu_mul, gelu_mul, gelu_erf_mul, clamped_mul, softcap and rope.
 void choose_elementwise(Kernels& kernels);
 
 }  // namespace shoal

@@ -18,6 +18,7 @@ namespace HWY_NAMESPACE {
 using ref::add;
 using ref::add_scaled;
 using ref::clamped_mul;
+using ref::gelu_erf_mul;
 using ref::gelu_mul;
 using ref::layer_norm;
 using ref::quantize_row;
@@ -90,6 +91,13 @@ void silu_mul(const float* gate, const float* up, size_t n, float* out) {
 void gelu_mul(const float* gate, const float* up, size_t n, float* out) {
   for_each_16(n, [&](size_t i, size_t count) HWY_ATTR {
     store_some(gelu(load_some(gate + i, count)) * load_some(up + i, count), out + i, count);
+  });
+}
+
+void gelu_erf_mul(const float* gate, const float* up, size_t n, float* out) {
+  for_each_16(n, [&](size_t i, size_t count) HWY_ATTR {
+    const F16x activated = gelu_erf(load_some(gate + i, count));
+    store_some(up == nullptr ? activated : activated * load_some(up + i, count), out + i, count);
   });
 }
 
@@ -189,6 +197,7 @@ void fill_elementwise(Kernels& kernels) {
   kernels.add_scaled = &add_scaled;
   kernels.silu_mul = &silu_mul;
   kernels.gelu_mul = &gelu_mul;
+  kernels.gelu_erf_mul = &gelu_erf_mul;
   kernels.clamped_mul = &clamped_mul;
   kernels.softcap = &softcap;
   kernels.rope = &rope;

@@ -223,6 +223,13 @@ HWY_INLINE F16x sigmoid_mul(const F16x& x, const F16x& z) {
   return y;
 }
 HWY_INLINE F16x silu(const F16x& x) { return sigmoid_mul(x, x); }
+HWY_INLINE F16x gelu_erf(const F16x& x) {
+  const F16x a = abs(x), t = set1(1.0f) / fma(a, set1(kErfcP), set1(1.0f));
+  F16x p = set1(kErfc[0]);
+  for (int i = 1; i < 5; ++i) p = fma(p, t, set1(kErfc[i]));
+  const F16x tail = (p * t) * exp((x * x) * set1(-0.5f));
+  return max(x, set1(0.0f)) - (a * set1(0.5f)) * tail;
+}
 HWY_INLINE F16x gelu(const F16x& x) { return sigmoid_mul(x, x * fma(x * x, set1(kGeluCubic), set1(kGeluLinear))); }
 
 #endif  // !SHOAL_PORTABLE_TARGET

@@ -116,7 +116,7 @@ struct Range {
 };
 Range range_of(const AttentionCall& call, uint32_t row) {
   const uint32_t position = call.position + row;
-  return {call.first_seen(position), position};
+  return {call.first_seen(position), call.last_seen(position)};
 }
 
 State attend_segment(const AttentionCall& call, const float* q, const Range& range, uint32_t segment) {

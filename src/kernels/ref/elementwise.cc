@@ -62,6 +62,10 @@ void gelu_mul(const float* gate, const float* up, size_t n, float* out) {
   for (size_t i = 0; i < n; ++i) out[i] = gelu(gate[i]) * up[i];
 }
 
+void gelu_erf_mul(const float* gate, const float* up, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = up == nullptr ? gelu_erf(gate[i]) : gelu_erf(gate[i]) * up[i];
+}
+
 void clamped_mul(const float* gate, const float* up, float alpha, float limit, size_t n, float* out) {
   for (size_t i = 0; i < n; ++i) {
     const float g = std::fmin(gate[i], limit), u = std::fmin(std::fmax(up[i], -limit), limit);

@@ -52,4 +52,15 @@ inline float gelu(float x) {
   return sigmoid_mul(x, x * std::fma(x2, kGeluCubic, kGeluLinear));
 }
 
+// GELU by the error function (Hendrycks and Gimpel 2016): x/2 (1 + erf(x / sqrt(2))) = max(x, 0) - |x|/2 erfc(|x| / sqrt(2)), with
+// erfc(z) = (a1 t + ... + a5 t^5) e^(-z^2), t = 1 / (1 + p z) (Abramowitz and Stegun 7.1.26). Error below 1.5e-7 |x|/2.
+inline float gelu_erf(float x) {
+  const float a = std::fabs(x);
+  const float t = 1.0f / std::fma(a, kErfcP, 1.0f);
+  float p = kErfc[0];
+  for (int i = 1; i < 5; ++i) p = std::fma(p, t, kErfc[i]);
+  const float tail = (p * t) * ref::exp((x * x) * -0.5f);
+  return (x > 0.0f ? x : 0.0f) - (a * 0.5f) * tail;
+}
+
 }  // namespace shoal::ref

@@ -14,6 +14,7 @@ void scale(float* x, float factor, size_t n);
 void add_scaled(float* x, float factor, const float* y, size_t n);
 void silu_mul(const float* gate, const float* up, size_t n, float* out);
 void gelu_mul(const float* gate, const float* up, size_t n, float* out);
+void gelu_erf_mul(const float* gate, const float* up, size_t n, float* out);
 void clamped_mul(const float* gate, const float* up, float alpha, float limit, size_t n, float* out);
 void softcap(float* x, float cap, size_t n);
 void rope(const RopeCall& call);

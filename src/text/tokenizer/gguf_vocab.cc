@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nlohmann/json.hpp"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/charsmap.h"
@@ -11,6 +12,7 @@
 #include "text/tokenizer/tokenizer_json.h"
 #include "text/tokenizer/unicode.h"
 #include "text/tokenizer/unigram.h"
+#include "text/tokenizer/wordpiece.h"
 
 namespace shoal {
 namespace {
@@ -253,6 +255,30 @@ Status build_t5(const GgufVocab& vocab, TokenizerParts& parts) {
   return OkStatus();
 }
 
+// ---- WordPiece ----
+
+// Tokens that begin a word are marked here, not those that go on. The files do not say whether capitals are kept: a vocabulary that has
+// some keeps them.
+Status build_bert(const GgufVocab& vocab, TokenizerParts& parts) {
+  const auto unk = unk_of(vocab);
+  if (!unk) return invalid_argument("tokenizer.ggml.unknown_token_id is missing; model 'bert' needs it");
+  WordPieceConfig config{.unk = *unk};
+  bool cased = false;
+  for (size_t i = 0; i < vocab.tokens.size(); ++i) {
+    const std::string& token = vocab.tokens[i];
+    if (!is_reachable(type_of(vocab, i)) || token.empty()) continue;
+    cased |= std::any_of(token.begin(), token.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+    const bool begins = token.starts_with(std::string(kSpace));
+    config.tokens.emplace_back(begins ? token.substr(kSpace.size()) : config.continuing_prefix + token, static_cast<TokenId>(i));
+  }
+  parts.model = std::make_unique<WordPiece>(config);
+  ASSIGN_OR_RETURN(parts.normalizer, make_normalizer({{"type", "BertNormalizer"}, {"lowercase", !cased}}));
+  ASSIGN_OR_RETURN(parts.pre_tokenizer, make_pre_tokenizer({{"type", "BertPreTokenizer"}}, /*raw_bytes=*/false));
+  ASSIGN_OR_RETURN(parts.decoder, make_decoder(Json()));
+  add_ends(vocab, true, true, parts);
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Tokenizer>> make_gguf_tokenizer(const GgufVocab& vocab) {
@@ -265,8 +291,10 @@ StatusOr<std::unique_ptr<Tokenizer>> make_gguf_tokenizer(const GgufVocab& vocab)
     RETURN_IF_ERROR(build_llama(vocab, parts));
   } else if (vocab.model == "t5") {
     RETURN_IF_ERROR(build_t5(vocab, parts));
+  } else if (vocab.model == "bert") {
+    RETURN_IF_ERROR(build_bert(vocab, parts));
   } else {
-    return unimplemented("tokenizer.ggml.model '", vocab.model, "' is not supported; gpt2, llama and t5 are");
+    return unimplemented("tokenizer.ggml.model '", vocab.model, "' is not supported; gpt2, llama, t5 and bert are");
   }
   return std::make_unique<PipelineTokenizer>(std::move(parts));
 }

@@ -17,7 +17,7 @@ enum class GgufTokenType : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kU
 
 // The keys below tokenizer.ggml of the same names.
 struct GgufVocab {
-  std::string model;                    // "gpt2": byte-level BPE, "llama": SentencePiece BPE by scores, "t5": unigram
+  std::string model;                    // "gpt2": byte-level BPE, "llama": SentencePiece BPE by scores, "t5": unigram, "bert": WordPiece
   std::string pre;                      // how "gpt2" text is cut into pieces
   std::vector<std::string> tokens;      // by id
   std::vector<float> scores;            // by id; "llama" and "t5" need them

@@ -136,5 +136,20 @@ TEST(GgufVocabTest, RefusalsNameTheKey) {
   EXPECT_THAT(refusal(GgufVocab{}), HasSubstr("0 entries"));
 }
 
+TEST(GgufVocabTest, BertMarksTheTokensThatBeginAWord) {
+  GgufVocab vocab{.model = "bert"};
+  vocab.tokens = {"[UNK]", "[CLS]", "[SEP]", "\u2581un", "able", "\u2581a"};
+  vocab.token_types = {3, 3, 3, 1, 1, 1};
+  vocab.bos_token_id = 1;
+  vocab.eos_token_id = 2;
+  EXPECT_FALSE(make_gguf_tokenizer(vocab).ok());  // no unknown token
+  vocab.unknown_token_id = 0;
+  const auto tokenizer = make_gguf_tokenizer(vocab);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto ids = [&](std::string_view text) { return (*tokenizer)->encode(text, {.add_special = true, .parse_special = false}); };
+  EXPECT_EQ(ids("Un\u00e1ble a"), (std::vector<TokenId>{1, 3, 4, 5, 2}));  // no capitals in the vocabulary: lower case, no accents
+  EXPECT_EQ(ids("able x"), (std::vector<TokenId>{1, 0, 0, 2}));
+}
+
 }  // namespace
 }  // namespace shoal

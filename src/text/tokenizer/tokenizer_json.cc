@@ -10,6 +10,7 @@
 #include "text/tokenizer/json_fields.h"
 #include "text/tokenizer/pipeline_tokenizer.h"
 #include "text/tokenizer/unigram.h"
+#include "text/tokenizer/wordpiece.h"
 
 namespace shoal {
 namespace {
@@ -204,6 +205,27 @@ Status load_unigram(const Json& model, Loading& loading) {
   return OkStatus();
 }
 
+// ---- WordPiece ----
+
+Status load_wordpiece(const Json& model, Loading& loading) {
+  WordPieceConfig config;
+  const Json* vocab = member(model, "vocab");
+  if (vocab == nullptr || !vocab->is_object()) return invalid_argument("'vocab' must be an object of token: id");
+  for (const auto& [spelling, value] : vocab->items()) {
+    ASSIGN_OR_RETURN(const TokenId id, checked_id(value, absl::StrCat("vocab['", spelling, "']")));
+    RETURN_IF_ERROR(annotate(add_spelling(loading.parts, spelling, id), "vocab"));
+    if (!loading.unreachable.contains(id) && !spelling.empty()) config.tokens.emplace_back(spelling, id);
+  }
+  ASSIGN_OR_RETURN(config.continuing_prefix, json_string(model, "continuing_subword_prefix", "##"));
+  ASSIGN_OR_RETURN(const int64_t most, json_int(model, "max_input_chars_per_word", 100, 1, 1 << 20));
+  config.word_code_points_max = static_cast<uint32_t>(most);
+  ASSIGN_OR_RETURN(const auto unk, unk_of(model, loading.parts));
+  if (!unk) return invalid_argument("'unk_token' is missing");
+  config.unk = *unk;
+  loading.parts.model = std::make_unique<WordPiece>(config);
+  return OkStatus();
+}
+
 Status load_model(const Json& root, Loading& loading) {
   const Json* model = member(root, "model");
   if (model == nullptr || !model->is_object()) return invalid_argument("'model' is missing; is this a tokenizer.json?");
@@ -211,7 +233,8 @@ Status load_model(const Json& root, Loading& loading) {
   if (type.empty()) type = member(*model, "merges") != nullptr ? "BPE" : "Unigram";  // files before the field existed
   if (type == "BPE") return annotate(load_bpe(*model, loading), "model");
   if (type == "Unigram") return annotate(load_unigram(*model, loading), "model");
-  return unimplemented("model type '", type, "' is not supported; BPE and Unigram are");
+  if (type == "WordPiece") return annotate(load_wordpiece(*model, loading), "model");
+  return unimplemented("model type '", type, "' is not supported; BPE, Unigram and WordPiece are");
 }
 
 // ---- tokenizer_config.json ----

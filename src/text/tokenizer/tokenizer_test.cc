@@ -152,8 +152,8 @@ TEST(TokenizerTest, RefusalsNameTheFieldAndTheCause) {
   file["added_tokens"][0]["id"] = 21;
   EXPECT_THAT(refusal(file), HasSubstr("added_tokens"));
   file = small_bpe();
-  file["model"]["type"] = "WordPiece";
-  EXPECT_THAT(refusal(file), HasSubstr("'WordPiece' is not supported"));
+  file["model"]["type"] = "WordLevel";
+  EXPECT_THAT(refusal(file), HasSubstr("'WordLevel' is not supported"));
   file = small_bpe();
   file["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}};
   EXPECT_THAT(refusal(file), HasSubstr("pre_tokenizer: 'pattern': regular expression does not compile"));
