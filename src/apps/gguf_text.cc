@@ -17,6 +17,8 @@ GgufVocab vocab_of(GgufTokenizer&& file) {
   vocab.merges = std::move(file.merges);
   vocab.bos_token_id = file.bos;
   vocab.eos_token_id = file.eos;
+  if (vocab.model == "bert" && !vocab.bos_token_id) vocab.bos_token_id = file.cls;
+  if (vocab.model == "bert" && !vocab.eos_token_id) vocab.eos_token_id = file.separator;
   vocab.unknown_token_id = file.unknown;
   vocab.add_bos_token = file.add_bos;
   vocab.add_eos_token = file.add_eos;

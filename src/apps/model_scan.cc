@@ -98,6 +98,13 @@ GenerationDefaults defaults_of(const GenerationConfig& config) {
   return out;
 }
 
+std::optional<PooledEntry> pooled_entry(const ModelConfig& config) {
+  if (!config.pooled) return std::nullopt;
+  PooledEntry entry{.width = config.hidden_size, .labels = config.pooled->labels, .normalize = config.pooled->normalize};
+  entry.pairs = config.architecture == Architecture::kRoberta ? PairForm::kTwoMarks : config.encoder ? PairForm::kOneMark : PairForm::kJoined;
+  return entry;
+}
+
 StatusOr<FoundModel> describe(const fs::path& path, const LoadOptions& options, uint32_t max_model_len) {
   ASSIGN_OR_RETURN(const auto checkpoint, open_checkpoint(path.string()));
   if (!is_gguf(path) && !fs::exists(path / "tokenizer.json")) {
@@ -121,6 +128,7 @@ StatusOr<FoundModel> describe(const fs::path& path, const LoadOptions& options, 
   entry.parameter_count = plan->parameter_count();
   entry.weight_bytes = plan->weight_bytes();
   entry.created_unix_seconds = modified_unix_seconds(path);
+  entry.pooled = pooled_entry(checkpoint->config);
   return found;
 }
 

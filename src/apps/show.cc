@@ -97,15 +97,21 @@ Json experts_json(const ModelConfig& c) {
           {"layers", std::count(c.experts->layers.begin(), c.experts->layers.end(), true)}};
 }
 
+Json pooled_json(const ModelConfig& c) {
+  if (!c.pooled) return nullptr;
+  return {{"pooling", pooling_name(c.pooled->pooling)}, {"normalize", c.pooled->normalize}, {"labels", c.pooled->labels}, {"both_directions", c.encoder.has_value()}};
+}
+
 Json to_json(const std::string& path, const Shown& shown, bool checked) {
   const ModelConfig& c = shown.checkpoint->config;
   Json types = Json::object();
   for (const auto& [name, bytes] : bytes_by_type(*shown.checkpoint)) types[name] = bytes;
-  const uint64_t kv_full = div_up(shown.plan->context_length(), kTokensPerBlock) * shown.plan->kv_block_bytes();
+  const uint64_t context = shown.plan->context_length() - (c.pooled ? 1 : 0);  // of pooled models nothing is generated
+  const uint64_t kv_full = div_up(context, kTokensPerBlock) * shown.plan->kv_block_bytes();
   return {{"path", path}, {"format", shown.checkpoint->format}, {"architecture", architecture_name(c.architecture)},
           {"parameters", shown.plan->parameter_count()}, {"layers", c.layers}, {"hidden_size", c.hidden_size},
           {"heads", c.heads}, {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim}, {"experts", experts_json(c)}, {"vocab_size", c.vocab_size},
-          {"tokenizer_vocab_size", shown.tokenizer_vocab}, {"context", shown.plan->context_length()},
+          {"tokenizer_vocab_size", shown.tokenizer_vocab}, {"context", context}, {"pooled", pooled_json(c)},
           {"disk_bytes", shown.checkpoint->weights.bytes()}, {"types", types},
           {"weight_bytes", shown.plan->weight_bytes()}, {"least_weight_bytes", shown.plan->least_weight_bytes()},
           {"kv_bytes_per_token", shown.plan->kv_block_bytes() / kTokensPerBlock},
@@ -127,6 +133,12 @@ void print_text(const Json& j) {
     const Json& e = j["experts"];
     row("experts", absl::StrCat(e["used"].get<uint64_t>(), " of ", e["count"].get<uint64_t>(), " for each token, in ", e["layers"].get<uint64_t>(), " layers",
                                 e["shared"].get<bool>() ? ", and one for all" : ""));
+  }
+  if (const Json& p = j["pooled"]; !p.is_null()) {
+    const uint64_t labels = p["labels"].get<uint64_t>();
+    row("makes", absl::StrCat(labels > 0 ? absl::StrCat(labels, labels == 1 ? " score" : " scores") : absl::StrCat("vectors of ", number("hidden_size")), " of the ",
+                              p["pooling"].get<std::string>(), p["normalize"].get<bool>() ? ", at length 1" : "",
+                              p["both_directions"].get<bool>() ? "; attention in both directions" : ""));
   }
   row("vocabulary", number("vocab_size") + " (tokenizer " + number("tokenizer_vocab_size") + ")");
   row("context", number("context") + " tokens");

@@ -27,6 +27,7 @@ void collect(Progress progress, std::vector<CollectedChoice>& choices) {
     choice.pieces.insert(choice.pieces.end(), std::make_move_iterator(update.delta.pieces.begin()),
                          std::make_move_iterator(update.delta.pieces.end()));
     if (!update.delta.prompt.empty()) choice.prompt = std::move(update.delta.prompt);
+    if (!update.delta.vector.empty()) choice.vector = std::move(update.delta.vector);
     if (!update.delta.finish) continue;
     choice.finish_reason = finish_name(update.delta);
     choice.stop = std::move(update.delta.stop);

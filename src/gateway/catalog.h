@@ -32,6 +32,17 @@ struct GenerationDefaults {
   std::optional<uint32_t> max_new_tokens;
 };
 
+// How two texts are put together for a model that judges them.
+enum class PairForm : uint8_t { kOneMark, kTwoMarks, kJoined };
+
+// A model of which vectors or scores are wanted, and no text.
+struct PooledEntry {
+  uint32_t width = 0;        // of its vectors
+  uint32_t labels = 0;       // scores of a text; 0: vectors are wanted
+  bool normalize = false;    // vectors are brought to the length 1
+  PairForm pairs = PairForm::kOneMark;
+};
+
 struct ModelEntry {
   ModelId id;
   std::string name;                  // what clients call it; may contain '/'
@@ -49,6 +60,7 @@ struct ModelEntry {
   uint64_t weight_bytes = 0;
   int64_t created_unix_seconds = 0;
   SloTarget slo;                     // what its readers may expect
+  std::optional<PooledEntry> pooled; // none: it generates text
 };
 // An entry never changes; what replaces it is another one.
 using ModelRef = std::shared_ptr<const ModelEntry>;

@@ -35,6 +35,7 @@ ChoiceStream::ChoiceStream(const PreparedRequest& request, const PreparedPrompt&
 ChoiceDelta ChoiceStream::push(const Tokens& tokens) {
   ChoiceDelta delta;
   if (finished_) return delta;
+  if (request_.output.pooled) return push_pooled(tokens);
   if (!started_ && request_.output.echo) echo_prompt(tokens.prompt, delta);
   if (!started_ && request_.output.prompt_logprobs) delta.prompt = prompt_scores(tokens.prompt);
   started_ = true;
@@ -48,6 +49,17 @@ ChoiceDelta ChoiceStream::push(const Tokens& tokens) {
     CHECK(*tokens.finish == FinishReason::kStop || *tokens.finish == FinishReason::kLength);
     end(request_.output.score_only ? FinishReason::kLength : *tokens.finish, delta);
   }
+  return delta;
+}
+
+// A vector comes as the alternatives of one token.
+ChoiceDelta ChoiceStream::push_pooled(const Tokens& tokens) {
+  ChoiceDelta delta;
+  for (const SampledToken& token : tokens.tokens) {
+    for (const TokenLogprob& entry : token.top) delta.vector.push_back(entry.logprob);
+  }
+  finished_ = tokens.finish.has_value();
+  if (finished_) delta.finish = FinishReason::kStop;
   return delta;
 }
 

@@ -42,6 +42,7 @@ struct ChoiceDelta {
   std::string reasoning;                 // of a chat, as are calls
   std::vector<CallDelta> calls;          // every call that begins has an id
   std::vector<ScoredPiece> pieces;       // only if log-probabilities were asked for
+  std::vector<float> vector;             // of a pooled model, once: its answer
   std::vector<PromptScore> prompt;       // once, if they were asked for: one for each token of the prompt
   std::optional<FinishReason> finish;    // kStop or kLength; nothing follows
   bool called_tools = false;             // with `finish`: the answer ended with calls
@@ -67,6 +68,7 @@ class ChoiceStream {
   uint32_t reasoning_tokens() const { return reasoning_tokens_; }  // of them
 
  private:
+  ChoiceDelta push_pooled(const Tokens& tokens);
   void echo_prompt(const std::vector<SampledToken>& scores, ChoiceDelta& delta);
   std::vector<PromptScore> prompt_scores(const std::vector<SampledToken>& scores) const;
   void push_token(const SampledToken& token, bool is_stop_token, ChoiceDelta& delta);

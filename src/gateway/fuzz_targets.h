@@ -7,6 +7,7 @@
 #include "gateway/surfaces/llama_request.h"
 #include "gateway/surfaces/messages_request.h"
 #include "gateway/surfaces/ollama_request.h"
+#include "gateway/surfaces/pooled_request.h"
 #include "gateway/surfaces/responses_request.h"
 
 namespace shoal::fuzz {
@@ -22,7 +23,9 @@ inline bool request(std::string_view body) {
   const bool ollama = parse_ollama_chat(body, limits).ok() | parse_ollama_generate(body, limits).ok();
   (void)parse_ollama_name(body);
   const bool llama = parse_llama_completion(body, limits).ok() | parse_llama_infill(body, limits).ok();
-  return chat || completion || tokenize || detokenize || message || counted || response || ollama || llama;
+  const bool pooled = parse_embeddings_request(body, limits).ok() | parse_rerank_request(body, limits).ok() | parse_score_request(body, limits).ok() |
+                      parse_ollama_embed(body, limits).ok();
+  return pooled || chat || completion || tokenize || detokenize || message || counted || response || ollama || llama;
 }
 
 }  // namespace shoal::fuzz

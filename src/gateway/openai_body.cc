@@ -134,6 +134,12 @@ Json scored_tokens_json(const std::vector<ScoredPiece>& pieces) {
   return content;
 }
 
+namespace {
+
+const char* task_name(const ModelEntry& model) { return !model.pooled ? "generate" : model.pooled->labels > 0 ? "score" : "embed"; }
+
+}  // namespace
+
 std::string answer_body(const AnswerHead& head, const std::vector<CollectedChoice>& choices, bool logprobs,
                         const Usage& usage) {
   Json list = Json::array();
@@ -203,7 +209,7 @@ Json model_json(const ModelEntry& model, const RouterSnapshot& nodes) {
           {"max_model_len", context_limit(model, nodes)},
           {"status", state_json(model, nodes)},
           {"meta", {{"architecture", model.architecture}, {"n_params", model.parameter_count},
-                    {"size", model.weight_bytes}, {"n_vocab", model.vocab_size},
+                    {"size", model.weight_bytes}, {"n_vocab", model.vocab_size}, {"n_ctx", context_limit(model, nodes)}, {"task", task_name(model)},
                     {"n_ctx_train", model.trained_len}}}};
 }
 
@@ -219,7 +225,7 @@ uint32_t context_limit(const ModelEntry& model, const RouterSnapshot& nodes) {
     const ModelStatus* status = status_on(node, model.id);
     if (status != nullptr && status->max_model_len != 0) limit = std::min(limit, status->max_model_len);
   }
-  return limit;
+  return model.pooled && limit > 1 ? limit - 1 : limit;  // engines keep room for a token that is not generated there
 }
 
 }  // namespace shoal

@@ -31,6 +31,7 @@ struct CollectedChoice {
   std::vector<PromptScore> prompt;
   std::string_view finish_reason;
   std::string stop;              // the stop string that ended it, if one did
+  std::vector<float> vector;     // of a pooled model
 };
 
 // [{token, logprob, bytes, top_logprobs}], as chats and responses have them.

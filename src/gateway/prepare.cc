@@ -267,11 +267,22 @@ std::optional<ApiError> constrain_answer(const ToolFields& tools, const PrepareC
 
 }  // namespace
 
+namespace {
+
+ApiError generates_nothing(const ModelEntry& model) {
+  const bool judge = model.pooled->labels > 0;
+  return invalid_value("model", absl::StrCat("The model '", model.name, "' ", judge ? "judges texts" : "makes embeddings", " and generates nothing; use ",
+                                             judge ? "/v1/rerank or /v1/score." : "/v1/embeddings."));
+}
+
+}  // namespace
+
 std::vector<TokenId> encode_chat(const std::vector<TextPart>& parts, const ModelText& text) {
   return text.tokenizer->encode(parts, kChatEncoding);
 }
 
 ApiResult<PreparedRequest> prepare_chat(const ChatRequest& request, const PrepareContext& context) {
+  if (context.model->pooled) return generates_nothing(*context.model);
   auto parts = render_chat(request.prompt, *context.text, context.now_unix_seconds);
   if (!parts.ok()) return parts.error();
   uint64_t bytes = 0;
@@ -292,6 +303,7 @@ ApiResult<PreparedRequest> prepare_chat(const ChatRequest& request, const Prepar
 }
 
 ApiResult<PreparedRequest> prepare_completion(const CompletionRequest& request, const PrepareContext& context) {
+  if (context.model->pooled) return generates_nothing(*context.model);
   const Tokenizer& tokenizer = *context.text->tokenizer;
   std::vector<PreparedPrompt> prompts;
   prompts.reserve(request.prompts.size());

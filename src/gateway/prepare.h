@@ -25,6 +25,8 @@ struct OutputOptions {
   bool include_stop = false;
   bool skip_special = true;
   bool echo = false;
+  bool pooled = false;               // nothing is generated: a vector is the answer
+  bool first_is_no = true;           // of a judge's two logits (prepare_pooled)
   bool score_only = false;           // the one generated token is not wanted
   bool bound_by_context = false;     // of GenerationFields::max_tokens_is_bound: the context ends before max_tokens
   bool tokens_as_ids = false;        // tokens are spelled "token_id:N"

@@ -27,6 +27,13 @@ constexpr PathEntry kPaths[] = {
     {"/completions", Endpoint::kCompletions, kPost},
     {"/v1/messages", Endpoint::kMessages, kPost},
     {"/v1/messages/count_tokens", Endpoint::kCountTokens, kPost},
+    {"/v1/embeddings", Endpoint::kEmbeddings, kPost},
+    {"/embeddings", Endpoint::kEmbeddings, kPost},
+    {"/v1/rerank", Endpoint::kRerank, kPost},
+    {"/v2/rerank", Endpoint::kRerank, kPost},
+    {"/rerank", Endpoint::kRerank, kPost},
+    {"/v1/score", Endpoint::kScore, kPost},
+    {"/score", Endpoint::kScore, kPost},
     {"/v1/responses", Endpoint::kResponses, kPost},
     {"/responses", Endpoint::kResponses, kPost},
     {"/api/chat", Endpoint::kOllamaChat, kPost},
@@ -36,6 +43,8 @@ constexpr PathEntry kPaths[] = {
     {"/api/ps", Endpoint::kOllamaPs, kGet},
     {"/api/version", Endpoint::kOllamaVersion, kGet},
     {"/api/pull", Endpoint::kOllamaPull, kPost},
+    {"/api/embed", Endpoint::kOllamaEmbed, kPost},
+    {"/api/embeddings", Endpoint::kOllamaEmbeddings, kPost},
     {"/api/push", Endpoint::kOllamaManage, kPost},
     {"/api/create", Endpoint::kOllamaManage, kPost},
     {"/api/copy", Endpoint::kOllamaManage, kPost},
@@ -194,6 +203,11 @@ std::string_view endpoint_name(Endpoint endpoint) {
     case Endpoint::kLlamaInfill: return "llama_infill";
     case Endpoint::kLlamaProps:
     case Endpoint::kLlamaSlots: return "llama_server";
+    case Endpoint::kEmbeddings: return "embeddings";
+    case Endpoint::kRerank: return "rerank";
+    case Endpoint::kScore: return "score";
+    case Endpoint::kOllamaEmbed:
+    case Endpoint::kOllamaEmbeddings: return "ollama_embed";
     case Endpoint::kMessages: return "messages";
     case Endpoint::kCountTokens: return "count_tokens";
     case Endpoint::kResponses: return "responses";
@@ -220,6 +234,11 @@ bool generates(Endpoint endpoint) {
     case Endpoint::kChat:
     case Endpoint::kCompletions:
     case Endpoint::kMessages:
+    case Endpoint::kEmbeddings:
+    case Endpoint::kRerank:
+    case Endpoint::kScore:
+    case Endpoint::kOllamaEmbed:
+    case Endpoint::kOllamaEmbeddings:
     case Endpoint::kOllamaChat:
     case Endpoint::kOllamaGenerate:
     case Endpoint::kLlamaCompletion:
@@ -275,8 +294,9 @@ std::string root_page() {
          "Clients:          base_url = http://<this host and port>/v1\n"
          "Models:           GET  /v1/models\n"
          "Chat, text:       POST /v1/chat/completions, /v1/completions, /v1/responses\n"
+         "Vectors, scores:  POST /v1/embeddings, /v1/rerank, /v1/score\n"
          "Anthropic's:      POST /v1/messages, /v1/messages/count_tokens\n"
-         "Ollama's:         POST /api/chat, /api/generate, /api/show; GET /api/tags, /api/ps, /api/version\n"
+         "Ollama's:         POST /api/chat, /api/generate, /api/embed, /api/show; GET /api/tags, /api/ps, /api/version\n"
          "llama.cpp's:      POST /completion, /infill; GET /props, /slots\n"
          "Tokens:           POST /tokenize, /detokenize, /apply-template; GET /tokenizer_info\n"
          "Health:           GET  /health, /readyz\n"

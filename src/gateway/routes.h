@@ -12,10 +12,11 @@ namespace shoal {
 enum class Endpoint {
   kRoot, kChat, kCompletions, kTokenize, kDetokenize, kTokenizerInfo, kApplyTemplate, kModels, kModel, kLive, kReady, kVersion, kMetrics, kOpenApi,
   kResponses, kResponse, kResponseItems, kDeleteResponse,
+  kEmbeddings, kRerank, kScore,
   // Anthropic's.
   kMessages, kCountTokens,
   // Ollama's.
-  kOllamaChat, kOllamaGenerate, kOllamaTags, kOllamaShow, kOllamaPs, kOllamaVersion, kOllamaPull, kOllamaManage,
+  kOllamaChat, kOllamaGenerate, kOllamaTags, kOllamaShow, kOllamaPs, kOllamaVersion, kOllamaPull, kOllamaEmbed, kOllamaEmbeddings, kOllamaManage,
   // llama.cpp's own.
   kLlamaCompletion, kLlamaInfill, kLlamaProps, kLlamaSlots,
 };

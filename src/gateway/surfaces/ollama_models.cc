@@ -110,9 +110,9 @@ HttpReply ollama_show(std::string_view body, ModelAccess& models, Caller caller)
   const auto context = models.open((*model)->name, caller);
   if (!context.ok()) return error_reply(context.error(), Surface::kOllama);
   const ModelEntry& entry = **model;
-  Json capabilities = Json::array({"completion"});
-  if (context->text->chat_template != nullptr) capabilities.push_back("tools");
-  if (context->text->format.reasoning != nullptr) capabilities.push_back("thinking");
+  Json capabilities = Json::array({entry.pooled ? "embedding" : "completion"});
+  if (!entry.pooled && context->text->chat_template != nullptr) capabilities.push_back("tools");
+  if (!entry.pooled && context->text->format.reasoning != nullptr) capabilities.push_back("thinking");
   const auto info = parse_json(context->text->tokenizer_info);
   const bool templated = info.ok() && info->contains("chat_template") && (*info)["chat_template"].is_string();
   Json model_info = {{"general.architecture", entry.architecture}, {"general.parameter_count", entry.parameter_count},

@@ -10,6 +10,7 @@
 #include "gateway/surfaces/ollama_answer.h"
 #include "gateway/surfaces/ollama_models.h"
 #include "gateway/surfaces/ollama_request.h"
+#include "gateway/surfaces/pooled_answer.h"
 #include "gateway/surfaces/responses_answer.h"
 #include "gateway/surfaces/responses_request.h"
 #include "nlohmann/json.hpp"
@@ -30,8 +31,8 @@ ApiResult<PreparedAnswer> Surfaces::prepare(Endpoint endpoint, std::string_view 
   if (endpoint == Endpoint::kOllamaChat) return ollama(/*generate=*/false, body, caller);
   if (endpoint == Endpoint::kOllamaGenerate) return ollama(/*generate=*/true, body, caller);
   if (endpoint == Endpoint::kLlamaCompletion) return llama_completion(body, caller);
-  if (endpoint == Endpoint::kLlamaInfill) return llama_infill(body, caller);
-  return from_status(Status(StatusCode::kInternal, "no such endpoint"));
+  if (endpoint != Endpoint::kLlamaInfill) return pooled(endpoint, body, caller);
+  return llama_infill(body, caller);
 }
 
 HttpReply Surfaces::reply(const Route& route, std::string_view body, Caller caller) {
@@ -103,6 +104,24 @@ ApiResult<PreparedAnswer> Surfaces::ollama(bool generate, std::string_view body,
   auto prepared = completion == nullptr ? prepare_chat(std::get<ChatRequest>(request->request), *context) : prepare_completion(*completion, *context);
   if (!prepared.ok()) return prepared.error();
   return PreparedAnswer{std::move(writer), stream, *std::move(prepared), std::nullopt};
+}
+
+ApiResult<PreparedAnswer> Surfaces::pooled(Endpoint endpoint, std::string_view body, Caller caller) {
+  using Form = PooledAnswer::Form;
+  const bool embeddings = endpoint == Endpoint::kEmbeddings, rerank = endpoint == Endpoint::kRerank, score = endpoint == Endpoint::kScore;
+  auto request = embeddings ? parse_embeddings_request(body, limits_) : rerank ? parse_rerank_request(body, limits_)
+                 : score    ? parse_score_request(body, limits_)
+                            : parse_ollama_embed(body, limits_);
+  if (!request.ok()) return request.error();
+  auto context = models_.open(request->model, caller);
+  if (!context.ok() && !embeddings && !rerank && !score) context = models_.open(without_latest(request->model), caller);
+  if (!context.ok()) return context.error();
+  auto prepared = prepare_pooled(*request, rerank || score ? PooledUse::kJudge : PooledUse::kEmbed, *context);
+  if (!prepared.ok()) return prepared.error();
+  const Form form = embeddings ? Form::kEmbeddings : rerank ? Form::kRerank : score ? Form::kScore
+                    : endpoint == Endpoint::kOllamaEmbed ? Form::kOllamaEmbed : Form::kOllamaEmbedding;
+  const std::string id = (rerank ? "rerank-" : "score-") + mint_id();
+  return PreparedAnswer{std::make_unique<PooledAnswer>(form, id, unix_seconds(), *std::move(request)), false, *std::move(prepared), std::nullopt};
 }
 
 ApiResult<PreparedAnswer> Surfaces::llama_completion(std::string_view body, Caller caller) {

@@ -26,6 +26,7 @@ class Surfaces {
   ApiResult<PreparedAnswer> messages(std::string_view body, Caller caller);
   ApiResult<PreparedAnswer> responses(std::string_view body, Caller caller);
   ApiResult<PreparedAnswer> ollama(bool generate, std::string_view body, Caller caller);
+  ApiResult<PreparedAnswer> pooled(Endpoint endpoint, std::string_view body, Caller caller);
   ApiResult<PreparedAnswer> llama_completion(std::string_view body, Caller caller);
   ApiResult<PreparedAnswer> llama_infill(std::string_view body, Caller caller);
   HttpReply count_tokens(std::string_view body, Caller caller);
