@@ -103,7 +103,7 @@ struct Request {
   std::vector<TokenId> prompt;    // at least one token
   std::vector<TokenId> output;    // tokens already delivered before this placement; generation continues after them
   SamplingParams sampling;
-  uint32_t max_tokens = 0;        // generated in all, `output` included
+  uint32_t max_tokens = 0;        // generated in all, `output` included; 0: none, what the model makes of the prompt is the answer
   uint32_t min_tokens = 0;        // stop ids cannot be sampled before
   std::vector<TokenId> stop_ids;  // end of sequence and the user's own; the stop token itself is delivered
   std::optional<uint32_t> prompt_logprobs;  // also score the prompt, with so many alternatives
@@ -128,7 +128,7 @@ struct TokenLogprob {
 struct SampledToken {
   TokenId token = 0;
   float logprob = 0.0f;           // 0 unless asked for
-  std::vector<TokenLogprob> top;  // most likely first
+  std::vector<TokenLogprob> top;  // most likely first; of a request for no tokens: its vector by channel, or the logits of its allowed tokens
   uint32_t rank = 0;              // 1: no token was more likely; 0 unless asked for
   std::optional<float> mirostat_mu;  // what the sampler goes on with after this token
   friend bool operator==(const SampledToken&, const SampledToken&) = default;
