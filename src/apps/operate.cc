@@ -79,6 +79,8 @@ struct PsFlags : AdminFlags {
 
 Status show_models(AdminClient& client, const PsFlags& flags) {
   ASSIGN_OR_RETURN(const Json models, client.call("GET", "/models"));
+  // The public port answers this path, and Ollama's, too; /running it does not know.
+  if (!models.contains("device")) RETURN_IF_ERROR(client.call("GET", "/running").status());
   std::string text;
   if (flags.as_json) {
     text = dump_json(models, 2) + "\n";
