@@ -227,11 +227,12 @@ StatusOr<int> serve(ServeFlags& flags) {
   ASSIGN_OR_RETURN(const auto cluster, LocalCluster::start(flags.engine, std::move(models)));
   const std::jthread preloading = preload_models(*cluster, preload);
 
+  std::atomic<bool> starting = true;  // until all listen: whoever saw it ready finds the operator's endpoints too
   ServiceConfig service_config{.version = version_line(), .api_keys = std::move(keys),
                                .request_time_max = from_seconds(flags.request_timeout_s),
                                .ollama_api = !flags.no_ollama_api, .llama_cpp_api = !flags.no_llama_cpp_api,
                                .response_store_bytes_max = flags.response_store_mib << 20,
-                               .stalled_seconds = [&] { return cluster->stalled_seconds(); }};
+                               .stalled_seconds = [&] { return cluster->stalled_seconds(); }, .starting = [&] { return starting.load(); }};
   RETURN_IF_ERROR(record_run(flags, cluster->router().timeline()));
   Service service(std::move(service_config), cluster->catalog(), cluster->router());
   const HttpServerConfig http{.host = flags.host, .port = flags.port, .unix_socket = flags.uds,
@@ -251,6 +252,7 @@ StatusOr<int> serve(ServeFlags& flags) {
   Admin tcp_admin({.key = flags.admin_key, .shutdown = stop, .reload = reload}, service, cluster->catalog(), cluster->router());
   ASSIGN_OR_RETURN(const AdminListeners admin, listen_admin(flags, server->port(), service, socket_admin, tcp_admin));
   if (!cluster->wait_ready(kReadyWait)) return unavailable("the node did not report within a minute; see the log");
+  starting = false;
   announce(*server, flags, cluster->catalog().models());
 
   for (Signal signal = Signal::kNone; signal != Signal::kStop; signal = wait_signal(std::chrono::hours(1))) {

@@ -367,6 +367,17 @@ TEST(Clients, ThatDoNotReadAreDroppedAndDelayNobody) {
   EXPECT_TRUE(world.loop.wait_idle(std::chrono::seconds(10)));
 }
 
+TEST(Ready, NotBeforeTheServerHasStarted) {
+  std::atomic<bool> starting = true;
+  World world(says("x"), {.starting = [&] { return starting.load(); }});
+  const Reply early = ask(world, http_get("/readyz"));
+  expect_error(early, 503, "server_overloaded");
+  EXPECT_NE(early.body.find("still starting"), std::string::npos) << early.body;
+  EXPECT_EQ(ask(world, http_get("/health")).status, 200);
+  starting = false;
+  EXPECT_EQ(ask(world, http_get("/readyz")).status, 200);
+}
+
 TEST(Drain, IsVisibleAtOnceAndLetsWhatRunsFinish) {
   World world([](const Request&) { return test::bytes_of("x"); });
   world.node.set_pause(std::chrono::milliseconds(10));

@@ -92,13 +92,15 @@ HttpReply Service::reply(const Route& route, std::string_view body, Caller calle
   }
 }
 
-// Ready: the nodes have reported, nothing is draining, and queued work makes progress.
+// Ready: everything listens, the nodes have reported, nothing is draining, and queued work makes progress.
 HttpReply Service::ready() const {
   const auto nodes = loop_.snapshot();
   const double stalled = config_.stalled_seconds ? config_.stalled_seconds() : 0;
   std::string reason;
   if (admission_.draining()) {
     reason = "draining";
+  } else if (config_.starting && config_.starting()) {
+    reason = "still starting";
   } else if (nodes->nodes.empty()) {
     reason = "no node has reported yet";
   } else if (stalled > config_.stalled_seconds_max) {

@@ -36,6 +36,7 @@ struct ServiceConfig {
   size_t response_store_bytes_max = 64u << 20;  // for each key; see ResponseStore
   double stalled_seconds_max = 30;           // without a step while work is queued: not ready
   std::function<double()> stalled_seconds;   // may be empty
+  std::function<bool()> starting;            // not ready yet, whatever the nodes say; may be empty
 };
 
 // All methods may be called from any thread; those that tokenise or render may take a while.
