@@ -87,6 +87,7 @@ struct EventWriter {
   void operator()(const ModelAdded& e) { to_pb(e.model, event.mutable_added()); }
   void operator()(const ModelRetired& e) { event.set_retired(e.model.value); }
   void operator()(const PeerLost& e) { event.set_lost(e.peer.value); }
+  void operator()(const PeerConnected& e) { event.set_connected(e.peer.value); }
   void operator()(const DrainRequested&) { event.mutable_drain(); }
   void operator()(const auto&) { event.mutable_tick(); }  // a tick, or an event that concerns no node, which is as good as one
 };
@@ -174,6 +175,7 @@ StatusOr<Event> event_from(const pb::Event& from) {
       return ModelAdded{std::move(model)};
     }
     case pb::Event::kLost: return PeerLost{NodeId(from.lost())};
+    case pb::Event::kConnected: return PeerConnected{NodeId(from.connected())};
     case pb::Event::kRetired: return ModelRetired{ModelId(from.retired())};
     case pb::Event::kDigest: {
       ASSIGN_OR_RETURN(const ModelDigest weights, digest_of(from.digest()));

@@ -55,6 +55,16 @@ struct PeerLost {
   NodeId peer;
 };
 
+// Any role: messages to and from this peer pass (again), in a process apart; nothing that was said before counts.
+struct PeerConnected {
+  NodeId peer;
+};
+
+// Controller: it is the one that decides, or not any more.
+struct LeadershipChanged {
+  bool leads = false;
+};
+
 // Any role: finish what is accepted, take nothing new.
 struct DrainRequested {};
 
@@ -116,7 +126,7 @@ struct ModelRetired {
 // Any role: a wake-up asked for by WakeAt.
 struct Tick {};
 
-using Event = std::variant<MessageFrom, NewRequest, ClientGone, ResidencyWanted, SettingsWanted, ClusterChanged, PeerLost, DrainRequested,
-                           StepDone, WeightsReady, WeightsPacked, KvCopied, LoadProgress, DigestKnown, ModelAdded, ModelRetired, Tick>;
+using Event = std::variant<MessageFrom, NewRequest, ClientGone, ResidencyWanted, SettingsWanted, ClusterChanged, PeerLost, PeerConnected,
+                           LeadershipChanged, DrainRequested, StepDone, WeightsReady, WeightsPacked, KvCopied, LoadProgress, DigestKnown, ModelAdded, ModelRetired, Tick>;
 
 }  // namespace shoal

@@ -34,6 +34,7 @@ void Handovers::on_wanted(NodeId from, const KvWanted& message, std::vector<Effe
   KvGranted answer{message.id, message.epoch, {}};
   const auto offer = offers_.find({message.id, message.epoch});
   if (offer != offers_.end() && offer->second.taker.value_or(from) == from) {
+    grants_version_ += !offer->second.taker;
     offer->second.taker = from;
     answer.blocks = offer->second.blocks;
   }
@@ -46,6 +47,7 @@ void Handovers::on_taken(NodeId from, const KvTaken& message, TimePoint now) {
   Offer& offer = found->second;
   if (message.passed_on) {
     offer.taker.reset();
+    ++grants_version_;
     offer.due = now + offer_time_;
     return;
   }
@@ -58,7 +60,10 @@ void Handovers::release(const HostKv& kv, uint64_t block_bytes) {
   for (const BlockId block : kv.blocks) blocks.release(block);
 }
 
-void Handovers::withdraw(const Offer& offer) { release({.blocks = offer.blocks}, offer.block_bytes); }
+void Handovers::withdraw(const Offer& offer) {
+  grants_version_ += offer.taker.has_value();
+  release({.blocks = offer.blocks}, offer.block_bytes);
+}
 
 template <typename Over>
 void Handovers::withdraw_if(Over over) {
@@ -237,6 +242,14 @@ std::vector<std::pair<RequestId, ModelId>> Handovers::lost_fetches(const Members
     if (change.self || change.of(fetch.ticket.node)) lost.emplace_back(request, fetch.model);
   }
   return lost;
+}
+
+std::vector<Handovers::Grant> Handovers::grants() const {
+  std::vector<Grant> grants;
+  for (const auto& [key, offer] : offers_) {
+    if (offer.taker) grants.push_back({key.first, *offer.taker, offer.block_bytes, offer.blocks});
+  }
+  return grants;
 }
 
 std::map<uint64_t, uint64_t> Handovers::blocks_offered() const {

@@ -101,6 +101,16 @@ class Handovers {
   std::vector<std::pair<RequestId, ModelId>> lost_fetches(const MembershipChange& change) const;
   void forget_fetch(RequestId request) { fetches_.erase(request); }
 
+  // KV of this node that another one may be reading.
+  struct Grant {
+    RequestId request;
+    NodeId reader;
+    uint64_t block_bytes = 0;
+    std::vector<BlockId> blocks;
+  };
+  std::vector<Grant> grants() const;
+  uint64_t grants_version() const { return grants_version_; }  // rises when they change
+
   bool idle() const { return offers_.empty() && awaiting_.empty() && withheld_.empty(); }
   std::map<uint64_t, uint64_t> blocks_offered() const;  // of this node's tier, by bytes per block
   // `owned`: the node has it; `computed`: an engine has it, perhaps cancelled; `remote`: its KV is on another node's tier.
@@ -133,7 +143,7 @@ class Handovers {
 
   bool supersedes(AwaitingList& list, RequestId request, uint32_t epoch, std::vector<Effect>& effects);
   void forget(AwaitingList& list, AwaitingList::iterator entry, std::vector<Effect>& effects);
-  void withdraw(const Offer& offer);
+  void withdraw(const Offer& offer);  // its blocks are free
   template <typename Over>
   void withdraw_if(Over over);
 
@@ -148,6 +158,7 @@ class Handovers {
   std::map<RequestId, Fetch> fetches_;
   std::map<NodeId, uint32_t> members_;  // epochs, as last heard
   bool heard_cluster_ = false;
+  uint64_t grants_version_ = 0;
 };
 
 }  // namespace shoal

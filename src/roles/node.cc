@@ -54,7 +54,9 @@ void Node::dispatch(const Event& event, TimePoint now, std::vector<Effect>& effe
   if (const auto* e = std::get_if<ModelAdded>(&event)) return on_model_added(*e);
   if (const auto* e = std::get_if<ModelRetired>(&event)) return on_model_retired(*e);
   if (const auto* e = std::get_if<PeerLost>(&event)) return end_lives({.before = {{e->peer, 0}}}, now, effects);
+  if (std::holds_alternative<PeerConnected>(event)) journal_.residency();  // it has heard nothing yet
   if (const auto* e = std::get_if<ClusterChanged>(&event)) {
+    reporter_.learn(e->state);
     if (const auto change = handovers_.learn(e->state)) end_lives(*change, now, effects);
   }
   if (std::holds_alternative<DrainRequested>(event)) draining_ = true;
@@ -79,7 +81,11 @@ void Node::dispatch(const MessageFrom& event, TimePoint now, std::vector<Effect>
   if (const auto* m = std::get_if<KvWanted>(&event.message)) handovers_.on_wanted(event.from, *m, effects);
   if (const auto* m = std::get_if<KvGranted>(&event.message)) on_kv_granted(event.from, *m, now, effects);
   if (const auto* m = std::get_if<KvTaken>(&event.message)) handovers_.on_taken(event.from, *m, now);
-  if (const auto* m = std::get_if<MigrateRequests>(&event.message)) on_migrate(*m);
+  if (const auto* m = std::get_if<MigrateRequests>(&event.message)) {
+    for (const RequestId id : requests_.of_model(m->model)) {
+      if (!requests_.find(id)->stays) handovers_.leave(id);
+    }
+  }
   if (const auto* m = std::get_if<SetInstanceRole>(&event.message)) instance_role_ = m->instance_role;
 }
 

@@ -38,7 +38,7 @@ class Node {
 
   // Handles MessageFrom{Submit, Cancel, SetResident, Configure, KvWanted, KvGranted, KvTaken, SetInstanceRole, MigrateRequests}, StepDone,
   // WeightsReady, WeightsPacked, KvCopied, LoadProgress, DigestKnown, ModelAdded, ModelRetired, ClusterChanged, PeerLost,
-  // DrainRequested and Tick.
+  // PeerConnected, DrainRequested and Tick.
   std::vector<Effect> handle(const Event& event, TimePoint now);
 
   // Measured so far, by model.
@@ -47,6 +47,7 @@ class Node {
   bool idle() const;            // no request, no step, no load, no copy
   bool step_in_flight() const { return scheduler_.stepping().has_value(); }
   const LoadDesk& loads() const { return loads_; }
+  const Handovers& handovers() const { return handovers_; }
   NodeStatus status() const { return reporter_.status(instance_role_); }
   // As it is served now; null if it is not. Valid until the next event.
   const NodeModel* model(ModelId id) const;
@@ -86,7 +87,6 @@ class Node {
   // node_handover.cc
   void hand_over_leaving(TimePoint now, std::vector<Effect>& effects);
   void hand_over(RequestId id, TimePoint now, std::vector<Effect>& effects);
-  void on_migrate(const MigrateRequests& message);
   void receive(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects);
   void on_kv_granted(NodeId from, const KvGranted& message, TimePoint now, std::vector<Effect>& effects);
   void end_lives(const MembershipChange& change, TimePoint now, std::vector<Effect>& effects);

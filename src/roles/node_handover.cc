@@ -55,12 +55,6 @@ void Node::hand_over(RequestId id, TimePoint now, std::vector<Effect>& effects) 
   journal_.changed = true;
 }
 
-void Node::on_migrate(const MigrateRequests& message) {
-  for (const RequestId id : requests_.of_model(message.model)) {
-    if (!requests_.find(id)->stays) handovers_.leave(id);
-  }
-}
-
 void Node::receive(NodeId from, const Submit& message, TimePoint now, std::vector<Effect>& effects) {
   const Handovers::Claim claim = handovers_.claim(from, message, usable(message, catalogue_.find(message.request.model)), now, effects);
   if (claim.waits) return;

@@ -1,5 +1,6 @@
 #include "roles/node_reporter.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace shoal {
@@ -66,6 +67,15 @@ NodeStatus NodeReporter::status(InstanceRole instance_role) const {
   return status;
 }
 
+void NodeReporter::learn(const ClusterState& state) {
+  std::vector<NodeId> listeners = config_.gateways;
+  for (const auto& [id, member] : state.members) {
+    const bool listens = member.role == Role::kGateway || member.role == Role::kController;
+    if (listens && std::find(listeners.begin(), listeners.end(), id) == listeners.end()) listeners.push_back(id);
+  }
+  if (std::exchange(listeners_, std::move(listeners)) != listeners_) journal_.residency();
+}
+
 void NodeReporter::report(InstanceRole instance_role, TimePoint now, std::vector<Effect>& effects) {
   if (!journal_.changed) return;
   const bool now_due = journal_.residency_changed || now >= next_;
@@ -79,7 +89,7 @@ void NodeReporter::report(InstanceRole instance_role, TimePoint now, std::vector
   snapshot.switches = journal_.switches.take();
   snapshot.events = journal_.device.take();
   snapshot.next = scheduler_.next_models(now);
-  for (const NodeId gateway : config_.gateways) effects.push_back(Send{gateway, gateway == config_.gateways.back() ? std::move(snapshot) : snapshot});
+  for (const NodeId listener : listeners_) effects.push_back(Send{listener, listener == listeners_.back() ? std::move(snapshot) : snapshot});
   journal_.changed = journal_.residency_changed = false;
   next_ = now + config_.status_interval;
 }

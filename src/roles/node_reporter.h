@@ -12,7 +12,10 @@ class NodeReporter {
  public:
   // All outlive this.
   NodeReporter(const NodeConfig& config, const Catalogue& catalogue, const ModelScheduler& scheduler, const TurnQuotas& quotas, NodeJournal& journal)
-      : config_(config), catalogue_(catalogue), scheduler_(scheduler), quotas_(quotas), journal_(journal) {}
+      : config_(config), catalogue_(catalogue), scheduler_(scheduler), quotas_(quotas), journal_(journal), listeners_(config.gateways) {}
+
+  // Reports go to the gateways and the controllers of the cluster, beside those of the configuration.
+  void learn(const ClusterState& state);
 
   NodeStatus status(InstanceRole instance_role) const;
   void report(InstanceRole instance_role, TimePoint now, std::vector<Effect>& effects);
@@ -25,6 +28,7 @@ class NodeReporter {
   const ModelScheduler& scheduler_;
   const TurnQuotas& quotas_;
   NodeJournal& journal_;
+  std::vector<NodeId> listeners_;
   uint64_t version_ = 0;
   TimePoint next_{};
 };

@@ -131,24 +131,56 @@ TEST(Router, ALostNodeIsReplacedFromTheTokensDelivered) {
 }
 
 // It lives, and is in the cluster; what was sent to it, or by it, did not arrive.
-TEST(Router, WhatANodeThatLostMessagesHadIsPlacedAnewAndItHearsTheSettingsWhenItIsHeardOf) {
+TEST(Router, WhatANodeThatLostMessagesHadIsPlacedThereAnewWhenItIsHeardOfWithTheSettings) {
   Router router({kGateway});
   router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
   router.handle(SettingsWanted{{ModelId(0), {}}}, TimePoint{});
   router.handle(request(5), TimePoint{});
   router.handle(tokens(1, 5, 0, {7}), TimePoint{});
   const auto effects = router.handle(PeerLost{NodeId(1)}, TimePoint{});
-  const auto again = sent<Submit>(effects);
-  ASSERT_EQ(again.size(), 1u);
-  EXPECT_EQ(again[0].request.epoch, 1u);
-  EXPECT_EQ(again[0].request.output, (std::vector<TokenId>{7}));
+  EXPECT_TRUE(sent<Submit>(effects).empty()) << "nobody listens there";
   EXPECT_TRUE(sent<Configure>(effects).empty()) << "or it would be told for ever";
   EXPECT_TRUE(of_kind<Deliver>(router.handle(tokens(1, 5, 1, {8}), TimePoint{})).empty()) << "of the epoch before";
+  EXPECT_TRUE(of_kind<Refuse>(router.handle(request(6), TimePoint{})).empty()) << "its node is only out of reach";
   NodeStatus status;
   status.version = 1;
-  EXPECT_EQ(sent<Configure>(router.handle(MessageFrom{NodeId(1), status}, TimePoint{})).size(), 1u);
+  const auto heard = router.handle(MessageFrom{NodeId(1), status}, TimePoint{});
+  EXPECT_EQ(sent<Configure>(heard).size(), 1u);
+  const auto again = sent<Submit>(heard);
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(again[0].request.epoch, 1u);
+  EXPECT_EQ(again[0].request.output, (std::vector<TokenId>{7}));
+  EXPECT_EQ(again[1].request.id, RequestId(6));
   EXPECT_TRUE(sent<Configure>(router.handle(MessageFrom{NodeId(1), status}, TimePoint{})).empty());
   router.check();
+}
+
+TEST(Router, ARequestOutlivesAnyNumberOfLosses) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}, {2, 1}})}, TimePoint{});
+  ASSERT_EQ(sent<Submit>(router.handle(request(5), TimePoint{})).size(), 1u);
+  uint64_t version = 0;
+  for (uint32_t loss = 0; loss < 100; ++loss) {
+    NodeStatus status;
+    status.version = ++version;
+    for (const uint32_t node : {1u, 2u}) {
+      router.handle(PeerLost{NodeId(node)}, TimePoint{});
+      router.handle(MessageFrom{NodeId(node), status}, TimePoint{});
+    }
+    ASSERT_EQ(router.live_requests(), 1u);
+  }
+  router.check();
+}
+
+TEST(Router, NothingIsPlacedOnANodeThatIsOutOfReachWhileAnotherServesTheModel) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}, {2, 1}})}, TimePoint{});
+  router.handle(PeerLost{NodeId(1)}, TimePoint{});
+  for (uint64_t id = 5; id < 15; ++id) {
+    for (const Effect& effect : router.handle(request(id), TimePoint{})) {
+      if (const auto* send = std::get_if<Send>(&effect)) EXPECT_EQ(send->to, NodeId(2));
+    }
+  }
 }
 
 TEST(Router, ARestartedNodeHasForgottenItsRequests) {
@@ -171,13 +203,19 @@ TEST(Router, AGapIsNeverShownButReplayed) {
   EXPECT_EQ(sent<Submit>(effects)[0].request.output, std::vector<TokenId>{7});
 }
 
-TEST(Router, ReplaysAreBounded) {
+TEST(Router, ARequestThatNodesGiveUpIsPlacedSoManyTimes) {
   Router router({kGateway, 10, 2});
   router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
   router.handle(request(5), TimePoint{});
   size_t refused = 0;
-  for (uint32_t epoch = 2; epoch <= 4; ++epoch) {
-    refused += of_kind<Refuse>(router.handle(ClusterChanged{cluster({{1, epoch}}, epoch)}, TimePoint{})).size();
+  for (uint32_t epoch = 0; epoch <= 2; ++epoch) {
+    Tokens gave_up;
+    gave_up.id = RequestId(5);
+    gave_up.epoch = epoch;
+    gave_up.finish = FinishReason::kError;
+    gave_up.error_code = StatusCode::kUnavailable;
+    gave_up.error = "no room";
+    refused += of_kind<Refuse>(router.handle(MessageFrom{NodeId(1), gave_up}, TimePoint{})).size();
   }
   EXPECT_EQ(refused, 1u);
   EXPECT_EQ(router.live_requests(), 0u);

@@ -8,11 +8,13 @@
 namespace shoal {
 namespace {
 
-constexpr Duration kCompareInterval = std::chrono::milliseconds(100);  // of the nodes with each other: not with every report of each
+bool lists(const Member& member, ModelId model) {
+  return member.role == Role::kNode && std::find(member.models.begin(), member.models.end(), model) != member.models.end();
+}
 
 }  // namespace
 
-Router::Router(const RouterConfig& config) : config_(config) {}
+Router::Router(const RouterConfig& config) : config_(config), balancer_(config.roles, config.balance_interval) {}
 
 std::vector<Effect> Router::handle(const Event& event, TimePoint now) {
   std::vector<Effect> effects;
@@ -45,7 +47,7 @@ NodeView Router::view_of(const Member& member, const Entry& entry) const {
   NodeView view;
   view.node = member.id;
   // Who has the request serves its model to the end, also if it is on no list any more.
-  view.serves_model = member.id == entry.node || std::find(member.models.begin(), member.models.end(), model) != member.models.end();
+  view.serves_model = (member.id == entry.node || lists(member, model)) && !lost_.contains(member.id);
   view.draining = member.draining;
   if (const auto placed = placed_.find(member.id); placed != placed_.end()) {
     view.requests_live = placed->second.live;
@@ -129,9 +131,16 @@ Router::Entry Router::take(RequestId id) {
   return entry;
 }
 
-// A request that was accepted waits for a node to come (back), within its deadline.
+bool Router::served_by_lost(ModelId model) const {
+  return std::any_of(lost_.begin(), lost_.end(), [&](NodeId id) {
+    const auto member = cluster_.members.find(id);
+    return member != cluster_.members.end() && lists(member->second, model);
+  });
+}
+
+// A request that was accepted, or whose node is only out of reach for now, waits for a node to come (back), within its deadline.
 bool Router::hold(Entry& entry, TimePoint now) {
-  if (entry.request.epoch == 0) return false;
+  if (entry.request.epoch == 0 && !served_by_lost(entry.request.model)) return false;
   if (entry.held_until == kForever) entry.held_until = std::min(entry.deadline, now + config_.hold_max);
   if (now >= entry.held_until) return false;
   const RequestId id = entry.request.id;
@@ -180,17 +189,17 @@ void Router::on_status(NodeId from, const NodeStatus& status, TimePoint now, std
   if (status.version < known.version) return;
   known = status;
   const auto member = cluster_.members.find(from);
-  if (missed_settings_.erase(from) > 0 && member != cluster_.members.end()) send_settings(member->second, effects);
   Placed& placed = placed_[from];
   placed.seconds = 0;
-  if (!placed.home) placed.home = status.instance_role;
-  placed.batches.clear();
   placed.waiting = 0;
-  for (const ModelStatus& m : status.models) {
-    placed.waiting += m.waiting;
-    if (m.waiting + m.running > 0) placed.batches.push_back({m.model, m.state == ModelState::kLoaded, m.waiting + m.running});
+  for (const ModelStatus& m : status.models) placed.waiting += m.waiting;
+  if (lost_.erase(from) > 0) {
+    if (member != cluster_.members.end()) send_settings(member->second, effects);
+    place_held(now, effects);
   }
-  balance(now, effects);
+  if (config_.balance_interval == Duration::max()) return;
+  balancer_.learn(from, status);
+  if (!draining_) balancer_.balance(now, effects);
 }
 
 // The next node continues where this one stopped, with its KV if it can be fetched.
@@ -207,36 +216,6 @@ void Router::on_handover(NodeId from, const Handover& message, TimePoint now, st
   submit(std::move(entry), now, effects, phase);
 }
 
-// ---- sharing the work ---------------------------------------------------------------------------------------------------------
-
-std::optional<RoleChange> Router::role_change() const {
-  std::vector<RoleView> views;
-  for (const auto& [id, status] : status_) {
-    views.push_back({id, status.instance_role, placed_.at(id).home.value_or(status.instance_role), status.prompt_pressure, status.decode_pressure});
-  }
-  return plan_roles(views, config_.roles);
-}
-
-std::optional<Steal> Router::steal() const {
-  std::vector<StealView> views;
-  views.reserve(status_.size());
-  for (const auto& [id, status] : status_) views.push_back({id, status.instance_role, status.decode_pressure, placed_.at(id).batches});
-  return plan_steal(views);
-}
-
-void Router::balance(TimePoint now, std::vector<Effect>& effects) {
-  if (status_.size() < 2 || draining_ || now < next_balance_ || config_.balance_interval == Duration::max()) return;
-  next_balance_ = now + std::min(config_.balance_interval, kCompareInterval);
-  if (const auto change = role_change()) {
-    effects.push_back(Send{change->node, SetInstanceRole{change->instance_role}});
-    next_balance_ = now + config_.balance_interval;
-  }
-  if (const auto batch = steal()) {
-    effects.push_back(Send{batch->from, MigrateRequests{batch->model}});
-    next_balance_ = now + config_.balance_interval;
-  }
-}
-
 void Router::on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::vector<Effect>& effects) {
   const auto found = journal_.find(tokens.id);
   if (found == journal_.end()) return;  // cancelled or expired meanwhile
@@ -244,9 +223,9 @@ void Router::on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::ve
   if (entry.node != from || entry.request.epoch != tokens.epoch) return;  // an owner of before (I3)
   const auto expected = static_cast<uint32_t>(entry.request.output.size());
   if (tokens.first_index != expected) {  // a gap or a repetition: never shown; start over where the client is (I1)
-    const Entry lost = take(tokens.id);
+    Entry lost = take(tokens.id);
     effects.push_back(Send{from, Cancel{tokens.id, tokens.epoch}});
-    place_again(lost, unavailable("node ", from.value, " lost the place in this answer"), now, effects);
+    give_up_or_place(std::move(lost), unavailable("node ", from.value, " lost the place in this answer"), now, effects);
     return;
   }
   for (const SampledToken& token : tokens.tokens) entry.request.output.push_back(token.token);
@@ -257,8 +236,7 @@ void Router::on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::ve
   entry.kv.reset();  // that node has it, or has said so
   const bool node_gave_up = tokens.finish == FinishReason::kError && tokens.error_code == StatusCode::kUnavailable;
   if (node_gave_up) {
-    const Entry lost = take(tokens.id);
-    place_again(lost, Status(tokens.error_code, tokens.error), now, effects, std::max<Duration>(tokens.retry_after, std::chrono::seconds(1)));
+    give_up_or_place(take(tokens.id), Status(tokens.error_code, tokens.error), now, effects, std::max<Duration>(tokens.retry_after, std::chrono::seconds(1)));
     return;
   }
   Tokens delivered = tokens;
@@ -268,15 +246,21 @@ void Router::on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::ve
   effects.push_back(Deliver{std::move(delivered)});
 }
 
-// The node is gone or gave up: the next one continues after the tokens delivered so far.
-void Router::place_again(Entry entry, const Status& why, TimePoint now, std::vector<Effect>& effects, Duration retry_after) {
+// The node gave it up: another one may not, but not for ever.
+void Router::give_up_or_place(Entry entry, const Status& why, TimePoint now, std::vector<Effect>& effects, Duration retry_after) {
+  if (entry.replays < config_.replays_max) {
+    ++entry.replays;
+    return place_again(std::move(entry), now, effects);
+  }
+  give_up_ticket(entry, effects);
+  effects.push_back(Refuse{entry.request.id, why, retry_after});
+}
+
+// The next node continues after the tokens delivered so far. However often nodes are lost: only the deadline, or that none is left
+// (hold_max), ends a request for that.
+void Router::place_again(Entry entry, TimePoint now, std::vector<Effect>& effects) {
   give_up_ticket(entry, effects);
   entry.kv.reset();
-  if (entry.replays >= config_.replays_max) {
-    effects.push_back(Refuse{entry.request.id, why, retry_after});
-    return;
-  }
-  ++entry.replays;
   ++entry.request.epoch;
   submit(std::move(entry), now, effects);
 }
@@ -284,18 +268,23 @@ void Router::place_again(Entry entry, const Status& why, TimePoint now, std::vec
 void Router::on_cluster(const ClusterState& state, TimePoint now, std::vector<Effect>& effects) {
   if (state.version < cluster_.version) return;
   std::vector<RequestId> orphans;
+  // This gateway's own life ended and another began: the nodes have dropped what it asked.
+  const auto self_before = std::as_const(cluster_).members.find(config_.self), self_after = state.members.find(config_.self);
+  const bool anew_here = self_before != cluster_.members.end() && self_after != state.members.end() && self_before->second.epoch != self_after->second.epoch;
   for (const auto& [id, entry] : journal_) {
     const auto before = cluster_.members.find(entry.node);
     const auto after = state.members.find(entry.node);
     const bool same_life = after != state.members.end() &&
                            (before == cluster_.members.end() || after->second.epoch == before->second.epoch);
-    if (!same_life) orphans.push_back(id);
+    if (!same_life || anew_here) orphans.push_back(id);
   }
   std::sort(orphans.begin(), orphans.end());
   for (const auto& [id, member] : cluster_.members) {
     const auto after = state.members.find(id);
     if (after != state.members.end() && after->second.epoch == member.epoch) continue;
     status_.erase(id);
+    balancer_.forget(id);
+    lost_.erase(id);
     placed_[id] = {placed_[id].live};
   }
   std::vector<NodeId> anew;
@@ -307,14 +296,14 @@ void Router::on_cluster(const ClusterState& state, TimePoint now, std::vector<Ef
   for (const NodeId id : anew) send_settings(cluster_.members.at(id), effects);
   for (const RequestId id : orphans) {
     Entry entry = take(id);
-    const NodeId lost = std::exchange(entry.node, kNobody);
-    place_again(std::move(entry), unavailable("node ", lost.value, " was lost"), now, effects);
+    entry.node = kNobody;
+    place_again(std::move(entry), now, effects);
   }
   place_held(now, effects);
 }
 
-// What it was asked, or what it answered, is lost: its requests are placed anew, here or there. It hears the settings when it
-// is heard of again, and not before: a node that takes no messages would be told of them for ever.
+// What it was asked, or what it answered, is lost: its requests are placed anew. It gets requests, and hears the settings, when it is
+// heard of again, and not before: a node that takes no messages would be asked for ever.
 void Router::on_peer_lost(NodeId node, TimePoint now, std::vector<Effect>& effects) {
   std::vector<RequestId> orphans;
   for (const auto& [id, entry] : journal_) {
@@ -323,12 +312,13 @@ void Router::on_peer_lost(NodeId node, TimePoint now, std::vector<Effect>& effec
   std::sort(orphans.begin(), orphans.end());
   status_.erase(node);
   Placed& placed = placed_[node];
-  placed = {.live = placed.live, .home = placed.home};
-  missed_settings_.insert(node);
+  placed = {.live = placed.live};
+  balancer_.lose(node);
+  if (cluster_.members.contains(node)) lost_.insert(node);
   for (const RequestId id : orphans) {
     Entry entry = take(id);
     entry.node = kNobody;
-    place_again(std::move(entry), unavailable("node ", node.value, " lost messages"), now, effects);
+    place_again(std::move(entry), now, effects);
   }
 }
 
@@ -341,9 +331,7 @@ void Router::send_settings(const Member& member, std::vector<Effect>& effects) c
 
 void Router::send_to_hosts(ModelId model, const Message& message, std::vector<Effect>& effects) {
   for (const auto& [id, member] : cluster_.members) {
-    if (member.role != Role::kNode) continue;
-    if (std::find(member.models.begin(), member.models.end(), model) == member.models.end()) continue;
-    effects.push_back(Send{id, message});
+    if (lists(member, model)) effects.push_back(Send{id, message});
   }
 }
 

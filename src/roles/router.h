@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "membership/cluster_state.h"
-#include "policy/balance.h"
 #include "policy/placement.h"
+#include "roles/balancer.h"
 #include "roles/effect.h"
 #include "roles/event.h"
 
@@ -18,9 +18,9 @@ namespace shoal {
 struct RouterConfig {
   NodeId self;
   uint32_t requests_max = 10'000;  // accepted and not ended
-  uint32_t replays_max = 3;        // re-placements of one request after losing its node
+  uint32_t replays_max = 3;        // re-placements of one request that nodes gave up; losses of nodes do not count
   RoleOptions roles;
-  Duration balance_interval = std::chrono::seconds(2);  // between two changes of role, or two batches taken from a node; max(): never any
+  Duration balance_interval = std::chrono::seconds(2);  // of its Balancer; max(): somebody else's business
   Duration hold_max = std::chrono::seconds(30);  // an accepted request waits so long for a node when the last one is lost
   uint32_t life = 0;               // its epoch in the cluster: in the ids of the requests that it takes
 };
@@ -53,9 +53,7 @@ class Router {
   struct Placed {
     uint32_t live = 0;            // requests there
     double seconds = 0;           // predicted, of prompts placed since the last report
-    std::optional<InstanceRole> home;     // its role when it was first heard of
-    std::vector<BatchView> batches;  // by its last report
-    uint32_t waiting = 0;            // requests, likewise
+    uint32_t waiting = 0;         // requests, by its last report
   };
 
   void on_new(const NewRequest& event, TimePoint now, std::vector<Effect>& effects);
@@ -72,11 +70,10 @@ class Router {
   void submit(Entry entry, TimePoint now, std::vector<Effect>& effects, Phase phase = Phase::kPrompt);
   void on_status(NodeId from, const NodeStatus& status, TimePoint now, std::vector<Effect>& effects);
   void on_handover(NodeId from, const Handover& message, TimePoint now, std::vector<Effect>& effects);
-  void balance(TimePoint now, std::vector<Effect>& effects);
-  std::optional<RoleChange> role_change() const;
-  std::optional<Steal> steal() const;
-  void place_again(Entry entry, const Status& why, TimePoint now, std::vector<Effect>& effects, Duration retry_after = std::chrono::seconds(1));
+  void give_up_or_place(Entry entry, const Status& why, TimePoint now, std::vector<Effect>& effects, Duration retry_after = std::chrono::seconds(1));
+  void place_again(Entry entry, TimePoint now, std::vector<Effect>& effects);
   bool hold(Entry& entry, TimePoint now);
+  bool served_by_lost(ModelId model) const;
   void place_held(TimePoint now, std::vector<Effect>& effects);
   Entry take(RequestId id);
   void give_up_ticket(const Entry& entry, std::vector<Effect>& effects) const;
@@ -85,13 +82,13 @@ class Router {
   const RouterConfig config_;
   ClusterState cluster_;
   std::map<NodeId, NodeStatus> status_;
-  std::set<NodeId> missed_settings_;  // lost, and not heard of since
+  Balancer balancer_;
+  std::set<NodeId> lost_;  // in the cluster, and not heard of since messages were lost: nothing is placed there
   std::map<NodeId, Placed> placed_;
   std::unordered_map<RequestId, Entry> journal_;
   std::map<RequestId, Entry> held_;  // accepted, and on no node at this moment
   std::set<std::pair<TimePoint, RequestId>> deadlines_;
   std::map<ModelId, Configure> settings_;  // as changed since the start, for nodes that join later
-  TimePoint next_balance_{};
   bool draining_ = false;
 };
 

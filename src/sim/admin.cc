@@ -28,11 +28,12 @@ void World::begin_change(const AdminChange& change) {
     case AdminChange::Kind::kConfigure:
       if (!state_.served[change.model.value]) return;  // a model comes with the settings that it has by then
       acknowledged_[change.model] = settings_of(setup_.nodes[0].config.models.at(change.model.value), change.slo);
-      return to_router(SettingsWanted{acknowledged_[change.model]});
+      for (uint32_t g = 0; g < gateways_.size(); ++g) to_gateway(g, SettingsWanted{acknowledged_[change.model]});
+      return;
     case AdminChange::Kind::kLoad:
-      to_router(ResidencyWanted{change.model, true});
+      to_gateway(0, ResidencyWanted{change.model, true});
       return await_load(change.model, state_.now);
-    case AdminChange::Kind::kUnload: return to_router(ResidencyWanted{change.model, false});
+    case AdminChange::Kind::kUnload: return to_gateway(0, ResidencyWanted{change.model, false});
     case AdminChange::Kind::kAdd: return add_model(change.model);
     case AdminChange::Kind::kRetire: return retire_model(change.model);
   }
@@ -64,7 +65,8 @@ void World::announce() {
 // As the gateway's `load` with `wait`: success when a node reports the model as loaded.
 void World::await_load(ModelId model, TimePoint asked) {
   bool loaded = false, failed = state_.now >= asked + kPatience;
-  for (const auto& [id, status] : router_->node_status()) {
+  if (gateways_[0].router == nullptr) return;  // who asked is gone
+  for (const auto& [id, status] : gateways_[0].router->node_status()) {
     for (const ModelStatus& m : status.models) {
       if (m.model != model) continue;
       loaded |= m.state == ModelState::kLoaded;

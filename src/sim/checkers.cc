@@ -11,7 +11,7 @@ void Checkers::arrived(const Arrival& arrival) {
 void Checkers::event(NodeId role, const Event& event) {
   if (!on()) return;
   const auto* message = std::get_if<MessageFrom>(&event);
-  if (role == kRouterId) {
+  if (is_router(role)) {
     shown_.reset();
     if (message == nullptr) return;
     if (const auto* tokens = std::get_if<Tokens>(&message->message)) shown_ = {tokens->id, tokens->epoch};
@@ -78,7 +78,7 @@ void Checkers::node_effect(NodeId id, const Effect& effect) {
 void Checkers::effects(NodeId role, const std::vector<Effect>& effects) {
   if (!on()) return;
   for (const Effect& effect : effects) {
-    if (role != kRouterId) {
+    if (!is_router(role)) {
       node_effect(role, effect);
       continue;
     }

@@ -35,6 +35,15 @@ bool Clients::cancel(RequestId id, TimePoint now) {
   return true;
 }
 
+void Clients::cancel_of(NodeId gateway, TimePoint now) {
+  std::vector<RequestId> ids;
+  for (const auto& [id, client] : clients_) {
+    if (id.gateway == gateway) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  for (const RequestId id : ids) cancel(id, now);
+}
+
 void Clients::check_token(RequestId id, Client& c, TokenId token) {
   const auto vocab = models_[c.model.value].vocab_size;
   TokenId expected = simulated_token(c.model, c.context, c.seed, c.received, vocab);

@@ -38,6 +38,7 @@ class Clients {
   void start(const Arrival& arrival, TimePoint now);
   // True if it still ran.
   bool cancel(RequestId id, TimePoint now);
+  void cancel_of(NodeId gateway, TimePoint now);  // that gateway is gone, and with it the streams of its clients
   void deliver(const Tokens& tokens, TimePoint now);   // I1, I2, I4
   void refuse(const Refuse& refuse, TimePoint now);
 

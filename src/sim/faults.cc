@@ -10,6 +10,7 @@ void World::begin_fault(const Fault& fault) {
   ++state_.outcome.faults;
   state_.note(8, static_cast<uint64_t>(fault.kind), fault.node);
   state_.after(fault.lasts, [this, &fault] { end_fault(fault); });
+  if (fault.kind == Fault::Kind::kGatewayCrash) return stop_gateway(fault.node);
   SimNode& node = *nodes_[fault.node];
   switch (fault.kind) {
     case Fault::Kind::kCrash:
@@ -38,10 +39,17 @@ void World::begin_fault(const Fault& fault) {
       checkers_.node_fault();
       return leave(fault.node);
     case Fault::Kind::kNotice: return notice(fault);
+    case Fault::Kind::kStreamLost:
+      checkers_.node_fault();
+      return lose_stream(fault);
+    case Fault::Kind::kGatewayCrash: return;
+    case Fault::Kind::kControllerCrash: return to_controller(LeadershipChanged{false});
   }
 }
 
 void World::end_fault(const Fault& fault) {
+  if (fault.kind == Fault::Kind::kGatewayCrash) return start_gateway(fault.node);
+  if (fault.kind == Fault::Kind::kControllerCrash) return to_controller(LeadershipChanged{true});
   SimNode& node = *nodes_[fault.node];
   network_.end(fault);
   switch (fault.kind) {

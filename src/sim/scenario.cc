@@ -37,7 +37,7 @@ NodeSpec make_node(const Scenario& s, uint32_t index, const std::vector<NodeMode
   node.config.pages = s.pages;
   node.config.host_pages = s.host_pages;
   node.config.models = models;
-  node.config.gateways = {kRouterId};
+  if (s.gateways == 1) node.config.gateways = {kRouterId};  // several are found in the cluster
   node.config.limits = s.limits;
   node.config.prefix_cache = s.prefix_cache;
   node.config.scheduling = s.scheduling;
@@ -118,6 +118,7 @@ Fault make_fault(Fault::Kind kind, uint32_t node, TimePoint at, Rng& rng) {
     case Fault::Kind::kSlowDisk: fault.amount = 1 + 20 * rng.uniform(); break;
     case Fault::Kind::kLoadFailure: fault.amount = 0.5; break;
     case Fault::Kind::kDefer: fault.amount = rng.chance(0.5) ? 1 : rng.uniform(); break;
+    case Fault::Kind::kStreamLost: fault.amount = to_seconds(fault.lasts) * 0.9 * rng.uniform(); break;  // when the node hears of it
     default: break;
   }
   return fault;
@@ -149,6 +150,7 @@ WorldSetup make_setup(const Scenario& s) {
   Rng rng(s.seed);
   WorldSetup setup;
   setup.seed = s.seed;
+  setup.gateways = s.gateways;
   setup.strict = true;
   setup.through_codec = s.through_codec;
   setup.lease = std::chrono::seconds(1);
@@ -166,6 +168,8 @@ WorldSetup make_setup(const Scenario& s) {
     if (to_seconds(at.time_since_epoch()) > seconds) break;
     Fault fault = make_fault(s.fault_kinds[rng.below(s.fault_kinds.size())], static_cast<uint32_t>(rng.below(s.nodes)), at, rng);
     if (s.nodes > 1 && fault.kind == Fault::Kind::kApart) fault.peer = (fault.node + 1 + static_cast<uint32_t>(rng.below(s.nodes - 1))) % s.nodes;
+    if (fault.kind == Fault::Kind::kStreamLost) fault.peer = static_cast<uint32_t>(rng.below(s.gateways));
+    if (fault.kind == Fault::Kind::kGatewayCrash) fault.node = static_cast<uint32_t>(rng.below(s.gateways));
     setup.faults.push_back(fault);
   }
   setup.faults.insert(setup.faults.end(), s.faults.begin(), s.faults.end());

@@ -21,6 +21,7 @@ struct FlatCost {
 struct Scenario {
   uint64_t seed = 1;
   uint32_t nodes = 1;
+  uint32_t gateways = 1;
   uint32_t prefill_nodes = 0;          // of these, the first ones; then the others decode. 0: every node does both
   uint32_t models = 2;
   uint32_t pages = 24;                 // of each node's device

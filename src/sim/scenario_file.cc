@@ -16,7 +16,9 @@ const std::map<std::string, Fault::Kind, std::less<>> kKinds = {
     {"reorder", Fault::Kind::kReorder},     {"duplicate", Fault::Kind::kDuplicate}, {"delay", Fault::Kind::kDelay},
     {"slow_disk", Fault::Kind::kSlowDisk},  {"load_failure", Fault::Kind::kLoadFailure},
     {"lease_loss", Fault::Kind::kLeaseLoss}, {"notice", Fault::Kind::kNotice},
-    {"apart", Fault::Kind::kApart},         {"defer", Fault::Kind::kDefer}};
+    {"apart", Fault::Kind::kApart},         {"defer", Fault::Kind::kDefer},
+    {"stream_lost", Fault::Kind::kStreamLost}, {"gateway_crash", Fault::Kind::kGatewayCrash},
+    {"controller_crash", Fault::Kind::kControllerCrash}};
 
 // What a figure of `expect` looks at.
 using Figure = double (*)(const Outcome&);
@@ -115,6 +117,7 @@ Status read_cluster(const Json& json, Scenario& s) {
   Reader r(json, "cluster");
   std::string scheduling = "token", turns = "ours";
   r.number("nodes", s.nodes, 1, 100);
+  r.number("gateways", s.gateways, 1, 100);
   r.number("prefill_nodes", s.prefill_nodes, 0, s.nodes);
   r.number("models", s.models, 1, 1000);
   r.number("pages", s.pages, 4, 100'000);
@@ -166,13 +169,17 @@ StatusOr<Fault> read_fault(const Json& json, const Scenario& s) {
   std::string kind;
   Duration at{0};
   r.text("kind", kind);
-  r.number("node", fault.node, 0, s.nodes - 1);
-  r.number("peer", fault.peer, 0, s.nodes - 1);
+  r.number("node", fault.node, 0, std::max(s.nodes, s.gateways) - 1);
+  r.number("peer", fault.peer, 0, std::max(s.nodes, s.gateways) - 1);
   r.number("amount", fault.amount, 0, 1e3);
   r.seconds("at_s", at);
   r.seconds("lasts_s", fault.lasts);
   RETURN_IF_ERROR(read_kind(r, kind, fault.kind));
   fault.at = TimePoint(at);
+  const bool of_gateway = fault.kind == Fault::Kind::kGatewayCrash;
+  if (fault.node >= (of_gateway ? s.gateways : s.nodes)) r.fail(absl::StrCat("there is no ", of_gateway ? "gateway " : "node ", fault.node));
+  if (fault.kind == Fault::Kind::kStreamLost && fault.peer >= s.gateways) r.fail(absl::StrCat("there is no gateway ", fault.peer));
+  if (fault.kind == Fault::Kind::kApart && fault.peer >= s.nodes) r.fail(absl::StrCat("there is no node ", fault.peer));
   if (fault.kind == Fault::Kind::kApart && fault.peer == fault.node) r.fail("'apart' needs a 'peer' that is another node");
   RETURN_IF_ERROR(r.done());
   return fault;

@@ -37,7 +37,7 @@ TEST(ScenarioFile, MistakesAreNamed) {
   EXPECT_THAT(message(R"({"cluster": {"nodes": 0}})"), HasSubstr("cluster: 'nodes' is 0"));
   EXPECT_THAT(message(R"({"cluster": {"priority": 1001}})"), HasSubstr("'priority' is 1001, not within -1000 and 1000"));
   EXPECT_THAT(message(R"({"cluster": {"scheduling": "lifo"}})"), HasSubstr("'lifo', not token"));
-  EXPECT_THAT(message(R"({"faults": [{"kind": "meteor"}]})"), HasSubstr("'meteor' is no kind of fault; known are apart, crash"));
+  EXPECT_THAT(message(R"({"faults": [{"kind": "meteor"}]})"), HasSubstr("'meteor' is no kind of fault; known are apart, controller_crash, crash"));
   EXPECT_THAT(message(R"({"faults": [{"kind": "crash", "node": 4}]})"), HasSubstr("'node' is 4"));
   EXPECT_THAT(message(R"({"cluster": {"nodes": 2}, "faults": [{"kind": "apart", "node": 1, "peer": 1}]})"), HasSubstr("needs a 'peer'"));
   EXPECT_THAT(message(R"({"expect": {"luck_min": 1}})"), HasSubstr("'luck_min' is not known here"));

@@ -14,7 +14,10 @@
 
 namespace shoal {
 
-constexpr NodeId kRouterId{1'000'000};
+constexpr NodeId kRouterId{1'000'000};      // of the first gateway's router; those of others follow
+constexpr NodeId kControllerId{2'000'000};  // of a world with several gateways
+
+inline bool is_router(NodeId id) { return id >= kRouterId && id < kControllerId; }
 
 // One node: its configuration as in production, and what its device takes.
 struct NodeSpec {
@@ -68,6 +71,9 @@ struct Fault {
     kNotice,      // told to drain; it leaves when the fault ends, and a new one comes half a second later
     kDefer,       // steps begun meanwhile are deferred with probability `amount`
     kApart,       // nothing passes between the node and `peer`; both talk with the router
+    kStreamLost,  // the stream between the node and gateway `peer` breaks; both hear so, and when it is there again
+    kGatewayCrash,    // gateway `node` is lost with all that it knew; back, with a new life, when the fault ends
+    kControllerCrash, // nobody balances until the fault ends
   } kind = Kind::kCrash;
   uint32_t node = 0;
   TimePoint at{};
@@ -100,6 +106,7 @@ struct WorldSetup {
   uint64_t seed = 1;
   std::vector<NodeSpec> nodes;     // every node knows the same models
   LinkSpec link;
+  uint32_t gateways = 1;           // several are members of the cluster, share the requests, and leave balancing to a controller
   uint32_t requests_max = 10'000;  // RouterConfig
   uint32_t replays_max = 8;
   RoleOptions roles;

@@ -12,7 +12,9 @@ namespace shoal {
 World::World(WorldSetup setup)
     : setup_(std::move(setup)), state_(setup_), network_(setup_.link, setup_.seed), checkers_(state_),
       clients_(setup_.nodes.at(0).config.models, setup_.strict, state_.outcome, [this](std::string what) { state_.violate(std::move(what)); }) {
-  router_ = std::make_unique<Router>(RouterConfig{kRouterId, setup_.requests_max, setup_.replays_max, setup_.roles, setup_.balance_interval});
+  gateways_.resize(setup_.gateways);
+  if (setup_.gateways > 1) controller_ = std::make_unique<Controller>(ControllerConfig{kControllerId, setup_.roles, setup_.balance_interval});
+  for (uint32_t g = 0; g < setup_.gateways; ++g) start_gateway(g);
   links_.resize(setup_.nodes.size());
   for (uint32_t i = 0; i < setup_.nodes.size(); ++i) {
     state_.outcome.nodes.push_back({setup_.nodes[i].kind});
@@ -26,8 +28,13 @@ World::World(WorldSetup setup)
     checkers_.ended(request.id, why);
     if (on_request_end_) on_request_end_(request, why);
   });
+  if (controller_ != nullptr) {
+    publish(MemberJoined{{.id = kControllerId, .role = Role::kController, .epoch = 1}});
+    controller_->handle(LeadershipChanged{true}, state_.now);
+  }
   for (const Fault& fault : setup_.faults) {
-    CHECK_LT(fault.node, setup_.nodes.size());
+    if (fault.kind == Fault::Kind::kGatewayCrash) CHECK_LT(fault.node, gateways_.size());
+    else CHECK_LT(fault.node, setup_.nodes.size());
     state_.heap.at(fault.at, [this, &fault] { begin_fault(fault); }, /*work=*/false);
   }
   for (const AdminChange& change : setup_.admin) {
@@ -49,39 +56,48 @@ void World::next_arrival() {
 }
 
 void World::arrive(Arrival arrival) {
+  if (setup_.gateways > 1) {  // its clients find one that lives
+    uint64_t g = arrival.request.id.sequence % setup_.gateways;
+    for (uint32_t tried = 0; tried < setup_.gateways && gateways_[g].router == nullptr; ++tried) g = (g + 1) % setup_.gateways;
+    if (gateways_[g].router == nullptr) return next_arrival();
+    arrival.request.id = RequestId(NodeId(kRouterId.value + static_cast<uint32_t>(g)), gateways_[g].life, arrival.request.id.sequence);
+  }
   clients_.start(arrival, state_.now);
   checkers_.arrived(arrival);
   const RequestId id = arrival.request.id;
   if (arrival.cancel_at != kForever) {
     state_.heap.at(std::max(arrival.cancel_at, state_.now), [this, id] {
-      if (clients_.cancel(id, state_.now)) to_router(ClientGone{id});
+      if (clients_.cancel(id, state_.now)) to_gateway(gateway_of(id), ClientGone{id});
     });
   }
-  to_router(NewRequest{std::move(arrival.request), arrival.deadline});
+  to_gateway(gateway_of(id), NewRequest{std::move(arrival.request), arrival.deadline});
   next_arrival();
 }
 
 // ---- router and links ---------------------------------------------------------------------------------------------------
 
-void World::to_router(const Event& event) {
-  checkers_.event(kRouterId, event);
+void World::to_gateway(uint32_t gateway, const Event& event) {
+  Gateway& of = gateways_[gateway];
+  if (of.router == nullptr) return;
+  const NodeId id(kRouterId.value + gateway);
+  checkers_.event(id, event);
   const Interceptor* interceptor = setup_.interceptor.get();
   std::vector<Effect> effects;
   if (interceptor != nullptr && interceptor->event) {
     Event spoilt = event;
-    if (!interceptor->event(kRouterId, spoilt)) return;
-    effects = router_->handle(spoilt, state_.now);
+    if (!interceptor->event(id, spoilt)) return;
+    effects = of.router->handle(spoilt, state_.now);
   } else {
-    effects = router_->handle(event, state_.now);
+    effects = of.router->handle(event, state_.now);
   }
-  if (interceptor != nullptr && interceptor->effects) interceptor->effects(kRouterId, effects);
-  checkers_.effects(kRouterId, effects);
-  for (Effect& effect : effects) perform_router(std::move(effect));
+  if (interceptor != nullptr && interceptor->effects) interceptor->effects(id, effects);
+  checkers_.effects(id, effects);
+  for (Effect& effect : effects) perform_router(gateway, std::move(effect));
 }
 
-void World::perform_router(Effect effect) {
+void World::perform_router(uint32_t gateway, Effect effect) {
   if (auto* e = std::get_if<Send>(&effect)) {
-    send(kRouterId, e->to, std::move(e->message));
+    send(NodeId(kRouterId.value + gateway), e->to, std::move(e->message));
   } else if (const auto* e = std::get_if<Deliver>(&effect)) {
     state_.note(5, e->tokens.id.sequence, e->tokens.first_index);
     clients_.deliver(e->tokens, state_.now);
@@ -89,15 +105,22 @@ void World::perform_router(Effect effect) {
     state_.note(6, e->id.sequence);
     clients_.refuse(*e, state_.now);
   } else if (const auto* e = std::get_if<WakeAt>(&effect)) {
-    if (e->at >= router_wake_) return;
-    router_wake_ = e->at;
-    state_.heap.at(std::max(e->at, state_.now), [this, when = e->at] {
-      if (router_wake_ != when) return;
-      router_wake_ = kForever;
-      to_router(Tick{});
+    if (e->at >= gateways_[gateway].wake) return;
+    gateways_[gateway].wake = e->at;
+    state_.heap.at(std::max(e->at, state_.now), [this, gateway, when = e->at] {
+      if (gateways_[gateway].wake != when) return;
+      gateways_[gateway].wake = kForever;
+      to_gateway(gateway, Tick{});
     }, /*work=*/false);
   } else {
     state_.violate("the router gave an effect that is not its own");
+  }
+}
+
+void World::to_controller(const Event& event) {
+  if (controller_ == nullptr) return;
+  for (Effect& effect : controller_->handle(event, state_.now)) {
+    if (auto* e = std::get_if<Send>(&effect)) send(kControllerId, e->to, std::move(e->message));
   }
 }
 
@@ -113,26 +136,95 @@ bool World::survives_codec(Message& message) {
   return true;
 }
 
+// Between a gateway and a node there is a stream, which may be broken.
+bool World::passes(NodeId from, NodeId to, uint32_t node) const {
+  const NodeId other = is_router(to) ? to : from;
+  if (!is_router(other) || setup_.gateways == 1) return true;
+  const uint32_t gateway = other.value - kRouterId.value;
+  if (gateways_[gateway].router == nullptr) return false;
+  const auto broken = broken_until_.find({node, gateway});
+  return broken == broken_until_.end() || state_.now >= broken->second;
+}
+
+void World::deliver(NodeId from, NodeId to, uint32_t node, const std::shared_ptr<const Event>& event) {
+  if (is_router(to)) to_gateway(to.value - kRouterId.value, *event);
+  else if (to == kControllerId) to_controller(*event);
+  else if (nodes_[node]->alive()) nodes_[node]->handle(*event);
+}
+
 void World::send(NodeId from, NodeId to, Message message) {
-  const uint32_t node = to == kRouterId ? from.value : to.value;
+  const uint32_t node = to >= kRouterId ? from.value : to.value;
   if (node >= nodes_.size()) return state_.violate(absl::StrCat("a message to node ", to.value, ", which is none"));
   if (!nodes_[node]->alive() || links_[node].breaking) return;
+  if (!passes(from, to, node)) {  // the sender hears that it was not sent
+    state_.heap.at(state_.now, [this, from, to, node] { deliver(to, from, node, std::make_shared<const Event>(PeerLost{to})); });
+    return;
+  }
   state_.outcome.handovers += std::holds_alternative<Handover>(message);
   state_.outcome.balanced += std::holds_alternative<SetInstanceRole>(message) || std::holds_alternative<MigrateRequests>(message);
   if (setup_.through_codec && !survives_codec(message)) return;
   const Network::Fate fate = network_.send(from, to, Network::size_of(message), state_.now);
   if (fate.lost) return lose_connection(node);
-  const auto event = std::make_shared<const Event>(MessageFrom{from, std::move(message), from == kRouterId ? 0 : links_[from.value].member_epoch});
+  const uint32_t life = is_router(from) ? (setup_.gateways == 1 ? 0 : gateways_[from.value - kRouterId.value].life) : from == kControllerId ? 1 : links_[from.value].member_epoch;
+  const auto event = std::make_shared<const Event>(MessageFrom{from, std::move(message), life});
+  const NodeId other = is_router(to) ? to : from;
+  const auto broken = [this, node, other] { return is_router(other) ? streams_[{node, other.value - kRouterId.value}] : 0; };
   for (const TimePoint arrival : fate.arrivals) {
-    state_.heap.at(arrival, [this, to, node, connection = links_[node].connection, event] {
-      if (!nodes_[node]->alive() || links_[node].connection != connection) return;  // a connection ends with either life
-      if (to == kRouterId) {
-        to_router(*event);
-      } else {
-        nodes_[node]->handle(*event);
-      }
+    state_.heap.at(arrival, [this, from, to, node, connection = links_[node].connection, breaks = broken(), broken, event] {
+      if (!nodes_[node]->alive() || links_[node].connection != connection || broken() != breaks) return;  // a connection ends with either life
+      deliver(from, to, node, event);
     });
   }
+}
+
+// ---- gateways -------------------------------------------------------------------------------------------------------------
+
+void World::start_gateway(uint32_t gateway) {
+  Gateway& of = gateways_[gateway];
+  if (of.router != nullptr) return;
+  ++of.life;
+  const NodeId id(kRouterId.value + gateway);
+  RouterConfig config{id, setup_.requests_max, setup_.replays_max, setup_.roles, setup_.balance_interval};
+  if (setup_.gateways > 1) {
+    config.balance_interval = Duration::max();
+    config.life = of.life;
+  }
+  of.router = std::make_unique<Router>(config);
+  of.wake = kForever;
+  if (setup_.gateways == 1) return;
+  publish(MemberJoined{{.id = id, .role = Role::kGateway, .epoch = of.life}});
+}
+
+// Its streams end, and with them the answers of its clients.
+void World::stop_gateway(uint32_t gateway) {
+  Gateway& of = gateways_[gateway];
+  if (of.router == nullptr) return;
+  ++state_.outcome.crashes;
+  clients_.cancel_of(NodeId(kRouterId.value + gateway), state_.now);
+  of.router.reset();
+  for (uint32_t node = 0; node < nodes_.size(); ++node) {
+    ++streams_[{node, gateway}];
+    if (nodes_[node]->alive()) nodes_[node]->handle(PeerLost{NodeId(kRouterId.value + gateway)});
+  }
+  state_.after(setup_.lease, [this, gateway, life = of.life] { publish(MemberLeft{NodeId(kRouterId.value + gateway), life}); });
+}
+
+// Both sides hear of the loss, each when it does, and that it is there again.
+void World::lose_stream(const Fault& fault) {
+  const uint32_t node = fault.node, gateway = fault.peer % setup_.gateways;
+  const NodeId router(kRouterId.value + gateway);
+  const uint32_t number = ++streams_[{node, gateway}];
+  TimePoint& until = broken_until_[{node, gateway}];
+  until = std::max(until, state_.now + fault.lasts);
+  state_.after(from_seconds(fault.amount), [this, node, router] {
+    if (nodes_[node]->alive()) nodes_[node]->handle(PeerLost{router});
+  });
+  to_gateway(gateway, PeerLost{NodeId(node)});
+  state_.after(until - state_.now + std::chrono::milliseconds(1), [this, node, gateway, router, number] {
+    if (streams_[{node, gateway}] != number || gateways_[gateway].router == nullptr) return;
+    to_gateway(gateway, PeerConnected{NodeId(node)});
+    if (nodes_[node]->alive()) nodes_[node]->handle(PeerConnected{router});
+  });
 }
 
 // A message was lost, so nothing behind it arrives either: the connection breaks, both ends learn of it a moment later, and
@@ -153,7 +245,8 @@ void World::lose_connection(uint32_t node) {
 void World::publish(const MemberEvent& event) {
   cluster_ = reduce(std::move(cluster_), event);
   state_.heap.at(state_.now, [this, changed = Event(ClusterChanged{cluster_})] {
-    to_router(changed);
+    for (uint32_t g = 0; g < gateways_.size(); ++g) to_gateway(g, changed);
+    to_controller(changed);
     for (const auto& node : nodes_) {
       if (node->alive()) node->handle(changed);
     }
@@ -218,8 +311,13 @@ void World::sample() {
 }
 
 void World::check_all() {
-  router_->check();
-  if (router_->live_requests() != clients_.unfinished()) state_.violate("I10: the router and the clients count different requests");
+  size_t live = 0;
+  for (const Gateway& gateway : gateways_) {
+    if (gateway.router == nullptr) continue;
+    gateway.router->check();
+    live += gateway.router->live_requests();
+  }
+  if (live != clients_.unfinished()) state_.violate("I10: the routers and the clients count different requests");
   for (const auto& node : nodes_) {
     if (node->alive()) node->node().check();
   }
@@ -227,7 +325,9 @@ void World::check_all() {
 
 void World::check_end() {
   clients_.check_end();
-  if (router_->live_requests() != 0) state_.violate("the router still has requests");
+  for (const Gateway& gateway : gateways_) {
+    if (gateway.router != nullptr && gateway.router->live_requests() != 0) state_.violate("a router still has requests");
+  }
   for (uint32_t i = 0; i < nodes_.size(); ++i) {
     if (!nodes_[i]->alive()) continue;
     const Node& node = nodes_[i]->node();

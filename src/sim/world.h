@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "roles/controller.h"
 #include "roles/router.h"
 #include "sim/checkers.h"
 #include "sim/clients.h"
@@ -43,8 +44,23 @@ class World {
 
   void next_arrival();
   void arrive(Arrival arrival);
-  void to_router(const Event& event);
-  void perform_router(Effect effect);
+  // A router, in its lives.
+  struct Gateway {
+    std::unique_ptr<Router> router;  // null while there is none
+    uint32_t life = 0;
+    TimePoint wake = kForever;
+  };
+  using Stream = std::pair<uint32_t, uint32_t>;  // node, gateway
+
+  void to_gateway(uint32_t gateway, const Event& event);
+  void perform_router(uint32_t gateway, Effect effect);
+  void to_controller(const Event& event);
+  uint32_t gateway_of(RequestId id) const { return setup_.gateways == 1 ? 0 : id.gateway.value - kRouterId.value; }
+  void start_gateway(uint32_t gateway);
+  void stop_gateway(uint32_t gateway);
+  void lose_stream(const Fault& fault);
+  void deliver(NodeId from, NodeId to, uint32_t node, const std::shared_ptr<const Event>& event);
+  bool passes(NodeId from, NodeId to, uint32_t node) const;
   void send(NodeId from, NodeId to, Message message);
   bool survives_codec(Message& message);
   void lose_connection(uint32_t node);
@@ -79,12 +95,14 @@ class World {
   Network network_;
   Checkers checkers_;
   Clients clients_;
-  std::unique_ptr<Router> router_;
+  std::vector<Gateway> gateways_;
+  std::unique_ptr<Controller> controller_;  // of a world with several gateways
   std::vector<std::unique_ptr<SimNode>> nodes_;
   std::vector<Link> links_;
   ClusterState cluster_;
   std::map<ModelId, Configure> acknowledged_;  // settings
-  TimePoint router_wake_ = kForever;
+  std::map<Stream, uint32_t> streams_;       // how often it broke
+  std::map<Stream, TimePoint> broken_until_;
   bool workload_done_ = false;
   TimePoint last_arrival_{};
   double next_sample_ = 0;
