@@ -88,3 +88,14 @@ function(shoal_protobuf layer proto)
   target_sources(${layer} PRIVATE ${products})
   target_include_directories(${layer} SYSTEM PUBLIC ${out})
 endfunction()
+
+# shoal_grpc(membership_etcd rpc.proto): the same for its services, beside shoal_protobuf().
+function(shoal_grpc layer proto)
+  get_filename_component(stem ${proto} NAME_WE)
+  set(out ${CMAKE_BINARY_DIR}/generated)
+  set(products ${out}/${layer}/${stem}.grpc.pb.cc ${out}/${layer}/${stem}.grpc.pb.h)
+  add_custom_command(OUTPUT ${products}
+    COMMAND protobuf::protoc --grpc_out=${out} --plugin=protoc-gen-grpc=${GRPC_CPP_PLUGIN} -I ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/${layer}/${proto}
+    DEPENDS ${CMAKE_SOURCE_DIR}/src/${layer}/${proto})
+  target_sources(${layer} PRIVATE ${products})
+endfunction()

@@ -303,6 +303,7 @@ StatusOr<GgufContents> parse_gguf(std::span<const std::byte> file, const GgufJud
   RETURN_IF_ERROR(reader.read(pairs));
   GgufContents contents;
   RETURN_IF_ERROR(read_metadata(reader, pairs, contents.metadata));
+  contents.metadata_end = reader.position();
   if (judge) RETURN_IF_ERROR(judge(contents.metadata));
   if (tensors > reader.left() / kTensorBytesMin + 1) return invalid_argument("the header claims ", tensors, " tensors, more than the file can hold");
   std::vector<TensorEntry> entries;

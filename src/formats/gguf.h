@@ -48,6 +48,7 @@ class GgufMetadata {
 struct GgufContents {
   GgufMetadata metadata;
   std::vector<NamedTensor> tensors;  // names as stored; shapes outermost first
+  uint64_t metadata_end = 0;         // offset of the first byte after the pairs
 };
 
 // Reads and checks a whole file: counts, lengths, nesting, types, shapes, alignment, offsets, overlaps, duplicate keys

@@ -9,6 +9,7 @@ namespace shoal {
 namespace {
 
 constexpr int64_t kPartsMax = 10'000;
+constexpr size_t kTensorCountAt = 8;  // in a file
 
 struct Part {
   std::shared_ptr<const MappedFile> file;
@@ -121,6 +122,13 @@ StatusOr<GgufTokenizer> open_gguf_tokenizer(const std::string& path) {
   auto tokenizer = read_gguf_tokenizer(part.contents.metadata);
   if (!tokenizer.ok()) return annotate(tokenizer.status(), path);
   return tokenizer;
+}
+
+StatusOr<std::string> gguf_without_tensors(const std::string& path) {
+  ASSIGN_OR_RETURN(const Part part, open_part(path));
+  std::string bytes(reinterpret_cast<const char*>(part.file->bytes().data()), part.contents.metadata_end);
+  std::memset(bytes.data() + kTensorCountAt, 0, sizeof(uint64_t));
+  return bytes;
 }
 
 }  // namespace shoal

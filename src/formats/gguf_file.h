@@ -16,4 +16,7 @@ StatusOr<std::shared_ptr<const Checkpoint>> open_gguf(const std::string& path);
 // Only the tokenizer: works with vocabulary-only files of any architecture.
 StatusOr<GgufTokenizer> open_gguf_tokenizer(const std::string& path);
 
+// The bytes of a file that has the metadata of this one and no tensor: its text can be read, and nothing computed.
+StatusOr<std::string> gguf_without_tensors(const std::string& path);
+
 }  // namespace shoal

@@ -10,6 +10,7 @@
 #include "host/node_host.h"
 #include "models/test_runner.h"
 #include "roles/router.h"
+#include "transport/loopback.h"
 #include "wire/message.h"
 
 namespace shoal {

@@ -1,5 +1,6 @@
 #include "host/kv_driver.h"
 
+#include <semaphore>
 #include <utility>
 
 #include "base/check.h"
@@ -8,8 +9,52 @@
 namespace shoal {
 
 KvDriver::KvDriver(NodeId self, Device& device, std::unique_ptr<PagedMemory> host_tier, std::shared_ptr<KvPeers> peers, OnCopied on_copied)
-    : device_(device), kv_(device_), host_tier_(std::move(host_tier)), host_kv_(*host_tier_), peers_(std::move(peers)), attachment_(*peers_, self, host_kv_),
+    : self_(self), device_(device), kv_(device_), host_tier_(std::move(host_tier)), host_kv_(*host_tier_), peers_(std::move(peers)), attachment_(*peers_, self, host_kv_),
       on_copied_(std::move(on_copied)) {}
+
+KvDriver::~KvDriver() { end_fetches(); }
+
+void KvDriver::link(std::unique_ptr<BulkListener> listener, const std::shared_ptr<BulkTlsContext>& tls) {
+  server_ = KvServer::make(std::move(listener), [this](uint64_t block_bytes, BlockId id) { return peers_->read(self_).block(block_bytes, id); });
+  fetcher_ = KvFetcher::make(self_, tls);
+}
+
+void KvDriver::set_addresses(std::map<NodeId, KvAddress> addresses) {
+  if (fetcher_ != nullptr) fetcher_->set_addresses(std::move(addresses));
+}
+
+void KvDriver::set_grants(std::vector<KvGrant> grants) {
+  if (server_ != nullptr) server_->set_grants(std::move(grants));
+}
+
+void KvDriver::lost(NodeId peer) {
+  if (fetcher_ != nullptr) fetcher_->abort(peer);
+}
+
+void KvDriver::end_fetches() {
+  fetcher_.reset();
+  server_.reset();
+}
+
+// Into the device, on a thread of the fetcher, which waits for it.
+void KvDriver::bring(std::span<const std::byte> bytes, DeviceAddress to) {
+  std::binary_semaphore done(0);
+  device_.copy({CopyLane::kKvIn, bytes.size(), {{to, host_address(bytes.data())}}, [&] { done.release(); }});
+  done.acquire();
+}
+
+void KvDriver::fetch(const CopyKv& effect) {
+  const KvMove& move = effect.move;
+  KvFetch fetch{.from = effect.from, .request = move.request, .block_bytes = move.block_bytes};
+  std::vector<DeviceAddress> to;
+  for (const KvCopy& copy : move.copies) {
+    fetch.blocks.push_back(copy.from);
+    to.push_back(kv_.block(move.block_bytes, copy.to));
+  }
+  fetch.sink = [this, to = std::move(to)](size_t i, std::span<const std::byte> bytes) { bring(bytes, to[i]); };
+  fetch.done = [this, model = effect.model, id = move.id](const Status& status) { on_copied_(model, id, status.ok()); };
+  fetcher_->fetch(std::move(fetch));
+}
 
 void KvDriver::remap(const RemapSlabs& effect) {
   const Status mapped = effect.tier == Tier::kHost ? attachment_.apply(effect.changes) : kv_.apply(effect.changes);
@@ -24,7 +69,7 @@ void KvDriver::copy(const CopyKv& effect) {
   std::shared_ptr<KvPeers::Reading> peer;
   if (move.remote) {
     peer = std::make_shared<KvPeers::Reading>(peers_->read(effect.from));
-    if (!*peer) return tell(false);
+    if (!*peer) return fetcher_ == nullptr ? tell(false) : fetch(effect);
   }
   CopyJob job{out ? CopyLane::kKvOut : CopyLane::kKvIn, move.block_bytes, {}, [tell, peer] { tell(true); }};
   for (const KvCopy& copy : move.copies) {

@@ -1,5 +1,5 @@
 // A node's KV for real: the bytes behind block ids on both tiers, and their copies between these and from other nodes' host
-// tiers. Used by the node's loop thread.
+// tiers, in this process or in another. Used by the node's loop thread.
 #pragma once
 
 #include <functional>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "host/kv_link.h"
 #include "host/kv_peers.h"
 #include "roles/effect.h"
 #include "runner/kv_store.h"
@@ -21,11 +22,27 @@ class KvDriver {
   // `device` outlives this.
   KvDriver(NodeId self, Device& device, std::unique_ptr<PagedMemory> host_tier, std::shared_ptr<KvPeers> peers, OnCopied on_copied);
 
+  ~KvDriver();
+
+  // From now on nodes of other processes fetch what they were granted, and this one fetches from them. Before any other thread
+  // uses this.
+  void link(std::unique_ptr<BulkListener> listener, const std::shared_ptr<BulkTlsContext>& tls);
+  uint16_t link_port() const { return server_ == nullptr ? 0 : server_->port(); }
+  void set_addresses(std::map<NodeId, KvAddress> addresses);
+  // REQUIRES: before any effect that follows from the change is performed.
+  void set_grants(std::vector<KvGrant> grants);
+  void lost(NodeId peer);
+  void end_fetches();  // waits until none is under way
+
   void remap(const RemapSlabs& effect);
   void copy(const CopyKv& effect);
   std::vector<DeviceAddress> blocks_of(const StepInput& input, uint64_t block_bytes) const;
 
  private:
+  void fetch(const CopyKv& effect);
+  void bring(std::span<const std::byte> bytes, DeviceAddress to);
+
+  const NodeId self_;
   Device& device_;
   KvStore kv_;
   const std::unique_ptr<PagedMemory> host_tier_;
@@ -33,6 +50,8 @@ class KvDriver {
   const std::shared_ptr<KvPeers> peers_;
   KvPeers::Attachment attachment_;
   const OnCopied on_copied_;
+  std::unique_ptr<KvServer> server_;
+  std::unique_ptr<KvFetcher> fetcher_;
 };
 
 }  // namespace shoal

@@ -78,12 +78,14 @@ class NodeHostImpl : public NodeHost {
     DeviceSpan workspace;
     std::unique_ptr<WeightCache> cache;
     uint32_t pages_ahead = 0;  // to be filled in idle moments
+    std::unique_ptr<BulkListener> kv_listener;  // null: its KV is for this process
   };
 
-  NodeHostImpl(NodePlan plan, Memory memory, EstimateStore estimates, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers)
+  NodeHostImpl(NodePlan plan, Memory memory, EstimateStore estimates, Network& network, std::shared_ptr<KvPeers> peers)
       : config_(std::move(plan.node)),
         names_(named(config_, std::move(plan.names))),
         record_(std::move(plan.record)),
+        kv_tls_(plan.kv_link ? plan.kv_link->tls : nullptr),
         served_(served_models(config_, std::move(plan.served))),
         estimates_(std::move(estimates)),
         node_(config_),
@@ -99,12 +101,14 @@ class NodeHostImpl : public NodeHost {
                                                                   [this] { return working_.load(); }, [this] { give_way(); },
                                                                   [this](LoadedModel loaded) { loop_.push(std::move(loaded)); })),
         filler_(*device_, memory.pages_ahead, [this] { return working_.load(); }) {
+    if (memory.kv_listener != nullptr) kv_.link(std::move(memory.kv_listener), kv_tls_);
     if (record_) record_(logged_config(config_));
     loop_.start([this](HostEvent event, TimePoint now) { dispatch(std::move(event), now); }, [this](TimePoint now) { tick(now); });
   }
 
   ~NodeHostImpl() override {
     loop_.stop();
+    kv_.end_fetches();
     transport_.reset();
     steps_.stop();
     estimates_.save(node_, served_);
@@ -114,6 +118,15 @@ class NodeHostImpl : public NodeHost {
     if (const auto self = state.members.find(config_.self); self != state.members.end()) life_ = self->second.epoch;
     loop_.push(Event(ClusterChanged{std::move(state)}));
   }
+  uint16_t kv_port() const override { return kv_.link_port(); }
+  void set_kv_addresses(std::map<NodeId, KvAddress> addresses) override { kv_.set_addresses(std::move(addresses)); }
+  void peer_link(NodeId peer, bool up) override {
+    if (!up) kv_.lost(peer);
+    loop_.push(up ? Event(PeerConnected{peer}) : Event(PeerLost{peer}));
+  }
+  void tell(Message message) override { loop_.push(Event(MessageFrom{config_.self, std::move(message)})); }
+  void drain() override { loop_.push(Event(DrainRequested{})); }
+  bool idle() const override { return !working_.load(); }
   StatusOr<NodeModel> add_model(ServedModel model) override {
     ASSIGN_OR_RETURN(NodeModel facts, plan_another(config_, model));
     names_->add(facts.model, {facts.name, facts.stamp});
@@ -143,6 +156,12 @@ class NodeHostImpl : public NodeHost {
   }
   void lose(NodeId peer) {
     log_warning("messages between this node and ", peer.value, " are lost: more wait than there is room for");
+    loop_.push(Event(PeerLost{peer}));
+  }
+
+  // A peer that a message cannot reach is as one that is lost: what was to be agreed with it is not.
+  void unreachable(NodeId peer, const Status& why) {
+    log_debug("message to ", peer.value, " lost: ", why.message());
     loop_.push(Event(PeerLost{peer}));
   }
 
@@ -180,6 +199,7 @@ class NodeHostImpl : public NodeHost {
 
   void handle(const Event& event, TimePoint now) {
     std::vector<Effect> effects = node_.handle(event, now);
+    publish_grants();
     if (record_) record_(logged_turn(config_.self, event, now, effects));
     for (Effect& effect : effects) perform(effect, now);
     working_ = !node_.idle();
@@ -192,11 +212,19 @@ class NodeHostImpl : public NodeHost {
     }
   }
 
+  // Before an effect reuses what was granted.
+  void publish_grants() {
+    if (std::exchange(grants_version_, node_.handovers().grants_version()) == node_.handovers().grants_version()) return;
+    std::vector<KvGrant> grants;
+    for (Handovers::Grant& g : node_.handovers().grants()) grants.push_back({g.request, g.reader, g.block_bytes, std::move(g.blocks)});
+    kv_.set_grants(std::move(grants));
+  }
+
   void perform(Effect& effect, TimePoint now) {
     if (auto* send = std::get_if<Send>(&effect)) {
       const Status sent = transport_->send(send->to, encode(send->message, life_, *names_));
       if (sent.code() == StatusCode::kResourceExhausted) lose(send->to);
-      else if (!sent.ok()) log_debug("message lost: ", sent.message());
+      else if (!sent.ok()) unreachable(send->to, sent);
     } else if (auto* start = std::get_if<StartStep>(&effect)) {
       start_step(*start);
     } else if (auto* load = std::get_if<LoadWeights>(&effect)) {
@@ -234,6 +262,7 @@ class NodeHostImpl : public NodeHost {
   const NodeConfig config_;
   const std::shared_ptr<ModelNames> names_;
   const std::function<void(std::string_view)> record_;
+  const std::shared_ptr<BulkTlsContext> kv_tls_;
   ServedModels served_;
   EstimateKeeper estimates_;
   Node node_;
@@ -242,6 +271,7 @@ class NodeHostImpl : public NodeHost {
   std::atomic<int64_t> busy_since_ns_{0};
   std::atomic<bool> working_{false};
   std::atomic<uint32_t> life_{0};  // as last heard from the membership
+  uint64_t grants_version_ = 0;    // as published
   const std::unique_ptr<CpuDevice> device_;
   ThreadPool pool_;
   const std::unique_ptr<Backend> backend_;
@@ -289,7 +319,7 @@ StatusOr<T> reserved(StatusOr<T> memory, const char* flag) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwork& network, std::shared_ptr<KvPeers> peers) {
+StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, Network& network, std::shared_ptr<KvPeers> peers) {
   const DeviceGuard guard = plan.guarded ? DeviceGuard::kGuarded : DeviceGuard::kNone;
   ASSIGN_OR_RETURN(std::unique_ptr<CpuDevice> device, reserved(CpuDevice::make(plan.node.pages, guard), "--device-memory"));
   ASSIGN_OR_RETURN(std::unique_ptr<PagedMemory> host_tier,
@@ -306,7 +336,10 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, LoopbackNetwo
     if (auto costs = estimates.find(model)) model.costs = *std::move(costs);
   }
   const uint32_t pages_ahead = plan.fill_ahead ? pages_of_the_largest(plan.node) : 0;
-  NodeHostImpl::Memory memory{std::move(device), std::move(host_tier), workspace, std::move(cache), pages_ahead};
+  NodeHostImpl::Memory memory{std::move(device), std::move(host_tier), workspace, std::move(cache), pages_ahead, nullptr};
+  if (plan.kv_link) {
+    ASSIGN_OR_RETURN(memory.kv_listener, BulkListener::start(plan.kv_link->listen, plan.kv_link->tls));
+  }
   return std::make_unique<NodeHostImpl>(std::move(plan), std::move(memory), std::move(estimates), network, std::move(peers));
 }
 

@@ -14,6 +14,7 @@
 #include "models/test_runner.h"
 #include "nlohmann/json.hpp"
 #include "text/tokenizer/tokenizer.h"
+#include "transport/loopback.h"
 #include "wire/message.h"
 #include "wire/records.pb.h"
 

@@ -14,6 +14,7 @@
 #include "base/pooling_settings.h"
 #include "base/status.h"
 #include "host/digest_store.h"
+#include "host/kv_link.h"
 #include "models/model.h"
 #include "roles/node.h"
 #include "runner/token_constraints.h"
@@ -67,6 +68,7 @@ struct NodePlan {
   std::string estimates_file;
   std::shared_ptr<DigestStore> digests;   // as configured
   std::shared_ptr<ModelNames> names;      // of this process; none: the node's own
+  std::optional<KvLinkConfig> kv_link;    // none: its KV is for nodes of this process
   bool guarded = false;
   bool fill_ahead = true;                 // memory for the next load is touched while nothing is to be done
   std::function<void(std::string_view record)> record;  // gets those of replay/event_log.h, on the node's loop thread; or none

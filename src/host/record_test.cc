@@ -10,6 +10,7 @@
 #include "host/node_host.h"
 #include "models/test_runner.h"
 #include "replay/replay.h"
+#include "transport/loopback.h"
 #include "wire/message.h"
 #include "wire/records.pb.h"
 

@@ -1,6 +1,5 @@
 #include "transport/loopback.h"
 
-#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -16,8 +15,6 @@ struct LoopbackNetwork::Shared {
 
   std::mutex mutex;
   std::unordered_map<NodeId, std::shared_ptr<Endpoint>> endpoints;
-  std::unordered_map<RegionId, std::span<std::byte>> regions;
-  uint64_t next_region = 1;
 
   std::shared_ptr<Endpoint> find(NodeId id) {
     std::lock_guard lock(mutex);
@@ -50,35 +47,7 @@ class LoopbackNetwork::Shared::Link : public Transport {
     return peer->on_message(self_, std::move(bytes)) ? OkStatus() : resource_exhausted("peer ", to.value, " has no room for more messages; what it was asked is lost");
   }
 
-  RegionId register_region(std::span<std::byte> memory) override {
-    std::lock_guard lock(network_->mutex);
-    const RegionId id(network_->next_region++);
-    network_->regions[id] = memory;
-    return id;
-  }
-
-  void unregister_region(RegionId region) override {
-    std::lock_guard lock(network_->mutex);
-    network_->regions.erase(region);
-  }
-
-  void put(NodeId to, RegionId region, uint64_t offset, std::span<const std::byte> bytes, OnCompletion done) override {
-    done(write(to, region, offset, bytes));
-  }
-
  private:
-  Status write(NodeId to, RegionId region, uint64_t offset, std::span<const std::byte> bytes) {
-    std::lock_guard lock(network_->mutex);  // a region cannot be unregistered under the copy
-    if (!network_->endpoints.contains(to)) return unavailable("peer ", to.value, " is not connected");
-    const auto found = network_->regions.find(region);
-    if (found == network_->regions.end()) return not_found("region ", region.value, " is not registered");
-    if (offset > found->second.size() || bytes.size() > found->second.size() - offset) {
-      return invalid_argument("put of ", bytes.size(), " bytes at ", offset, " leaves a region of ", found->second.size());
-    }
-    if (!bytes.empty()) std::memcpy(found->second.data() + offset, bytes.data(), bytes.size());
-    return OkStatus();
-  }
-
   const std::shared_ptr<Shared> network_;
   const NodeId self_;
 };

@@ -9,14 +9,12 @@
 
 namespace shoal {
 
-class LoopbackNetwork {
+class LoopbackNetwork : public Network {
  public:
   LoopbackNetwork();
-  ~LoopbackNetwork();
+  ~LoopbackNetwork() override;
 
-  // The endpoint of `self`; `on_message` is called for each message until the endpoint is destroyed.
-  // REQUIRES: no other live endpoint of that id. The network outlives its endpoints.
-  std::unique_ptr<Transport> connect(NodeId self, Transport::OnMessage on_message);
+  std::unique_ptr<Transport> connect(NodeId self, Transport::OnMessage on_message) override;
 
  private:
   struct Shared;

@@ -38,28 +38,6 @@ TEST(Loopback, ASenderHearsThatTheOtherSideHasNoRoom) {
   EXPECT_EQ(a->send(NodeId(2), "x").code(), StatusCode::kResourceExhausted);
 }
 
-TEST(Loopback, APutLandsInTheRegionAndNowhereElse) {
-  LoopbackNetwork network;
-  const auto a = network.connect(NodeId(1), [](NodeId, std::string) { return true; });
-  const auto b = network.connect(NodeId(2), [](NodeId, std::string) { return true; });
-  std::vector<std::byte> memory(8);
-  const RegionId region = b->register_region(memory);
-  const std::vector<std::byte> bytes(4, std::byte{7});
-  Status result;
-  const auto done = [&](Status status) { result = status; };
-  a->put(NodeId(2), region, 4, bytes, done);
-  EXPECT_TRUE(result.ok());
-  EXPECT_EQ(memory[3], std::byte{0});
-  EXPECT_EQ(memory[7], std::byte{7});
-  a->put(NodeId(2), region, 5, bytes, done);
-  EXPECT_EQ(result.code(), StatusCode::kInvalidArgument);
-  a->put(NodeId(2), region, UINT64_MAX, bytes, done);
-  EXPECT_EQ(result.code(), StatusCode::kInvalidArgument);
-  b->unregister_region(region);
-  a->put(NodeId(2), region, 0, bytes, done);
-  EXPECT_EQ(result.code(), StatusCode::kNotFound);
-}
-
 TEST(Loopback, NoHandlerRunsAfterItsEndpointIsGone) {
   LoopbackNetwork network;
   const auto sender = network.connect(NodeId(1), [](NodeId, std::string) { return true; });

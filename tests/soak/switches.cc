@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "host/node_host.h"
+#include "transport/loopback.h"
 #include "wire/message.h"
 
 namespace shoal {
