@@ -5,33 +5,23 @@
 #include <memory>
 #include <vector>
 
-#include "apps/model_scan.h"
-#include "apps/settings.h"
-#include "gateway/catalog.h"
+#include "apps/local_nodes.h"
 #include "gateway/router_loop.h"
-#include "host/node_host.h"
 #include "membership/membership.h"
 #include "transport/loopback.h"
 
 namespace shoal {
-
-// What came of new settings, by names of models.
-struct ModelChanges {
-  std::vector<std::string> added, removed, changed;
-  std::vector<std::string> refused;  // with the reason
-};
 
 class LocalCluster {
  public:
   // No model is loaded yet. REQUIRES: models[i].entry.id == i.
   static StatusOr<std::unique_ptr<LocalCluster>> start(const EngineFlags& flags, std::vector<FoundModel> models);
 
-  Catalog& catalog() { return *catalog_; }
+  Catalog& catalog() { return nodes_->catalog(); }
   RouterLoop& router() { return *router_; }
-  double stalled_seconds() const;  // of the node that has made no progress for longest
+  double stalled_seconds() const { return nodes_->stalled_seconds(); }
 
-  // Serves these models from now on, as their settings say: new ones come, those that are not among them end with their
-  // requests, and a file that was replaced is a new model. Ids are given here. One caller at a time.
+  // As LocalNodes::update().
   ModelChanges update(const EngineFlags& flags, std::vector<FoundModel> models);
 
   // Until every node has reported for the first time; false after `timeout`.
@@ -39,25 +29,14 @@ class LocalCluster {
 
  private:
   LocalCluster() = default;
-  StatusOr<std::shared_ptr<const TokenVocabulary>> vocabulary(ModelId id);
-  ServedModel served(const EngineFlags& flags, const LoadOptions& load, const FoundModel& model);
-  struct LocalNode {
-    NodeId id;
-    uint32_t epoch = 0;  // of its membership
-    std::unique_ptr<NodeHost> host;
-  };
-  Status start_nodes(std::vector<NodePlan> plans);
-  StatusOr<uint32_t> add_to_all(const ServedModel& model);
-  bool settle(const EngineFlags& flags, const LoadOptions& load, FoundModel& model, ModelChanges& changes);
+  Status join();
 
   // In the order in which they are made; each refers to those above it.
   LoopbackNetwork network_;
   InMemoryMembership membership_;
-  std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<RouterLoop> router_;
-  std::vector<LocalNode> nodes_;
-  std::vector<FoundModel> models_;  // offered; their lengths are those that fit the device
-  uint32_t next_id_ = 0;
+  std::unique_ptr<LocalNodes> nodes_;
+  std::vector<uint32_t> epochs_;  // of the nodes' membership
 };
 
 }  // namespace shoal

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "apps/serve_flags.h"
 #include "apps/settings.h"
 #include "apps/usage.h"
 #include "apps/verbs.h"
@@ -33,7 +34,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "shoal " + version_line());
 
   std::vector<RunVerb> runs;
-  for (const auto add : {add_serve, add_run, add_chat, add_list, add_show, add_ps, add_load, add_unload, add_stop, add_top, add_trace, add_reload, add_tokenize, add_render, add_bench, add_simulate, add_plan,
+  for (const auto add : {add_serve, add_gateway, add_node, add_controller, add_run, add_chat, add_list, add_show, add_ps, add_load, add_unload, add_stop, add_top, add_trace, add_reload, add_tokenize, add_render, add_bench, add_simulate, add_plan,
                          add_config, add_completion, add_man, add_version}) {
     runs.push_back(add(app));
   }
@@ -53,7 +54,9 @@ int main(int argc, char** argv) {
   }
   for (size_t i = 0; i < verbs.size(); ++i) {
     if (!verbs[i]->parsed()) continue;
-    const auto settled = settle_config(*verbs[i]);
+    const std::string name = verbs[i]->get_name();
+    const bool shares_file = name == "gateway" || name == "node" || name == "controller";
+    const auto settled = settle_config(*verbs[i], shares_file ? is_serve_flag : nullptr);
     if (!settled.ok()) {
       std::fprintf(stderr, "error: %s\n", std::string(settled.message()).c_str());
       return kExitUsage;

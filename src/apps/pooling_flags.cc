@@ -57,7 +57,6 @@ void add_pooling_flags(CLI::App& verb, ServeFlags& flags) {
   };
   verb.add_option("--preload", preload, "Models that are loaded at start; without a name all of them; the others at first use (default: a model that is the only one; none: not even that)")
       ->expected(0, 1)->type_name("TEXT")->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::Join);
-  verb.add_option("--record", flags.record, "Write the run to this file, a JSON object per line: requests (lengths and times, never text) and what the devices did");
   verb.add_option("--record-events", flags.engine.record_events, "Write everything that nodes are told and answer to this file, for `shoal simulate --replay`. It holds prompts and "
                   "answers as ids of tokens: keep it as you keep those");
   verb.add_option("--estimates", flags.estimates, "File that keeps what steps and switches took from run to run (default: $XDG_STATE_HOME/shoal/estimates.json; none: "

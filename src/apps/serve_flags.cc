@@ -61,10 +61,10 @@ std::vector<std::string> changed_flags(const ServeFlags& before, const ServeFlag
   return out;
 }
 
-StatusOr<ServeFlags> settle_again(const ServeFlags& before) {
+StatusOr<ServeFlags> settle_again(const ServeFlags& before, const AddFlags& add) {
   CLI::App verb;
   ServeFlags flags;
-  add_serve_flags(verb, flags);
+  add(verb, flags);
   RETURN_IF_ERROR(give_options(verb, before.given));
   RETURN_IF_ERROR(settle_config(verb));
   flags.given = before.given;
@@ -75,10 +75,7 @@ StatusOr<ServeFlags> settle_again(const ServeFlags& before) {
   return flags;
 }
 
-void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
-  verb.final_callback([&] { flags.given = given_options(verb); });
-  verb.add_option("path", flags.path, "Folder of models, one model folder, or one GGUF file")->capture_default_str();
-  verb.add_option("--config", flags.config, "YAML file whose keys are these flags (default: shoal.yaml among the models or above them; none: no file)");
+void add_edge_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_option("--host", flags.host, "Address to listen on")->capture_default_str();
   verb.add_option("--port", flags.port, "Port to listen on (0: any)")->capture_default_str()->check(CLI::Range(0, 65535));
   verb.add_option("--uds", flags.uds, "Listen on this UNIX socket instead");
@@ -96,26 +93,51 @@ void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_option("--admin-host", flags.admin_host, "Address of the operator's endpoints, with --admin-port")->capture_default_str();
   verb.add_option("--admin-port", flags.admin_port, "Port of the operator's endpoints (0: any free one; default: none)")->check(CLI::Range(-1, 65535));
   verb.add_option("--admin-key", flags.admin_key, "Key of the operator's endpoints");
-  verb.add_option("--alias,--served-model-name", flags.aliases, "Further name of a model: MODEL=NAME (or NAME, if there is one model)")
-      ->delimiter(',');
-  verb.add_option("--tool-call-parser", flags.tool_call_parsers, "Format of tool calls, by vLLM's names: PARSER or MODEL=PARSER "
-                  "(default: told by the chat template)")->delimiter(',');
-  verb.add_option("--reasoning-parser", flags.reasoning_parsers, "Likewise for reasoning; none: it stays in the content")->delimiter(',');
-  verb.add_flag("--enable-auto-tool-choice", flags.auto_tool_choice, "Always on; accepted for command lines of vLLM");
   verb.add_flag("--no-ollama-api", flags.no_ollama_api, "Do not answer under /api, as Ollama does");
   verb.add_flag("--no-llamacpp-api", flags.no_llama_cpp_api, "Do not answer /completion, /infill, /props and /slots, as llama.cpp's server does");
   verb.add_option("--response-store", flags.response_store_mib, "MiB of responses of /v1/responses that are kept for each API key, the latest ones (0: none)")
       ->capture_default_str()->check(CLI::Range(0, 65'536));
-  add_pooling_flags(verb, flags);
-  verb.add_option("--shutdown-timeout", flags.shutdown_timeout_s, "Seconds that running requests get after SIGTERM")
-      ->capture_default_str()->check(CLI::Range(0.0, 86400.0));
+  verb.add_option("--record", flags.record, "Write the run to this file, a JSON object per line: requests (lengths and times, never text) and what the devices did");
   verb.add_option("--request-timeout", flags.request_timeout_s, "Longest life of one request in seconds")
       ->capture_default_str()->check(CLI::Range(1.0, 864000.0));
   verb.add_option("--max-connections", flags.max_connections, "Open client connections")->capture_default_str()->check(CLI::Range(1, 1'000'000));
   verb.add_option("--http-threads", flags.http_threads, "Threads for HTTP, and as many for tokenising (large bodies have their own)")
       ->capture_default_str()->check(CLI::Range(1, 256));
+}
+
+void add_model_flags(CLI::App& verb, ServeFlags& flags) {
+  verb.add_option("path", flags.path, "Folder of models, one model folder, or one GGUF file")->capture_default_str();
+  verb.add_option("--alias,--served-model-name", flags.aliases, "Further name of a model: MODEL=NAME (or NAME, if there is one model)")
+      ->delimiter(',');
+  verb.add_option("--tool-call-parser", flags.tool_call_parsers, "Format of tool calls, by vLLM's names: PARSER or MODEL=PARSER "
+                  "(default: told by the chat template)")->delimiter(',');
+  verb.add_option("--reasoning-parser", flags.reasoning_parsers, "Likewise for reasoning; none: it stays in the content")->delimiter(',');
+  add_pooling_flags(verb, flags);
   add_engine_flags(verb, flags.engine);
+}
+
+void add_process_flags(CLI::App& verb, ServeFlags& flags) {
+  verb.final_callback([&] { flags.given = given_options(verb); });
+  verb.add_option("--config", flags.config, "YAML file whose keys are these flags (default: shoal.yaml among the models or above them; none: no file)");
+  verb.add_option("--shutdown-timeout", flags.shutdown_timeout_s, "Seconds that running requests get after SIGTERM")
+      ->capture_default_str()->check(CLI::Range(0.0, 86400.0));
   add_log_flags(verb, flags.log, "info");
+}
+
+void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
+  add_model_flags(verb, flags);
+  add_edge_flags(verb, flags);
+  verb.add_option("--processes", flags.processes, "Run as processes of their own, supervised: a gateway, a controller, and so many nodes, each with its share of cores and memory (0: all in this one)")
+      ->capture_default_str()->check(CLI::Range(0, 64));
+  verb.add_flag("--enable-auto-tool-choice", flags.auto_tool_choice, "Always on; accepted for command lines of vLLM");
+  add_process_flags(verb, flags);
+}
+
+bool is_serve_flag(const std::string& name) {
+  CLI::App verb;
+  ServeFlags flags;
+  add_serve_flags(verb, flags);
+  return verb.get_option_no_throw("--" + name) != nullptr;
 }
 
 Status apply_aliases(const std::vector<std::string>& aliases, std::vector<FoundModel>& models) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -48,6 +49,7 @@ struct ServeFlags {
   double request_timeout_s = 3600;
   uint32_t max_connections = 10'000;
   uint32_t http_threads = 2;
+  uint32_t processes = 0;               // nodes in processes of their own; 0: none
   std::string record;                   // file; empty: none
   std::string estimates;                // file; empty: the default one; "none"
   std::string digests;                  // likewise
@@ -58,7 +60,14 @@ struct ServeFlags {
   std::vector<ModelSettings> models;    // of the file
 };
 
+using AddFlags = std::function<void(CLI::App& verb, ServeFlags& flags)>;
 void add_serve_flags(CLI::App& verb, ServeFlags& flags);
+// Whether it is the name of one of these.
+bool is_serve_flag(const std::string& name);
+// Parts of these: what clients see, models and devices, and what every process has.
+void add_edge_flags(CLI::App& verb, ServeFlags& flags);
+void add_model_flags(CLI::App& verb, ServeFlags& flags);
+void add_process_flags(CLI::App& verb, ServeFlags& flags);
 void add_pooling_flags(CLI::App& verb, ServeFlags& flags);  // of these, those about sharing the device
 
 // Gives the models the aliases asked for. InvalidArgument for an unknown model or a name that is taken.
@@ -78,8 +87,8 @@ std::string digests_file(const ServeFlags& flags);
 // Names of flags that have other values in the one than in the other.
 std::vector<std::string> changed_flags(const ServeFlags& before, const ServeFlags& after);
 
-// The settings as if the verb were started now, with the same command line and environment and the file as it is.
-StatusOr<ServeFlags> settle_again(const ServeFlags& before);
+// The settings as if the verb, whose flags `add` adds, were started now, with the same command line and environment and the file as it is.
+StatusOr<ServeFlags> settle_again(const ServeFlags& before, const AddFlags& add);
 
 // Gives the models their deadlines, priorities and stays: first what the file says of all models, then what it says of one,
 // then the command line. InvalidArgument for an unknown model or a number out of range.

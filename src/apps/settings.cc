@@ -79,8 +79,9 @@ Status set_option(CLI::Option& option, const std::vector<std::string>& words) {
 }
 
 // Keys that were set before stay as they are. Sets `applied` if this one did something.
-Status apply_key(CLI::App& verb, const std::string& key, const YAML::Node& value, bool* applied) {
+Status apply_key(CLI::App& verb, const std::string& key, const YAML::Node& value, bool* applied, const std::function<bool(const std::string&)>& others = nullptr) {
   CLI::Option* option = option_of(verb, key);
+  if (option == nullptr && others && others(key)) return OkStatus();
   if (option == nullptr) return invalid_argument("unknown key '", key, "'", did_you_mean(key, long_flags(verb)));
   if (option->count() > 0) return OkStatus();  // the command line or the environment said it
   std::vector<std::string> words;
@@ -171,11 +172,11 @@ StatusOr<std::string> config_of(CLI::App& verb) {
   return file == kNoConfig ? "" : file;
 }
 
-Status settle_config(CLI::App& verb) {
+Status settle_config(CLI::App& verb, const std::function<bool(const std::string& key)>& others) {
   ASSIGN_OR_RETURN(const std::string path, config_of(verb));
   if (path.empty()) return OkStatus();
   return each_key(path, [&](const std::string& key, const YAML::Node& value, const std::string& where) {
-    return annotate(apply_key(verb, key, value, nullptr), where);
+    return annotate(apply_key(verb, key, value, nullptr, others), where);
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -33,8 +34,9 @@ Status give_options(CLI::App& verb, const GivenOptions& given);
 void name_environment(CLI::App& verb);
 
 // Fills flags that neither the command line nor the environment set from the file of config_of(). Keys are the long flags ("_" is "-"); an
-// unknown key is InvalidArgument and names the nearest one. The section of models is left to read_model_settings().
-Status settle_config(CLI::App& verb);
+// unknown key is InvalidArgument and names the nearest one, unless `others` says that it is of another verb, which reads the same
+// file. The section of models is left to read_model_settings().
+Status settle_config(CLI::App& verb, const std::function<bool(const std::string& key)>& others = nullptr);
 
 // The file that settle_config() reads: that of --config, or a shoal.yaml among the models of the argument `path` or in the
 // folder above; "" for none, which `--config none` asks for.

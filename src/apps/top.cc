@@ -119,7 +119,7 @@ std::string bar(double weights, double kv, double total) {
 
 void add_node(const Json& node, Screen& out) {
   const double total = number_at(node, "memory"), weights = number_at(node, "weights"), bound = number_at(node, "kv_bound");
-  std::vector<std::string> facts = {absl::StrFormat("node %.0f", number_at(node, "id"))};
+  std::vector<std::string> facts = {absl::StrCat("node ", node.contains("name") && node["name"].is_string() ? node["name"].get<std::string>() : absl::StrFormat("%.0f", number_at(node, "id")))};
   if (const std::string cells = bar(weights, bound, total); !cells.empty() && cells.size() + kIndent <= out.width()) facts.push_back(cells);
   facts.push_back(absl::StrFormat("%s weights, %s KV, %s free of %s", bytes(weights), bytes(bound), bytes(number_at(node, "free")), bytes(total)));
   facts.push_back(absl::StrFormat("%.0f %% of the KV's memory unused", number_at(node, "kv_fragmentation") * 100));

@@ -21,6 +21,9 @@ constexpr int kExitInterrupted = 130;  // Ctrl-C ended it, as shells say it
 using RunVerb = std::function<int()>;
 
 RunVerb add_serve(CLI::App& app);
+RunVerb add_gateway(CLI::App& app);
+RunVerb add_node(CLI::App& app);
+RunVerb add_controller(CLI::App& app);
 RunVerb add_run(CLI::App& app);
 RunVerb add_chat(CLI::App& app);
 RunVerb add_list(CLI::App& app);

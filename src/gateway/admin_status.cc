@@ -41,14 +41,14 @@ Json model_status(const ModelEntry& model, const RouterSnapshot& nodes, const Me
   return result;
 }
 
-Json node_status(NodeId id, const NodeStatus& node) {
+Json node_status(NodeId id, const std::string& name, const NodeStatus& node) {
   uint64_t weights = 0, kv = 0, host = 0;
   for (const ModelStatus& model : node.models) {
     weights += model.weight_bytes;
     kv += model.kv_bytes_used;
     host += model.kv_bytes_host;
   }
-  return {{"id", id.value}, {"memory", node.device_bytes}, {"free", node.device_bytes_free}, {"weights", weights}, {"kv", kv},
+  return {{"id", id.value}, {"name", name}, {"memory", node.device_bytes}, {"free", node.device_bytes_free}, {"weights", weights}, {"kv", kv},
           {"kv_bound", node.kv_bytes_bound}, {"kv_fragmentation", fragmentation(node)}, {"workspace", node.workspace_bytes},
           {"host_memory", node.host_bytes}, {"host_kv", host}, {"kv_bytes_out", node.kv_bytes_out}, {"kv_bytes_in", node.kv_bytes_in},
           {"alpha", node.decode_pressure}, {"prompt_pressure", node.prompt_pressure}, {"duty", std::string(instance_role_name(node.instance_role))}};
@@ -74,7 +74,7 @@ Json status_json(const Catalog& catalog, RouterLoop& loop, const Metrics& metric
     const auto found = totals.find(model->id);
     models.push_back(model_status(*model, *nodes, metrics, found == totals.end() ? SwitchTotals() : found->second));
   }
-  for (const auto& [id, node] : nodes->nodes) devices.push_back(node_status(id, node));
+  for (const auto& [id, node] : nodes->nodes) devices.push_back(node_status(id, nodes->name_of(id), node));
   return {{"time", to_seconds(now.time_since_epoch())}, {"models", std::move(models)}, {"nodes", std::move(devices)},
           {"requests", loop.live_requests()}, {"switches_last_minute", loop.timeline().switches_within(kMinute, now)}, {"draining", nodes->draining}};
 }

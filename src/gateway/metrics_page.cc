@@ -76,7 +76,7 @@ constexpr ReportedSeries kModelSeries[] = {
 void add_device_series(const RouterSnapshot& nodes, std::vector<prometheus::MetricFamily>& out) {
   auto bytes = reported("shoal_device_memory_bytes", "Device memory by kind.", MetricType::Gauge);
   for (const auto& [id, status] : nodes.nodes) {
-    const std::string node = std::to_string(id.value);
+    const std::string node = nodes.name_of(id);
     uint64_t weights = 0;
     uint64_t kv = 0;
     for (const ModelStatus& model : status.models) {
@@ -96,7 +96,7 @@ void add_device_series(const RouterSnapshot& nodes, std::vector<prometheus::Metr
   auto pressure = reported("shoal_prompt_pressure", "Seconds to compute the waiting prompts over those until they are due; above 1: some will be late.",
                            MetricType::Gauge);
   for (const auto& [id, status] : nodes.nodes) {
-    const std::string node = std::to_string(id.value);
+    const std::string node = nodes.name_of(id);
     add(alpha, {{"node", node}}, status.decode_pressure);
     add(pressure, {{"node", node}}, status.prompt_pressure);
     add(swapped, {{"node", node}, {"direction", "out"}}, static_cast<double>(status.kv_bytes_out));

@@ -11,11 +11,17 @@ namespace shoal {
 namespace {
 
 constexpr Duration kIdleWait = std::chrono::seconds(1);
+constexpr Duration kAliveWithin = std::chrono::seconds(10);
 
 }  // namespace
 
+std::string RouterSnapshot::name_of(NodeId node) const {
+  const auto found = names.find(node);
+  return found == names.end() ? std::to_string(node.value) : found->second;
+}
+
 RouterLoop::RouterLoop(const RouterConfig& config, size_t queue_max, const Connect& connect, std::shared_ptr<const ModelNames> names)
-    : names_(std::move(names)), timeline_(steady_now()), queue_(queue_max), gateway_(config.self), life_(config.life), snapshot_(std::make_shared<RouterSnapshot>()), router_(config) {
+    : names_(std::move(names)), timeline_(steady_now()), queue_(queue_max), gateway_(config.self), life_(config.life), sends_in_(config.life), snapshot_(std::make_shared<RouterSnapshot>()), router_(config) {
   transport_ = connect([this](NodeId from, std::string bytes) { return receive(from, std::move(bytes)); });
   thread_ = std::thread([this] { run(); });
 }
@@ -40,11 +46,23 @@ Status RouterLoop::submit(Request request, TimePoint deadline, std::shared_ptr<T
 }
 
 void RouterLoop::cancel(RequestId id) { queue_.push(Event(ClientGone{id})); }
-void RouterLoop::set_cluster(ClusterState state) { queue_.push(Event(ClusterChanged{std::move(state)})); }
+void RouterLoop::set_cluster(ClusterState state) {
+  if (const auto self = state.members.find(gateway_); self != state.members.end()) sends_in_ = self->second.epoch;
+  queue_.push(Event(ClusterChanged{std::move(state)}));
+}
 void RouterLoop::want_resident(ModelId model, bool resident) { queue_.push(Event(ResidencyWanted{model, resident})); }
 void RouterLoop::configure(Configure settings) { queue_.push(Event(SettingsWanted{std::move(settings)})); }
+void RouterLoop::name_nodes(std::map<NodeId, std::string> names) {
+  timeline_.name_nodes(names);
+  std::lock_guard lock(mutex_);
+  node_names_ = std::move(names);
+}
+
+void RouterLoop::peer_link(NodeId peer, bool up) { queue_.push(up ? Event(PeerConnected{peer}) : Event(PeerLost{peer})); }
 void RouterLoop::drain() { queue_.push(Event(DrainRequested{})); }
 void RouterLoop::abort_all(const Status& why) { queue_.push(AbortAll{why}); }
+
+bool RouterLoop::alive() const { return steady_now() - TimePoint(Duration(turned_ns_.load())) < kAliveWithin; }
 
 bool RouterLoop::wait_idle(Duration timeout) const {
   std::unique_lock lock(mutex_);
@@ -75,8 +93,14 @@ void RouterLoop::lose(NodeId peer) {
   queue_.push(Event(PeerLost{peer}));
 }
 
+void RouterLoop::unreachable(NodeId peer, const Status& why) {
+  log_debug("node ", peer.value, " cannot be reached: ", why.message());
+  queue_.push(Event(PeerLost{peer}));
+}
+
 void RouterLoop::run() {
   while (true) {
+    turned_ns_ = steady_now().time_since_epoch().count();
     const Duration wait = std::clamp<Duration>(wake_at_ - steady_now(), Duration(0), kIdleWait);
     if (auto command = queue_.pop(wait)) {
       handle(std::move(*command));
@@ -105,7 +129,7 @@ void RouterLoop::handle(Command command) {
     if (const auto* lost = std::get_if<PeerLost>(&event)) peers_.heard(lost->peer);
     handle_event(event);
     if (const auto* gone = std::get_if<ClientGone>(&event)) sink_ended(gone->id);
-    if (std::holds_alternative<DrainRequested>(event) || std::holds_alternative<ClusterChanged>(event)) {
+    if (std::holds_alternative<DrainRequested>(event) || std::holds_alternative<ClusterChanged>(event) || std::holds_alternative<PeerLost>(event)) {
       publish_snapshot();
     }
   }
@@ -135,9 +159,9 @@ void RouterLoop::handle_event(const Event& event) {
 
 void RouterLoop::perform(Effect effect) {
   if (auto* send = std::get_if<Send>(&effect)) {
-    const Status sent = transport_->send(send->to, encode(send->message, life_, *names_));
+    const Status sent = transport_->send(send->to, encode(send->message, sends_in_, *names_));
     if (sent.code() == StatusCode::kResourceExhausted) lose(send->to);
-    else if (!sent.ok()) log_debug("node ", send->to.value, " cannot be reached: ", sent.message());
+    else if (!sent.ok()) unreachable(send->to, sent);
   } else if (auto* deliver_effect = std::get_if<Deliver>(&effect)) {
     deliver(std::move(deliver_effect->tokens));
   } else if (auto* refusal = std::get_if<Refuse>(&effect)) {
@@ -176,8 +200,9 @@ void RouterLoop::abort_live(const Status& why) {
 }
 
 void RouterLoop::publish_snapshot() {
-  auto next = std::make_shared<RouterSnapshot>(RouterSnapshot{router_.node_status(), router_.draining()});
+  auto next = std::make_shared<RouterSnapshot>(RouterSnapshot{router_.node_status(), router_.draining(), {}});
   std::lock_guard lock(mutex_);
+  next->names = node_names_;
   snapshot_ = std::move(next);
 }
 

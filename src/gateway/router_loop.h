@@ -37,6 +37,9 @@ class TokenSink {
 struct RouterSnapshot {
   std::map<NodeId, NodeStatus> nodes;
   bool draining = false;
+  std::map<NodeId, std::string> names;  // of nodes of a cluster
+
+  std::string name_of(NodeId node) const;  // its number where it has no name
 };
 
 class RouterLoop {
@@ -58,10 +61,13 @@ class RouterLoop {
   Status submit(Request request, TimePoint deadline, std::shared_ptr<TokenSink> sink);
   void cancel(RequestId id);
   void set_cluster(ClusterState state);
+  void peer_link(NodeId peer, bool up);     // the stream to a node of another process came up, or broke
   void want_resident(ModelId model, bool resident);
   void configure(Configure settings);       // how a model shares its devices from now on
+  void name_nodes(std::map<NodeId, std::string> names);  // for people, from now on
   void drain();                             // accepted requests go on, new ones are refused
   void abort_all(const Status& why);        // every live request ends with on_refused(why)
+  bool alive() const;                       // its thread goes round
   bool wait_idle(Duration timeout) const;   // true when no request is alive
   size_t live_requests() const { return live_.load(); }
   size_t live_requests(ModelId model) const;  // of one model; a client that has its last token is no longer counted
@@ -90,6 +96,7 @@ class RouterLoop {
   void run();
   bool receive(NodeId from, std::string bytes);
   void lose(NodeId peer);
+  void unreachable(NodeId peer, const Status& why);
   void receive(const Incoming& incoming);
   void handle(Command command);
   void handle_event(const Event& event);
@@ -106,13 +113,16 @@ class RouterLoop {
   BoundedQueue<Command> queue_;
   PeerBudget peers_;
   const NodeId gateway_;
-  const uint32_t life_;
+  const uint32_t life_;                  // in the ids of its requests
+  std::atomic<uint32_t> sends_in_;       // its life now, as the membership says
   std::atomic<uint64_t> next_id_{1};
   std::atomic<size_t> live_{0};
+  std::atomic<int64_t> turned_ns_{0};       // when its thread last went round
   mutable std::mutex mutex_;
   mutable std::condition_variable idle_;
   std::shared_ptr<const RouterSnapshot> snapshot_;  // guarded by mutex_
   std::map<ModelId, size_t> live_of_;               // guarded by mutex_
+  std::map<NodeId, std::string> node_names_;        // guarded by mutex_
 
   // Owned by the loop's thread.
   Router router_;

@@ -140,6 +140,11 @@ std::array<double, 7> stage_seconds(const SwitchRecord& r) {
 
 NodeTimeline::NodeTimeline(TimePoint start) : start_(start) {}
 
+void NodeTimeline::name_nodes(std::map<NodeId, std::string> names) {
+  std::lock_guard lock(mutex_);
+  node_names_ = std::move(names);
+}
+
 void NodeTimeline::name_models(const std::vector<ModelRef>& models) {
   std::lock_guard lock(mutex_);
   for (const ModelRef& model : models) {
@@ -205,6 +210,7 @@ std::string NodeTimeline::chrome_trace() const {
   const auto switches = switches_;
   const auto requests = requests_;
   const Names names = names_;
+  const auto node_names = node_names_;
   lock.unlock();
   TraceWriter out(start_, names);
   std::set<NodeId> nodes;
@@ -213,7 +219,7 @@ std::string NodeTimeline::chrome_trace() const {
   out.label(kRequests, 0, "process_name", "requests");
   for (const NodeId node : nodes) {
     const uint64_t pid = node.value + 1ull;
-    out.label(pid, 0, "process_name", "node " + std::to_string(node.value));
+    out.label(pid, 0, "process_name", "node " + (node_names.contains(node) ? node_names.at(node) : std::to_string(node.value)));
     out.label(pid, kTurns, "thread_name", "turns");
     out.label(pid, kLoads, "thread_name", "weights");
     out.label(pid, kKv, "thread_name", "KV");

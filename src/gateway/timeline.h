@@ -57,6 +57,7 @@ class NodeTimeline {
 
   // What models are called from now on; those named before keep their names.
   void name_models(const std::vector<ModelRef>& models);
+  void name_nodes(std::map<NodeId, std::string> names);
   void add(NodeId node, const NodeStatus& status, TimePoint now);
   void add(const RequestSpan& request);
   // From now on everything that is added is written there, too. Outlives this or is taken back with null.
@@ -91,6 +92,7 @@ class NodeTimeline {
   std::deque<RequestSpan> requests_;
   std::map<ModelId, SwitchTotals> totals_;
   std::map<ModelId, std::string> names_;
+  std::map<NodeId, std::string> node_names_;
   std::shared_ptr<RunRecorder> recorder_;
 };
 

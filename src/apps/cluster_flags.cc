@@ -1,0 +1,56 @@
+#include "apps/cluster_flags.h"
+
+#include <unistd.h>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "base/json.h"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kPemBytesMax = 1 << 20;
+
+// Letters, digits and '-' of the machine's name.
+std::string machine_word() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof(name) - 1) != 0) return "machine";
+  std::string word;
+  for (const char c : std::string(name)) {
+    if (word.size() < 32) word += (std::isalnum(static_cast<unsigned char>(c)) != 0) ? c : '-';
+  }
+  return word.empty() ? "machine" : word;
+}
+
+}  // namespace
+
+void add_cluster_flags(CLI::App& verb, ClusterFlags& flags) {
+  verb.add_option("--join", flags.join, "Where the cluster meets: etcd://HOST:PORT[,HOST:PORT...] (etcds:// with TLS), or unix:PATH, the directory that "
+                  "`shoal controller --listen unix:PATH` of this machine serves")->required();
+  verb.add_option("--cluster", flags.cluster, "Name of the cluster, where several meet in one place")->capture_default_str();
+  verb.add_option("--name", flags.name, "Name of this process in the cluster, the same after a restart (default: of role, machine and process)");
+  verb.add_option("--listen", flags.listen, "ADDR:PORT where the other processes reach this one (port 0: any free one)")->capture_default_str();
+  verb.add_option("--advertise", flags.advertise, "Name or address of this machine for the others, where that is not the one of --listen");
+  verb.add_option("--failure-domain", flags.failure_domain, "What fails together with this process: a rack, a zone (default: its machine)");
+  verb.add_option("--tls-cert", flags.tls_cert, "PEM certificate of this process: everything between processes is encrypted, and others need one too");
+  verb.add_option("--tls-key", flags.tls_key, "PEM private key of the certificate");
+  verb.add_option("--tls-ca", flags.tls_ca, "PEM certificate of the authority that signs those of all processes");
+}
+
+StatusOr<ClusterOptions> cluster_options(const ClusterFlags& flags, Role role) {
+  ClusterOptions options{.cluster = flags.cluster, .name = flags.name, .role = role, .listen = flags.listen, .advertise = flags.advertise, .failure_domain = flags.failure_domain};
+  ASSIGN_OR_RETURN(options.directory, parse_directory_address(flags.join));
+  if (options.name.empty()) options.name = absl::StrCat(std::string(role_name(role)), "-", machine_word(), "-", ::getpid());
+  if (const Status status = check_member_name(flags.cluster); !status.ok()) return invalid_argument("--cluster '", flags.cluster, "': letters, digits, '.', '_' and '-', up to 64");
+  const int given = !flags.tls_cert.empty() + !flags.tls_key.empty() + !flags.tls_ca.empty();
+  if (given != 0 && given != 3) return invalid_argument("--tls-cert, --tls-key and --tls-ca go together: one of them is missing");
+  if (given == 0) return options;
+  ASSIGN_OR_RETURN(options.tls.certificate, read_file(flags.tls_cert, kPemBytesMax));
+  ASSIGN_OR_RETURN(options.tls.key, read_file(flags.tls_key, kPemBytesMax));
+  ASSIGN_OR_RETURN(options.tls.ca, read_file(flags.tls_ca, kPemBytesMax));
+  // Says here what gRPC would only say as a stream that never comes up.
+  RETURN_IF_ERROR(make_bulk_tls(options.tls).status());
+  return options;
+}
+
+}  // namespace shoal

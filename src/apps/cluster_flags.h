@@ -1,0 +1,31 @@
+// The flags of a process of a cluster: where the others are, and who this one is.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "cluster/cluster_link.h"
+
+namespace CLI {
+class App;
+}
+
+namespace shoal {
+
+struct ClusterFlags {
+  std::string join;
+  std::string cluster = "default";
+  std::string name;
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;
+  std::string failure_domain;
+  std::string tls_cert, tls_key, tls_ca;  // files
+  std::string kv_transport = "auto";
+};
+
+void add_cluster_flags(CLI::App& verb, ClusterFlags& flags);
+
+// With the files read. An empty name is made of the role, the machine's name and the process. InvalidArgument names the flag.
+StatusOr<ClusterOptions> cluster_options(const ClusterFlags& flags, Role role);
+
+}  // namespace shoal
