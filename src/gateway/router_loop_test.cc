@@ -188,7 +188,7 @@ TEST_F(RouterLoopTest, ANodeCannotGrowTheQueueWithoutEndAndWhatGotLostIsPlacedAn
   while (taken < 1'000'000 && (status = node->send(kGateway, flood)).ok()) ++taken;
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   sink->go_on.count_down();
-  const auto again = submits.pop(std::chrono::seconds(20));
+  const auto again = submits.pop(std::chrono::seconds(20));  // the node says nothing: it is tried again after a while
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(again->epoch, first->epoch + 1);
   EXPECT_EQ(again->output, (std::vector<TokenId>{7}));

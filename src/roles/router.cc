@@ -8,6 +8,8 @@
 namespace shoal {
 namespace {
 
+constexpr Duration kTryAgain = std::chrono::seconds(1);  // a node that was lost and has said nothing since
+
 bool lists(const Member& member, ModelId model) {
   return member.role == Role::kNode && std::find(member.models.begin(), member.models.end(), model) != member.models.end();
 }
@@ -37,6 +39,7 @@ std::vector<Effect> Router::handle(const Event& event, TimePoint now) {
   } else if (std::holds_alternative<DrainRequested>(event)) {
     draining_ = true;
   }
+  try_lost_again(now, effects);
   expire(now, effects);
   if (!deadlines_.empty() && deadlines_.begin()->first != kForever) effects.push_back(WakeAt{deadlines_.begin()->first});
   return effects;
@@ -132,10 +135,14 @@ Router::Entry Router::take(RequestId id) {
 }
 
 bool Router::served_by_lost(ModelId model) const {
-  return std::any_of(lost_.begin(), lost_.end(), [&](NodeId id) {
-    const auto member = cluster_.members.find(id);
+  return std::any_of(lost_.begin(), lost_.end(), [&](const auto& lost) {
+    const auto member = cluster_.members.find(lost.first);
     return member != cluster_.members.end() && lists(member->second, model);
   });
+}
+
+void Router::try_lost_again(TimePoint now, std::vector<Effect>& effects) {
+  if (std::erase_if(lost_, [&](const auto& lost) { return lost.second <= now; }) > 0) place_held(now, effects);
 }
 
 // A request that was accepted, or whose node is only out of reach for now, waits for a node to come (back), within its deadline.
@@ -314,7 +321,10 @@ void Router::on_peer_lost(NodeId node, TimePoint now, std::vector<Effect>& effec
   Placed& placed = placed_[node];
   placed = {.live = placed.live};
   balancer_.lose(node);
-  if (cluster_.members.contains(node)) lost_.insert(node);
+  if (cluster_.members.contains(node)) {
+    lost_[node] = now + kTryAgain;
+    effects.push_back(WakeAt{now + kTryAgain});
+  }
   for (const RequestId id : orphans) {
     Entry entry = take(id);
     entry.node = kNobody;

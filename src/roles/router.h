@@ -74,6 +74,7 @@ class Router {
   void place_again(Entry entry, TimePoint now, std::vector<Effect>& effects);
   bool hold(Entry& entry, TimePoint now);
   bool served_by_lost(ModelId model) const;
+  void try_lost_again(TimePoint now, std::vector<Effect>& effects);
   void place_held(TimePoint now, std::vector<Effect>& effects);
   Entry take(RequestId id);
   void give_up_ticket(const Entry& entry, std::vector<Effect>& effects) const;
@@ -83,7 +84,8 @@ class Router {
   ClusterState cluster_;
   std::map<NodeId, NodeStatus> status_;
   Balancer balancer_;
-  std::set<NodeId> lost_;  // in the cluster, and not heard of since messages were lost: nothing is placed there
+  // In the cluster, and not heard of since messages were lost: nothing is placed there until then. Its report may have been lost, too.
+  std::map<NodeId, TimePoint> lost_;
   std::map<NodeId, Placed> placed_;
   std::unordered_map<RequestId, Entry> journal_;
   std::map<RequestId, Entry> held_;  // accepted, and on no node at this moment
