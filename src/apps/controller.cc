@@ -79,7 +79,7 @@ StatusOr<int> run_controller(ControllerFlags& flags) {
                                  },
                                  .leads = [&](bool leads) { loop.lead(leads); }};
   RETURN_IF_ERROR(link->join(hooks, 0, {}, [] { return wait_stop_signal(Duration(0)); }));
-  std::printf("Shoal %s controller '%s' at %s\n", version_number().c_str(), flags.cluster.name.c_str(), flags.cluster.join.c_str());
+  std::printf("Shoal %s controller '%s' at %s\n", version_number().c_str(), link->name().c_str(), flags.cluster.join.c_str());
   std::fflush(stdout);
   notify_ready("in the cluster");
   const Watchdog watchdog([] { return true; });

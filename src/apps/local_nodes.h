@@ -26,7 +26,6 @@ class LocalNodes {
     std::function<NodeId(size_t)> id;       // of each device's node
     std::vector<NodeId> gateways;           // that get reports; others are found in the cluster
     std::optional<KvLinkConfig> kv_link;    // for nodes of other processes
-    std::string address;                    // of the devices, for errors
   };
   // What follows from a change of models, in this order: `configure` for settings of models that stay; `serve` with the models of
   // before and after, then, once requests that were on their way have come, with those of after.

@@ -72,8 +72,8 @@ class NodeProcess {
     const ClusterLink::Hooks hooks{
         .cluster = [this](ClusterState state) { host().set_cluster(std::move(state)); },
         .link = [this](NodeId peer, bool up) { host().peer_link(peer, up); },
-        .bulk = [this](const std::map<NodeId, BulkPeer>& peers) {
-          std::map<NodeId, KvAddress> addresses;
+        .bulk = [this](const std::map<NodeId, BulkAddress>& peers) {
+          std::map<NodeId, BulkAddress> addresses;
           for (const auto& [id, peer] : peers) addresses[id] = {peer.address, peer.same_machine && flags_.cluster.kv_transport != "tcp"};
           host().set_kv_addresses(std::move(addresses));
         }};
@@ -155,7 +155,7 @@ StatusOr<int> run_node(NodeFlags& flags) {
   ASSIGN_OR_RETURN(const auto process, NodeProcess::start(flags));
   if (flags.role != "both") process->host().tell(SetInstanceRole{flags.role == "prefill" ? InstanceRole::kPrefill : InstanceRole::kDecode});
   RETURN_IF_ERROR(process->join());
-  std::printf("Shoal %s node '%s' serves %zu models at %s\n", version_number().c_str(), flags.cluster.name.c_str(), process->nodes().catalog().models().size(),
+  std::printf("Shoal %s node '%s' serves %zu models at %s\n", version_number().c_str(), process->link().name().c_str(), process->nodes().catalog().models().size(),
               process->link().address().c_str());
   std::fflush(stdout);
   notify_ready("serving");

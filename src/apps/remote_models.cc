@@ -129,9 +129,8 @@ void RemoteModels::add(const MemberRecord& node, ModelCard card) {
 
 // A node that is here and does not list a model any more does not serve it. Of one that is gone all is kept: it may come back, and
 // until then its requests are told so, not that there is no such model.
-bool RemoteModels::forget(const std::map<std::string, MemberRecord>& members) {
+void RemoteModels::forget(const std::map<std::string, MemberRecord>& members) {
   std::lock_guard lock(mutex_);
-  bool changed = false;
   for (auto it = known_.begin(); it != known_.end();) {
     Known& known = it->second;
     std::erase_if(known.nodes, [&](const std::string& node) {
@@ -148,12 +147,10 @@ bool RemoteModels::forget(const std::map<std::string, MemberRecord>& members) {
       continue;
     }
     it = known_.erase(it);
-    changed = true;
   }
   for (auto& [name, record] : seen_) {
     if (const auto member = members.find(name); member != members.end()) record.draining = member->second.draining;
   }
-  return changed;
 }
 
 void RemoteModels::publish() {

@@ -44,7 +44,7 @@ class RemoteModels {
   void update(const std::map<std::string, MemberRecord>& members);
   void fetch_cards(const MemberRecord& node);
   void add(const MemberRecord& node, ModelCard card);
-  bool forget(const std::map<std::string, MemberRecord>& members);
+  void forget(const std::map<std::string, MemberRecord>& members);
   StatusOr<std::shared_ptr<const ModelText>> load_text(const ModelEntry& model);
   StatusOr<std::string> text_path(const ModelEntry& model);
   void publish();

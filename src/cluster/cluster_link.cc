@@ -147,7 +147,7 @@ ClusterState ClusterLink::picture() const {
 
 void ClusterLink::on_members(const std::map<std::string, MemberRecord>& members) {
   std::vector<PeerAddress> peers;
-  std::map<NodeId, BulkPeer> bulk;
+  std::map<NodeId, BulkAddress> bulk;
   const std::string machine = machine_name();
   for (const auto& [name, record] : members) {
     if (name == options_.name) continue;

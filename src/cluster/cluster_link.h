@@ -30,12 +30,6 @@ struct ClusterOptions {
   Duration lease = std::chrono::seconds(5);
 };
 
-// Where a node of the cluster has its KV for this process.
-struct BulkPeer {
-  std::string address;
-  bool same_machine = false;
-};
-
 class ClusterLink {
  public:
   // On threads of the link; they must only enqueue.
@@ -43,7 +37,7 @@ class ClusterLink {
     std::function<void(ClusterState)> cluster;
     std::function<void(NodeId, bool up)> link;
     std::function<void(const std::map<std::string, MemberRecord>&)> members;
-    std::function<void(const std::map<NodeId, BulkPeer>&)> bulk;
+    std::function<void(const std::map<NodeId, BulkAddress>&)> bulk;
     std::function<void(bool)> leads;
   };
 
@@ -57,7 +51,7 @@ class ClusterLink {
   GrpcNetwork& peers() { return *network_; }
   NodeId self() const { return id_of_member(options_.name); }
   uint32_t life() const { return roster_ == nullptr ? 0 : roster_->life(); }
-  bool directory_answers() const { return roster_ != nullptr && roster_->directory_answers(); }
+  const std::string& name() const { return options_.name; }
   const std::string& address() const { return address_; }
 
   // Joins the cluster and waits until that is done; says once if it takes long. Cancelled if `stop` says so.

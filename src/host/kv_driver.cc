@@ -19,7 +19,7 @@ void KvDriver::link(std::unique_ptr<BulkListener> listener, const std::shared_pt
   fetcher_ = KvFetcher::make(self_, tls);
 }
 
-void KvDriver::set_addresses(std::map<NodeId, KvAddress> addresses) {
+void KvDriver::set_addresses(std::map<NodeId, BulkAddress> addresses) {
   if (fetcher_ != nullptr) fetcher_->set_addresses(std::move(addresses));
 }
 

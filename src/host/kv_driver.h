@@ -28,7 +28,7 @@ class KvDriver {
   // uses this.
   void link(std::unique_ptr<BulkListener> listener, const std::shared_ptr<BulkTlsContext>& tls);
   uint16_t link_port() const { return server_ == nullptr ? 0 : server_->port(); }
-  void set_addresses(std::map<NodeId, KvAddress> addresses);
+  void set_addresses(std::map<NodeId, BulkAddress> addresses);
   // REQUIRES: before any effect that follows from the change is performed.
   void set_grants(std::vector<KvGrant> grants);
   void lost(NodeId peer);

@@ -183,7 +183,7 @@ class Fetcher : public KvFetcher {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  void set_addresses(std::map<NodeId, KvAddress> addresses) override {
+  void set_addresses(std::map<NodeId, BulkAddress> addresses) override {
     std::lock_guard lock(mutex_);
     addresses_ = std::move(addresses);
     std::erase_if(connections_, [&](const Connection& c) {
@@ -191,9 +191,7 @@ class Fetcher : public KvFetcher {
       return !c.used && (known == addresses_.end() || known->second.address != c.address.address);
     });
   }
-  void fetch(KvFetch fetch) override {
-    if (queue_.push(std::move(fetch))) return;
-  }
+  void fetch(KvFetch fetch) override { queue_.push(std::move(fetch)); }
   void abort(NodeId from) override {
     std::lock_guard lock(mutex_);
     for (Connection& connection : connections_) {
@@ -201,12 +199,11 @@ class Fetcher : public KvFetcher {
     }
     std::erase_if(connections_, [&](const Connection& c) { return c.node == from && !c.used; });
   }
-  uint64_t bytes_read() const override { return bytes_.load(); }
 
  private:
   struct Connection {
     NodeId node;
-    KvAddress address;
+    BulkAddress address;
     std::unique_ptr<BulkSocket> socket;
     bool used = false;
   };
@@ -225,7 +222,7 @@ class Fetcher : public KvFetcher {
   }
 
   StatusOr<Connection*> connection(NodeId node) {
-    KvAddress address;
+    BulkAddress address;
     {
       std::lock_guard lock(mutex_);
       if (ending_) return absl::CancelledError("the node is ending");
@@ -280,7 +277,6 @@ class Fetcher : public KvFetcher {
       if (answer != kHolds) return not_found("it is not granted any more");
       RETURN_IF_ERROR(socket.read(block));
       fetch.sink(i, block);
-      bytes_ += block.size();
     }
     return OkStatus();
   }
@@ -301,7 +297,6 @@ class Fetcher : public KvFetcher {
         return unavailable("the other process's memory could not be read");
       }
       fetch.sink(i, block);
-      bytes_ += block.size();
     }
     const uint32_t read = 1;
     RETURN_IF_ERROR(socket.write(bytes_of(read)));
@@ -313,11 +308,10 @@ class Fetcher : public KvFetcher {
   const NodeId self_;
   const std::shared_ptr<BulkTlsContext> tls_;
   BoundedQueue<KvFetch> queue_{kFetchesMax};
-  std::atomic<uint64_t> bytes_{0};
   std::atomic<bool> memory_refused_{false};
   std::mutex mutex_;
   std::atomic<bool> ending_{false};
-  std::map<NodeId, KvAddress> addresses_;
+  std::map<NodeId, BulkAddress> addresses_;
   std::list<Connection> connections_;
   std::vector<std::thread> threads_;
 };

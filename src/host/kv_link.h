@@ -49,13 +49,6 @@ class KvServer {
   virtual void set_grants(std::vector<KvGrant> grants) = 0;
 };
 
-// Where a node's KV is to be had.
-struct KvAddress {
-  std::string address;       // HOST:PORT
-  bool same_machine = false;  // its memory can be read
-  friend bool operator==(const KvAddress&, const KvAddress&) = default;
-};
-
 struct KvFetch {
   NodeId from;
   RequestId request;
@@ -70,10 +63,9 @@ class KvFetcher {
  public:
   static std::unique_ptr<KvFetcher> make(NodeId self, std::shared_ptr<BulkTlsContext> tls);
   virtual ~KvFetcher() = default;  // what is under way fails
-  virtual void set_addresses(std::map<NodeId, KvAddress> addresses) = 0;
+  virtual void set_addresses(std::map<NodeId, BulkAddress> addresses) = 0;
   virtual void fetch(KvFetch fetch) = 0;
   virtual void abort(NodeId from) = 0;  // it was lost: what comes from there fails
-  virtual uint64_t bytes_read() const = 0;
 };
 
 }  // namespace shoal

@@ -119,7 +119,7 @@ class NodeHostImpl : public NodeHost {
     loop_.push(Event(ClusterChanged{std::move(state)}));
   }
   uint16_t kv_port() const override { return kv_.link_port(); }
-  void set_kv_addresses(std::map<NodeId, KvAddress> addresses) override { kv_.set_addresses(std::move(addresses)); }
+  void set_kv_addresses(std::map<NodeId, BulkAddress> addresses) override { kv_.set_addresses(std::move(addresses)); }
   void peer_link(NodeId peer, bool up) override {
     if (!up) kv_.lost(peer);
     loop_.push(up ? Event(PeerConnected{peer}) : Event(PeerLost{peer}));

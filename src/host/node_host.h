@@ -25,7 +25,7 @@ class NodeHost {
   // The stream to another process came up, or broke. Any thread.
   virtual void peer_link(NodeId peer, bool up) = 0;
   // Where nodes of other processes have their KV. Any thread.
-  virtual void set_kv_addresses(std::map<NodeId, KvAddress> addresses) = 0;
+  virtual void set_kv_addresses(std::map<NodeId, BulkAddress> addresses) = 0;
   virtual uint16_t kv_port() const = 0;  // where they get this node's; 0: nowhere
   // A message that no gateway sent: settings, and what is to be resident, of this process. Any thread.
   virtual void tell(Message message) = 0;

@@ -65,7 +65,7 @@ void Roster::wait(Duration time) {
 void Roster::heard(const Status& status) {
   const bool answers = status.ok() || status.code() == StatusCode::kNotFound || status.code() == StatusCode::kAborted;
   if (!answers) failed_since_refresh_ = true;
-  if (answers_.exchange(answers) == answers) return;
+  if (std::exchange(answers_, answers) == answers) return;
   if (answers) log_info("the directory of the cluster answers again");
   else log_warning("the directory of the cluster does not answer (", status.message(), "); what runs goes on, and it is asked again");
 }

@@ -53,7 +53,6 @@ class Roster {
   void serve(std::vector<RecordedModel> models);
   void drain();
   void connected(const std::string& name, bool is);  // with this member; see MemberView
-  bool directory_answers() const { return answers_.load(); }
 
  private:
   void run();
@@ -75,7 +74,6 @@ class Roster {
   Directory& directory_;
   const Callbacks callbacks_;
   std::atomic<uint32_t> life_{0};
-  std::atomic<bool> answers_{true};
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -91,6 +89,7 @@ class Roster {
   int64_t own_revision_ = 0;
   TimePoint refreshed_{}, listed_{};
   bool failed_since_refresh_ = false;
+  bool answers_ = true;                    // the directory, as far as is known
   bool leads_ = false;
   uint64_t told_version_ = 0;
   TimePoint name_taken_since_ = kForever;

@@ -13,6 +13,13 @@
 
 namespace shoal {
 
+// Where a process has what others get in bulk.
+struct BulkAddress {
+  std::string address;        // HOST:PORT
+  bool same_machine = false;  // its memory can be read
+  friend bool operator==(const BulkAddress&, const BulkAddress&) = default;
+};
+
 // Certificates read once, for any number of streams.
 class BulkTlsContext;
 StatusOr<std::shared_ptr<BulkTlsContext>> make_bulk_tls(const TlsIdentity& tls);
