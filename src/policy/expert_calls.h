@@ -1,0 +1,85 @@
+// The client's side of expert servers, without bytes and without time: which server is asked for which rows of a layer, what is
+// asked anew when one of them is given up, and how long an answer may take. A client decides all of this alone, from its own
+// picture of who is suspected: nobody agrees with anybody. Pure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/time.h"
+#include "policy/expert_placement.h"
+
+namespace shoal {
+
+// A token's row for one of the experts that it is routed to.
+struct ExpertRow {
+  uint32_t token = 0;
+  uint32_t expert = 0;
+};
+
+struct ExpertAsk {
+  NodeId server;
+  std::vector<uint32_t> rows;  // indices of the call's rows, ascending
+  friend bool operator==(const ExpertAsk&, const ExpertAsk&) = default;
+};
+
+// The rows of one layer of one pass, from being routed until each has its one answer. Several asks to one server may be under
+// way: the rows of a server that was given up may go to one that was asked before.
+class ExpertCall {
+ public:
+  // What is to be asked of whom, one ask per server. Rows of experts that nobody (unsuspected) holds are `missing()`.
+  // `salt`: spreads rows over copies, the same for the same salt.
+  std::vector<ExpertAsk> begin(const ExpertPlacement& placement, uint32_t layer, std::span<const ExpertRow> rows, uint64_t salt, std::span<const NodeId> suspected = {});
+
+  // The answer of `server` to these rows. False if one of them is not awaited from it: the answer of a server that was given up
+  // meanwhile, or one that came before. Nothing of such an answer may be used.
+  bool answered(NodeId server, std::span<const uint32_t> rows);
+
+  // `server` is given up, or says that it does not hold (some of) the experts: its unanswered rows are asked of others. Answers
+  // of other servers are kept.
+  std::vector<ExpertAsk> give_up(NodeId server, const ExpertPlacement& placement, std::span<const NodeId> suspected);
+  // Only those rows of it.
+  std::vector<ExpertAsk> give_up(NodeId server, std::span<const uint32_t> rows, const ExpertPlacement& placement, std::span<const NodeId> suspected);
+  // Rows that were missing are asked for again: an expert is back, or a placement names another server.
+  std::vector<ExpertAsk> retry(const ExpertPlacement& placement, std::span<const NodeId> suspected);
+
+  bool done() const { return waiting_ == 0 && missing_ == 0; }
+  // Nobody holds what some rows need, and no other answer is awaited: the pass is deferred.
+  bool deferred() const { return waiting_ == 0 && missing_ > 0; }
+  std::vector<uint32_t> missing() const;
+  bool awaits(NodeId server) const;
+  uint32_t rows() const { return static_cast<uint32_t>(rows_.size()); }
+
+ private:
+  enum class State : uint8_t { kMissing, kAsked, kAnswered };
+  std::vector<ExpertAsk> ask(std::span<const uint32_t> rows, const ExpertPlacement& placement, std::span<const NodeId> suspected);
+
+  uint32_t layer_ = 0;
+  uint64_t salt_ = 0;
+  std::vector<ExpertRow> rows_;
+  std::vector<State> states_;
+  std::vector<NodeId> asked_;  // of rows in kAsked: whom
+  uint32_t waiting_ = 0, missing_ = 0;
+};
+
+// How long answers took, and so how long one may take before its server is given up: max(5 x p99, 2 ms) as designed, and less
+// sure while little was seen.
+class AnswerTimes {
+ public:
+  void add(Duration took);
+  Duration p99() const;      // of about the last thousand, within a quarter; 0 while nothing was seen
+  Duration timeout() const;
+
+  static constexpr Duration kLeast = std::chrono::milliseconds(2), kUnknown = std::chrono::seconds(1);
+
+ private:
+  static constexpr size_t kBuckets = 128;  // a fourth root of two wide, from a microsecond
+  static constexpr uint32_t kSeenMin = 32, kHalveAt = 1024;
+  std::array<uint32_t, kBuckets> counts_{};
+  uint32_t seen_ = 0;
+};
+
+}  // namespace shoal
