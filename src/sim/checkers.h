@@ -5,7 +5,7 @@
 //       deadline
 //   I7  no request fails without a cause of its own, or a fault
 //   I10 a node's counters are what it sent
-// I9 is the operator's (admin.cc); I8 is about expert answers, which do not exist yet.
+// I9 is the operator's (admin.cc), I8 that of answers of experts (expert_world.h).
 // and: a cancelled request is not computed any further.
 #pragma once
 
