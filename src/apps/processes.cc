@@ -122,15 +122,21 @@ class Supervisor {
       const Signal signal = wait_signal(kLook);
       if (signal == Signal::kStop) return end(patience);
       if (signal == Signal::kReload && children_.back().pid > 0) ::kill(children_.back().pid, SIGHUP);  // the gateway asks the nodes
-      RETURN_IF_ERROR(reap());
+      ASSIGN_OR_RETURN(const bool asked, reap());
+      if (asked) return end(patience);
     }
   }
 
  private:
-  Status reap() {
+  // Whether the gateway ended as it was asked to (`shoal stop`): then all do.
+  StatusOr<bool> reap() {
     for (Child& child : children_) {
       int status = 0;
       if (child.pid <= 0 || ::waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
+      if (&child == &children_.back() && WIFEXITED(status) && WEXITSTATUS(status) == kExitOk) {
+        child.pid = 0;
+        return true;
+      }
       const TimePoint now = steady_now();
       const bool at_start = now - child.started < kLivedWell && !child.lived;
       child.failures = at_start ? child.failures + 1 : 0;
@@ -142,7 +148,7 @@ class Supervisor {
       if (wrong_use || child.failures >= kFailuresAtStart) return unavailable(child.spec.name, " ", how, " and cannot run; see the log above");
       log_warning(child.spec.name, " ", how, "; it is started again");
     }
-    return OkStatus();
+    return false;
   }
 
   // The gateway first, so that its answers end on nodes that live.

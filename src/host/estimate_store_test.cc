@@ -1,6 +1,7 @@
 #include "host/estimate_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -59,8 +60,9 @@ TEST_F(EstimateStoreTest, WithoutAPathNothingIsWritten) {
 TEST_F(EstimateStoreTest, WhereItCannotBeWrittenTheFileTheCauseAndTheWayOutAreNamed) {
   std::filesystem::create_directories(path_ + "/in_the_way");
   std::ofstream(folder_ + "/file") << "not a folder";
+  ASSERT_EQ(::mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
   for (const auto& [path, cause] : {std::pair<std::string, const char*>("/proc/no/estimates.json", "No such file or directory"),
-                                    {path_, "directory"}, {folder_ + "/file/estimates.json", "Not a directory"}, {"/dev/full/x", "Not a directory"}}) {
+                                    {path_, "directory"}, {folder_ + "/file/estimates.json", "Not a directory"}, {folder_ + "/pipe", "neither a file"}, {"/dev/full/x", "Not a directory"}}) {
     EstimateStore unwritable(path, 1);
     unwritable.put(model("a"), ModelEstimator());
     const Status status = unwritable.save();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <csignal>
 #include <cstring>
 #include <mutex>
 
@@ -23,6 +24,7 @@ class Link {
  public:
   explicit Link(bool same_machine, uint32_t count = 8, std::shared_ptr<BulkTlsContext> server_tls = nullptr, std::shared_ptr<BulkTlsContext> client_tls = nullptr)
       : memory_(count * kBlockBytes) {
+    std::signal(SIGPIPE, SIG_IGN);  // as every process of Shoal does: TLS writes to a stream whose reader has gone
     Rng rng(3);
     for (std::byte& b : memory_) b = static_cast<std::byte>(rng.below(256));
     auto listener = BulkListener::start("127.0.0.1:0", server_tls);

@@ -25,6 +25,8 @@ std::error_code write(const std::filesystem::path& path, const std::string& text
 Status replace_file(const std::string& path_text, const std::string& text) {
   const std::filesystem::path path(path_text), fresh(absl::StrCat(path_text, ".", getpid()));
   std::error_code error;
+  if (std::filesystem::is_other(path, error)) return unavailable("it is neither a file nor a folder");  // a device would be gone
+  error.clear();
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
   if (!error) error = write(fresh, text);
   if (!error) std::filesystem::rename(fresh, path, error);

@@ -75,6 +75,7 @@ class Endpoints {
       arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
       arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3'000);
       arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+      arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2'000);  // how long one attempt may take
       arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
       channel_ = grpc::CreateCustomChannel(endpoint, credentials_, arguments);
       token_.clear();

@@ -265,6 +265,7 @@ class GrpcNetworkImpl : public GrpcNetwork, public LinkOwner, public PeerHost {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kFrameBytesMax);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2'000);  // how long one attempt may take: a peer may accept and say nothing
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     return grpc::CreateCustomChannel(address, client_credentials(config_.tls), arguments);

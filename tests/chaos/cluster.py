@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,8 +29,8 @@ def models():
 class Process:
     """One process of a cluster: started, killed, stopped and started again under its name."""
 
-    def __init__(self, folder, name, *words, prefix=()):
-        self.name, self.words, self.prefix = name, [str(w) for w in words], list(prefix)
+    def __init__(self, folder, name, *words, prefix=(), environment=None):
+        self.name, self.words, self.prefix, self.environment = name, [str(w) for w in words], list(prefix), environment or ENVIRONMENT
         self.log_path = pathlib.Path(folder) / f'{name}.log'
         self.process = None
         self.start()
@@ -37,7 +38,7 @@ class Process:
     def start(self):
         assert self.process is None or self.process.poll() is not None
         log = open(self.log_path, 'a')
-        self.process = subprocess.Popen([*self.prefix, str(BINARY), *self.words], stdout=log, stderr=subprocess.STDOUT, env=ENVIRONMENT)
+        self.process = subprocess.Popen([*self.prefix, str(BINARY), *self.words], stdout=log, stderr=subprocess.STDOUT, env=self.environment)
         log.close()
 
     def log(self):
@@ -68,9 +69,9 @@ class Process:
 
 
 class Etcd:
-    def __init__(self, folder):
-        self.data = pathlib.Path(folder) / 'etcd'
-        self.client, self.peer = free_port(), free_port()
+    def __init__(self, folder, client=None, words=()):
+        self.data, self.words = pathlib.Path(folder) / 'etcd', words
+        self.client, self.peer = client or free_port(), free_port()
         self.join = f'etcd://127.0.0.1:{self.client}'
         self.process = None
         self.start()
@@ -78,7 +79,7 @@ class Etcd:
     def start(self):
         url, peer = f'http://127.0.0.1:{self.client}', f'http://127.0.0.1:{self.peer}'
         self.process = subprocess.Popen(['etcd', '--data-dir', str(self.data), '--listen-client-urls', url, '--advertise-client-urls', url, '--listen-peer-urls', peer,
-                                         '--initial-advertise-peer-urls', peer, '--initial-cluster', f'default={peer}', '--log-level', 'fatal', '--unsafe-no-fsync'],
+                                         '--initial-advertise-peer-urls', peer, '--initial-cluster', f'default={peer}', '--log-level', 'fatal', '--unsafe-no-fsync', *self.words],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def stop(self):
@@ -92,31 +93,48 @@ class Etcd:
         self.start()
 
 
+def admin(path_of_socket, path):
+    connection = http.client.HTTPConnection('localhost', timeout=20)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(20)
+    connection.sock.connect(str(path_of_socket))
+    connection.request('GET', path)
+    return json.loads(connection.getresponse().read())
+
+
+def nodes_heard(path_of_socket):
+    with contextlib.suppress(OSError, ValueError):
+        return len(admin(path_of_socket, '/status')['nodes'])
+    return 0
+
+
 class Cluster:
     """A controller (with the directory, or etcd's), `nodes` nodes and `gateways` gateways."""
 
-    def __init__(self, nodes=2, gateways=1, etcd=False, folder_of_models=None, node_words=(), words=(), roles=(), prefix_of=lambda name: (), listen_of=lambda name: '127.0.0.1:0'):
+    def __init__(self, nodes=2, gateways=1, etcd=False, folder_of_models=None, node_words=(), words=(), roles=(), prefix_of=lambda name: (), listen_of=lambda name: '127.0.0.1:0', joined_words=(), join=None,
+                 etcd_words=(), environment_of=lambda name: None):
         self.folder = tempfile.mkdtemp(prefix='shoal-chaos-')
-        self.etcd = Etcd(self.folder) if etcd else None
-        self.join = self.etcd.join if etcd else f'unix:{self.folder}/cluster.sock'
+        self.etcd = Etcd(self.folder, words=etcd_words) if etcd else None
+        self.join = join or (self.etcd.join if etcd else f'unix:{self.folder}/cluster.sock')
         self.words = [str(w) for w in words]
         self.processes = {}
         self.ports = {}
-        controller = ['--join', self.join] if etcd else ['--listen', self.join]
+        controller = ['--listen', self.join] if self.join.startswith('unix:') else ['--join', self.join]
         self.add('controller', 'controller', *controller, '--name', 'controller')
         for i in range(nodes):
             name = f'node-{i}'
             role = ['--role', roles[i]] if i < len(roles) else []
-            self.add(name, 'node', folder_of_models or models(), '--join', self.join, '--name', name, '--listen', listen_of(name), '--threads', '1', '--device-memory', '600MiB', *role, *node_words,
-                     prefix=prefix_of(name))
+            self.add(name, 'node', folder_of_models or models(), '--join', self.join, '--name', name, '--listen', listen_of(name), *joined_words, '--threads', '1', '--device-memory', '600MiB', *role, *node_words,
+                     prefix=prefix_of(name), environment=environment_of(name))
         for i in range(gateways):
             name = f'gateway-{i}'
             self.ports[name] = free_port()
-            self.add(name, 'gateway', '--join', self.join, '--name', name, '--listen', listen_of(name), '--port', self.ports[name], '--admin-socket', f'{self.folder}/{name}.sock',
+            self.add(name, 'gateway', '--join', self.join, '--name', name, '--listen', listen_of(name), *joined_words, '--port', self.ports[name], '--admin-socket', f'{self.folder}/{name}.sock',
                      prefix=prefix_of(name))
 
-    def add(self, name, *words, prefix=()):
-        self.processes[name] = Process(self.folder, name, *words, *self.words, prefix=prefix)
+    def add(self, name, *words, prefix=(), environment=None, with_words=True):
+        """With the words of all processes, or without."""
+        self.processes[name] = Process(self.folder, name, *words, *(self.words if with_words else ()), prefix=prefix, environment=environment)
         return self.processes[name]
 
     def __getitem__(self, name):
@@ -129,18 +147,10 @@ class Cluster:
         return [self.url(name) for name in self.ports]
 
     def admin(self, path, gateway='gateway-0'):
-        import socket
-        connection = http.client.HTTPConnection('localhost', timeout=20)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(20)
-        connection.sock.connect(f'{self.folder}/{gateway}.sock')
-        connection.request('GET', path)
-        return json.loads(connection.getresponse().read())
+        return admin(f'{self.folder}/{gateway}.sock', path)
 
     def nodes_heard(self, gateway='gateway-0'):
-        with contextlib.suppress(OSError, ValueError):
-            return len(self.admin('/status', gateway)['nodes'])
-        return 0
+        return nodes_heard(f'{self.folder}/{gateway}.sock')
 
     def wait_ready(self, nodes, seconds=60):
         for gateway in self.ports:
@@ -152,7 +162,7 @@ class Cluster:
         return '\n'.join(f'---- {name}\n{p.log()[-last:]}' for name, p in self.processes.items())
 
     def end(self):
-        for name in [*self.ports, *(n for n in self.processes if n.startswith('node')), 'controller']:
+        for name in [*self.ports, *(n for n in self.processes if n not in self.ports and n != 'controller'), 'controller']:
             if name in self.processes:
                 self.processes[name].end()
         if self.etcd:

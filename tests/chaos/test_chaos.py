@@ -1,13 +1,19 @@
 """Bad weather on real processes: whatever happens to one of them, no request fails and no answer changes."""
+import asyncio
+import contextlib
 import os
-import signal
+import random
 import shutil
+import signal
 import subprocess
+import threading
 import time
 
 import pytest
 
-from cluster import ROOT, Cluster, Readers, ask, bodies, call, models, undisturbed, wait_until
+from cluster import Cluster, Readers, ask, bodies, call, free_port, models, undisturbed, wait_until
+
+LONG = os.environ.get('SHOAL_CHAOS') == 'long'
 
 NAMES = ['tiny-llama', 'tiny-qwen3', 'tiny-qwen3-moe']
 
@@ -145,44 +151,155 @@ def test_prompts_on_one_node_and_answers_on_another(requests, expected):
             assert moved > 0, 'no KV went from one node to the other'
 
 
-# ---- links that are cut: a node in a network of its own ------------------------------------------------------------------------
+# ---- links that are cut, slow or late ----------------------------------------------------------------------------------------
 
 NETWORK = '10.213.77'
 
 
+class Cable:
+    """A network namespace joined by a virtual cable to this one."""
+
+    here, there, space = 'shoal-a', 'shoal-b', 'shoal-chaos'
+
+    @staticmethod
+    def run(*words):
+        done = subprocess.run(words, capture_output=True, text=True)
+        return '' if done.returncode == 0 else done.stderr.strip() or 'failed: ' + ' '.join(words)
+
+    def lay(self):
+        """-> '' or why not"""
+        space = ('ip', '-n', self.space)
+        for words in [('ip', 'netns', 'add', self.space), ('ip', 'netns', 'exec', self.space, 'true'),
+                      ('ip', 'link', 'add', self.here, 'type', 'veth', 'peer', 'name', self.there, 'netns', self.space),
+                      ('ip', 'addr', 'add', f'{NETWORK}.1/24', 'dev', self.here), ('ip', 'link', 'set', self.here, 'up'),
+                      (*space, 'addr', 'add', f'{NETWORK}.2/24', 'dev', self.there), (*space, 'link', 'set', self.there, 'up'), (*space, 'link', 'set', 'lo', 'up')]:
+            if error := self.run(*words):
+                return error
+        return ''
+
+    def pull(self):
+        assert not self.run('ip', 'link', 'set', self.here, 'down')
+
+    def plug(self):
+        assert not self.run('ip', 'link', 'set', self.here, 'up')
+
+    def deaf(self, yes):
+        """What the other side sends goes to nobody; what it is sent arrives."""
+        words = ('lladdr', '02:00:00:00:00:99', 'nud', 'permanent') if yes else ()
+        assert not self.run('ip', '-n', self.space, 'neigh', 'replace' if yes else 'del', f'{NETWORK}.1', 'dev', self.there, *words)
+
+    def slow(self, rate):
+        """-> '' or why not. Both ways."""
+        shape = ('tbf', 'rate', rate, 'burst', '16kbit', 'latency', '400ms')
+        return self.run('tc', 'qdisc', 'add', 'dev', self.here, 'root', *shape) or self.run('ip', 'netns', 'exec', self.space, 'tc', 'qdisc', 'add', 'dev', self.there, 'root', *shape)
+
+    def remove(self):
+        self.run('ip', 'link', 'del', self.here)
+        self.run('ip', 'netns', 'del', self.space)
+
+
 @pytest.fixture
-def apart():
-    """A network namespace joined by a virtual cable; skips where this user may not make one."""
-    made = subprocess.run(['ip', 'netns', 'add', 'shoal-chaos'], capture_output=True, text=True)
-    if made.returncode != 0:
-        pytest.skip('no network namespaces here: ' + made.stderr.strip())
-    run = lambda *words: subprocess.run(words, check=True)
+def cable():
+    """Skips where this user may not lay one."""
+    cable = Cable()
     try:
-        if subprocess.run(['ip', 'netns', 'exec', 'shoal-chaos', 'true'], capture_output=True).returncode != 0:
-            pytest.skip('nothing may run in a network namespace here')
-        cable = subprocess.run(['ip', 'link', 'add', 'shoal-a', 'type', 'veth', 'peer', 'name', 'shoal-b', 'netns', 'shoal-chaos'], capture_output=True, text=True)
-        if cable.returncode != 0:
-            pytest.skip('no virtual cables here: ' + cable.stderr.strip())
-        run('ip', 'addr', 'add', f'{NETWORK}.1/24', 'dev', 'shoal-a')
-        run('ip', 'link', 'set', 'shoal-a', 'up')
-        run('ip', '-n', 'shoal-chaos', 'addr', 'add', f'{NETWORK}.2/24', 'dev', 'shoal-b')
-        run('ip', '-n', 'shoal-chaos', 'link', 'set', 'shoal-b', 'up')
-        run('ip', '-n', 'shoal-chaos', 'link', 'set', 'lo', 'up')
-        yield lambda state: run('ip', 'link', 'set', 'shoal-a', state)
+        if error := cable.lay():
+            pytest.skip('no virtual cable here: ' + error)
+        yield cable
     finally:
-        subprocess.run(['ip', 'link', 'del', 'shoal-a'], capture_output=True)
-        subprocess.run(['ip', 'netns', 'del', 'shoal-chaos'], capture_output=True)
+        cable.remove()
 
 
-def test_a_cable_that_is_pulled_and_plugged_in_again(apart, requests, expected):
-    prefix = lambda name: ('ip', 'netns', 'exec', 'shoal-chaos') if name == 'node-1' else ()
+def apart(**more):
+    """A cluster whose node-1 is at the other end of the cable."""
+    prefix = lambda name: ('ip', 'netns', 'exec', Cable.space) if name == 'node-1' else ()
     listen = lambda name: f'{NETWORK}.2:0' if name == 'node-1' else f'{NETWORK}.1:0'
-    with Cluster(nodes=2, prefix_of=prefix, listen_of=listen).wait_ready(2) as cluster:
+    return Cluster(nodes=2, prefix_of=prefix, listen_of=listen, **more).wait_ready(2)
+
+
+def test_a_cable_that_is_pulled_and_plugged_in_again(cable, requests, expected):
+    with apart() as cluster:
         readers = Readers(cluster.urls(), requests, expected)
-        for seconds in (1, 5):
+        for seconds in (1, 5, 30) if LONG else (1, 5):
             time.sleep(1)
-            apart('down')
+            cable.pull()
             time.sleep(seconds)
-            apart('up')
+            cable.plug()
             assert wait_until(lambda: cluster.nodes_heard() == 2, 30), cluster.logs()
         judge(readers, cluster)
+
+
+def test_a_link_that_carries_one_way_only(cable, requests, expected):
+    with apart() as cluster:
+        readers = Readers(cluster.urls(), requests, expected)
+        time.sleep(1)
+        cable.deaf(True)
+        time.sleep(4)
+        cable.deaf(False)
+        assert wait_until(lambda: cluster.nodes_heard() == 2, 30), cluster.logs()
+        judge(readers, cluster)
+
+
+def test_a_slow_link_between_prompts_and_answers(cable, requests, expected):
+    if error := cable.slow('4mbit'):
+        pytest.skip('no slow links here: ' + error)
+    with apart(roles=('prefill', 'decode'), node_words=('--kv-transport', 'tcp')) as cluster:
+        readers = Readers(cluster.urls(), requests, expected, count=3)
+        time.sleep(4)
+        judge(readers, cluster, at_least=3)
+
+
+class Delays:
+    """Everything to 127.0.0.2:PORT goes to 127.0.0.1:PORT in pieces of any size, each late by up to `seconds`: connections overtake each other."""
+
+    def __init__(self, seed, seconds):
+        self.chance, self.seconds, self.loop, self.ports = random.Random(seed), seconds, asyncio.new_event_loop(), set()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+
+    def watch(self, port):
+        if port not in self.ports:
+            self.ports.add(port)
+            asyncio.run_coroutine_threadsafe(asyncio.start_server(lambda r, w: self.pipe(port, r, w), '127.0.0.2', port), self.loop).result(5)
+
+    async def pipe(self, port, reader, writer):
+        try:
+            there = await asyncio.open_connection('127.0.0.1', port)
+        except OSError:
+            return writer.close()
+        await asyncio.gather(self.carry(reader, there[1]), self.carry(there[0], writer))
+
+    async def carry(self, reader, writer):
+        with contextlib.suppress(OSError):
+            while data := await reader.read(self.chance.randint(1, 65536)):
+                await asyncio.sleep(self.chance.uniform(0, self.seconds))
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    def end(self):
+        async def stop():
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+        asyncio.run_coroutine_threadsafe(stop(), self.loop).result(5)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(5)
+
+
+def test_everything_between_processes_is_late_by_chance(requests, expected):
+    delays, port_of = Delays(seed=7, seconds=0.04), {}
+    listen = lambda name: f'127.0.0.1:{port_of.setdefault(name, free_port())}'
+    try:
+        cluster = Cluster(nodes=2, listen_of=listen, joined_words=('--advertise', '127.0.0.2'))
+        for port in port_of.values():
+            delays.watch(port)
+        with cluster.wait_ready(2):
+            readers = Readers(cluster.urls(), requests, expected)
+            time.sleep(2)
+            cluster['node-0'].kill()
+            time.sleep(1)
+            cluster['node-0'].start()
+            assert wait_until(lambda: cluster.nodes_heard() == 2, 30), cluster.logs()
+            judge(readers, cluster)
+    finally:
+        delays.end()
