@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -129,14 +130,19 @@ class Ours {
  private:
   struct Sequences {
     Sequences(const ModelPlan& plan, uint32_t count, uint32_t tokens)
-        : per_sequence((tokens + kTokensPerBlock - 1) / kTokensPerBlock), kv(count * per_sequence * plan.kv_block_bytes()), blocks(count) {
+        : for_tokens((tokens + kTokensPerBlock - 1) / kTokensPerBlock), per_sequence(for_tokens + 2 * plan.state_blocks()),
+          kv(count * per_sequence * plan.kv_block_bytes()), blocks(count), states(count) {
       for (uint32_t s = 0; s < count; ++s) {
-        for (uint32_t b = 0; b < per_sequence; ++b) blocks[s].push_back(kv.span().begin + (s * per_sequence + b) * plan.kv_block_bytes());
+        for (uint32_t b = 0; b < per_sequence; ++b) {
+          auto& list = b < for_tokens ? blocks[s] : states[s][(b - for_tokens) / plan.state_blocks()];
+          list.push_back(kv.span().begin + (s * per_sequence + b) * plan.kv_block_bytes());
+        }
       }
     }
-    uint64_t per_sequence;
+    uint64_t for_tokens, per_sequence;
     Memory kv;
     std::vector<std::vector<DeviceAddress>> blocks;
+    std::vector<std::array<std::vector<DeviceAddress>, 2>> states;  // now, and next
     uint32_t done = 0;
   };
 
@@ -149,13 +155,16 @@ class Ours {
     std::vector<TokenId> tokens;
     std::vector<SequenceSlice> slices;
     std::vector<LogitsQuery> last;
-    for (const auto& blocks : s.blocks) {
-      for (uint32_t i = 0; i < tokens_each; ++i) tokens.push_back(static_cast<TokenId>(rng_.below(plan_->vocab_size())));
-      slices.push_back({tokens_each, s.done, s.done + tokens_each, blocks});
+    for (size_t i = 0; i < s.blocks.size(); ++i) {
+      for (uint32_t t = 0; t < tokens_each; ++t) tokens.push_back(static_cast<TokenId>(rng_.below(plan_->vocab_size())));
+      SliceState state{.after = s.states[i][1]};
+      if (s.done > 0) state.before = s.states[i][0];
+      slices.push_back({tokens_each, s.done, s.done + tokens_each, s.blocks[i], state});
       last.push_back({static_cast<uint32_t>(tokens.size() - 1)});
     }
     const ForwardInput input{tokens, slices, last};
     CHECK(!(*(*model_->begin(input, workspace_->span()))->advance()).has_value());
+    for (auto& states : s.states) std::swap(states[0], states[1]);
     s.done += tokens_each;
   }
 

@@ -130,7 +130,7 @@ class AttentionRun {
     call.key_offset = head * head_bytes_;
     call.value_offset = (heads_.kv + head) * head_bytes_;
     call.format = format_;
-    call.head_dim = heads_.dim;
+    call.head_dim = call.value_dim = heads_.dim;
     call.group = heads_.group;
     call.rows = std::min(rows_each_, rows_ - row);
     call.position = context_ - rows_ + row;

@@ -31,6 +31,7 @@ What is served, and how near it comes to the recorded reference. Printed by `too
 | Qwen 2, 2.5 | HF, GGUF | biases of q, k, v |
 | Qwen 3 | HF, GGUF | norms of q and k |
 | Gemma 2, 3 | HF, GGUF | soft caps, alternating windows, post-norms, two rope bases |
+| Gemma 4 (dense, with inputs by layer, with experts) | HF, GGUF | layers of unlike heads, shared keys and values, normed values |
 | Phi-3, 3.5, Phi-4-mini | HF, GGUF | fused projections, LongRoPE over a part of the head |
 | Seed-OSS, ERNIE 4.5 (dense) | HF, GGUF | as Llama, with other biases; ERNIE turns pairs |
 | SmolLM3 | HF, GGUF | every fourth layer knows no positions |
@@ -44,13 +45,20 @@ What is served, and how near it comes to the recorded reference. Printed by `too
 | OLMoE, ERNIE 4.5, Hunyuan-A13B and MiniMax M2 with experts | HF, GGUF | as the dense ones beside them; norms over all heads, a part of a head turns |
 | gpt-oss | HF, GGUF | sinks, alternating windows, a clamped gate, MXFP4 |
 | Llama 4 (text) | HF, GGUF | chunks, layers without positions, weights of experts' inputs |
+| MiMo-V2-Flash | HF, GGUF | layers of unlike heads, sinks in those with windows, values narrower than keys |
+| Qwen3-Next, Qwen3.5 (dense and with experts) | HF, GGUF | gated delta nets; every fourth layer attends, with gated outputs |
+| Granite 4 H, Nemotron-H, Nemotron 3 | HF, GGUF | Mamba 2, with and without experts |
+| Falcon-H1 | HF, GGUF | Mamba 2 beside attention in every layer |
+| LFM2 (with experts too) | HF, GGUF | short convolutions |
+| Kimi Linear | HF, GGUF | delta attention with a decay per channel, latent attention without positions |
 | DeepSeek V2, V3, GLM-4.7 Flash | HF, GGUF | latent attention, experts in groups |
+| DeepSeek V3.2, GLM-5 | HF, GGUF | latent attention to the tokens that an index chooses |
 | Mistral Small 4, LongCat Flash | HF | latent attention; queries that grow; experts that do nothing |
 | Command R7B, Command A | HF, GGUF | attention and MLP from one LayerNorm; full layers know no positions |
 
 Weights: F32, F16, BF16, FP8 with block scales (HF); F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL,
-IQ4_XS, MXFP4 (GGUF, mixed within a file). Folders with encoders around a language model (Gemma 3, Mistral Small 3 and 4, Ministral 3,
-Llama 4) are served as text. `--quantization q8_0|q4_0` quantises the matrices of an unquantised model at load. Anything else is refused by name with the reason;
+IQ4_XS, MXFP4 (GGUF, mixed within a file). Folders with encoders around a language model (Gemma 3 and 4, Mistral Small 3 and 4, Ministral 3,
+Llama 4, Qwen3.5) are served as text. `--quantization q8_0|q4_0` quantises the matrices of an unquantised model at load. Anything else is refused by name with the reason;
 the rest of the folder is served.
 """
 
@@ -133,8 +141,9 @@ def main():
             print(f"| {name} | {stored} | {worst:.7f} | {sum(greedy)} of {len(greedy)} |")
         refused = ", ".join(name for name, *_ in found if name not in server.names)
     print()
-    print(textwrap.fill(f"Recorded and not served, refused by the name of the architecture: {refused}.", 140, break_on_hyphens=False))
-    print("\n## GGUF files\n\nRandom weights, so that quantised activations show; llama.cpp's own error on the same file is the yardstick.\n")
+    if refused:
+        print(textwrap.fill(f"Recorded and not served, refused by the name of the architecture: {refused}.", 140, break_on_hyphens=False) + "\n")
+    print("## GGUF files\n\nRandom weights, so that quantised activations show; llama.cpp's own error on the same file is the yardstick.\n")
     print("| file | mean error / range | llama.cpp |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         found = []

@@ -114,7 +114,7 @@ Json to_json(const std::string& path, const Shown& shown, bool checked) {
           {"tokenizer_vocab_size", shown.tokenizer_vocab}, {"context", context}, {"pooled", pooled_json(c)},
           {"disk_bytes", shown.checkpoint->weights.bytes()}, {"types", types},
           {"weight_bytes", shown.plan->weight_bytes()}, {"least_weight_bytes", shown.plan->least_weight_bytes()},
-          {"kv_bytes_per_token", shown.plan->kv_block_bytes() / kTokensPerBlock},
+          {"kv_bytes_per_token", shown.plan->kv_block_bytes() / kTokensPerBlock}, {"state_bytes_per_sequence", shown.plan->state_bytes()},
           {"kv_bytes_full_context", kv_full}, {"tokenizer_problem", shown.tokenizer_problem},
           {"chat_template", shown.chat_template}, {"checked", checked}};
 }
@@ -148,6 +148,7 @@ void print_text(const Json& j) {
   const bool less = j["least_weight_bytes"] < j["weight_bytes"];
   row("weights", size("weight_bytes") + " in memory" + (less ? ", or " + size("least_weight_bytes") + " and more with a part of the experts" : ""));
   row("KV", size("kv_bytes_per_token") + " per token, " + size("kv_bytes_full_context") + " for a full context");
+  if (j["state_bytes_per_sequence"] > 0) row("state", size("state_bytes_per_sequence") + " per sequence, whatever its length");
   row("chat template", j["chat_template"]);
   if (!j["tokenizer_problem"].get<std::string>().empty()) row("tokenizer", j["tokenizer_problem"]);
   if (j["checked"].get<bool>()) row("check", "every byte read, every number sound");

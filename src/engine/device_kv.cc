@@ -7,9 +7,17 @@
 #include "base/check.h"
 
 namespace shoal {
+namespace {
 
-DeviceKv::DeviceKv(BlockPool& blocks, bool share_prefixes, uint32_t salt_above)
-    : blocks_(blocks), share_prefixes_(share_prefixes), salt_above_(salt_above), index_(blocks) {}
+// A state is kept so often within a long prompt, and once more a little before its end: what follows a prompt in the next turn may
+// differ from it in the few tokens that ask for an answer.
+constexpr uint32_t kStateInterval = 1024;
+constexpr uint32_t kBeforeEnd = kTokensPerBlock;
+
+}  // namespace
+
+DeviceKv::DeviceKv(BlockPool& blocks, bool share_prefixes, uint32_t salt_above, uint32_t state_blocks, uint32_t states_max)
+    : blocks_(blocks), share_prefixes_(share_prefixes), salt_above_(salt_above), state_blocks_(state_blocks), index_(blocks, state_blocks, states_max) {}
 
 DeviceKv::~DeviceKv() { index_.evict_all(); }
 
@@ -33,19 +41,83 @@ bool DeviceKv::take_prefix(Sequence& s) {
   s.published = static_cast<uint32_t>(s.blocks.size());
   s.entry = match.entry;
   s.computed = s.published * kTokensPerBlock;
+  s.state.now = std::move(match.state);
+  s.state.last_kept = s.computed;
   return matchable > 0;
 }
 
-void DeviceKv::grow(Sequence& s, uint32_t tokens) {
-  while (s.blocks.size() < blocks_for(tokens)) {
-    std::optional<BlockId> block = blocks_.allocate();
-    if (!block) {
-      CHECK(index_.evict_one());  // the plan counted evictable blocks
-      block = blocks_.allocate();
-      CHECK(block.has_value());
-    }
-    s.blocks.push_back(*block);
+BlockId DeviceKv::allocate_block() {
+  std::optional<BlockId> block = blocks_.allocate();
+  while (!block) {
+    CHECK(index_.evict_one());  // the plan counted evictable blocks
+    block = blocks_.allocate();
   }
+  return *block;
+}
+
+void DeviceKv::grow(Sequence& s, uint32_t tokens) {
+  while (s.blocks.size() < blocks_for(tokens)) s.blocks.push_back(allocate_block());
+}
+
+// ---- states ------------------------------------------------------------------------------------------------------------------
+
+std::vector<BlockId> DeviceKv::allocate_state() {
+  std::vector<BlockId> state;
+  for (uint32_t i = 0; i < state_blocks_; ++i) state.push_back(allocate_block());
+  return state;
+}
+
+void DeviceKv::release_state(std::vector<BlockId>& state) {
+  for (const BlockId block : state) blocks_.release(block);
+  state.clear();
+}
+
+void DeviceKv::grow_states(Sequence& s) {
+  if (state_blocks_ == 0) return;
+  CHECK(s.state.next.empty() && s.state.spare.empty());
+  s.state.next = allocate_state();
+  s.state.spare = allocate_state();
+}
+
+void DeviceKv::plan_kept_state(Sequence& s, uint32_t begin, uint32_t end) {
+  if (state_blocks_ == 0 || !share_prefixes_ || begin >= s.prompt_length()) return;
+  SequenceState& state = s.state;
+  const bool last = end >= s.prompt_length();
+  const uint32_t reach = last ? s.prompt_length() - std::min(s.prompt_length(), kBeforeEnd) : end;
+  const uint32_t at = reach / kTokensPerBlock * kTokensPerBlock;
+  const bool worth = at > begin && at < end && at > state.last_kept && (last || at - state.last_kept >= kStateInterval);
+  if (!worth || blocks_.obtainable() < 2 * state_blocks_) return;
+  state.kept = allocate_state();
+  state.kept_at = at;
+}
+
+void DeviceKv::advance_state(Sequence& s) {
+  if (state_blocks_ == 0) return;
+  SequenceState& state = s.state;
+  std::swap(state.now, state.next);  // next: the one before
+  if (!state.next.empty() && blocks_.count(state.next.front()) == 1) return;
+  release_state(state.next);
+  state.next = std::exchange(state.spare, {});
+  CHECK(!state.next.empty());
+}
+
+// Gives the index the state that is after the entry, which follows `tokens` tokens: the kept one, or the one now where there is another
+// to write to.
+void DeviceKv::keep(Sequence& s, PrefixEntry entry, uint32_t tokens) {
+  SequenceState& state = s.state;
+  const bool answer = tokens > s.prompt_length(), kept = !state.kept.empty() && tokens == state.kept_at;
+  if (kept) {
+    index_.keep_state(entry, std::exchange(state.kept, {}), tokens - std::min(tokens, state.last_kept));
+  } else if (tokens == s.computed && (answer || tokens - state.last_kept >= kStateInterval)) {
+    if (state.spare.empty() && blocks_.obtainable() < 2 * state_blocks_) return;
+    if (state.spare.empty()) state.spare = allocate_state();
+    if (answer) index_.drop_state(std::exchange(state.rolling, entry));
+    for (const BlockId block : state.now) blocks_.share(block);
+    index_.keep_state(entry, state.now, tokens - std::min(tokens, state.last_kept));
+  } else {
+    return;
+  }
+  if (!answer) state.last_kept = tokens;
 }
 
 void DeviceKv::publish(Sequence& s) {
@@ -54,7 +126,9 @@ void DeviceKv::publish(Sequence& s) {
   for (; (s.published + 1) * kTokensPerBlock <= s.computed; ++s.published) {
     const std::span<const TokenId> tokens(s.tokens.data() + s.published * kTokensPerBlock, kTokensPerBlock);
     s.entry = index_.publish(s.entry, tokens, s.blocks[s.published]);
+    if (state_blocks_ > 0) keep(s, s.entry, (s.published + 1) * kTokensPerBlock);
   }
+  release_state(s.state.kept);
 }
 
 void DeviceKv::release(Sequence& s) {
@@ -64,11 +138,16 @@ void DeviceKv::release(Sequence& s) {
   }
   s.published = 0;
   s.entry = 0;
+  for (auto* state : {&s.state.now, &s.state.next, &s.state.spare, &s.state.kept}) release_state(*state);
+  s.state = {};
 }
 
 uint32_t DeviceKv::freed_by(const Sequence& s) const {
   uint32_t freed = 0;
   for (size_t i = 0; i < s.blocks.size(); ++i) freed += blocks_.count(s.blocks[i]) <= (i < s.published ? 2u : 1u);
+  for (const auto* state : {&s.state.now, &s.state.next, &s.state.spare, &s.state.kept}) {
+    if (!state->empty() && blocks_.count(state->front()) <= 2) freed += state_blocks_;
+  }
   return freed;
 }
 
@@ -79,6 +158,10 @@ void DeviceKv::forget_prefixes() {
 
 void DeviceKv::check(const Sequence& s) const {
   for (const BlockId block : s.blocks) CHECK_GE(blocks_.count(block), 1u);
+  if (state_blocks_ == 0) return;
+  CHECK_EQ(s.state.now.size(), s.computed > 0 ? size_t{state_blocks_} : 0u);
+  CHECK_EQ(s.state.next.size(), size_t{state_blocks_});
+  CHECK_EQ(blocks_.count(s.state.next.front()), 1u);
 }
 
 }  // namespace shoal

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "engine/sequence.h"
 #include "memory/block_pool.h"
@@ -12,7 +13,8 @@ namespace shoal {
 class DeviceKv {
  public:
   // Prompts longer than `salt_above` share blocks with prompts of equal length only. `blocks` outlives this.
-  DeviceKv(BlockPool& blocks, bool share_prefixes, uint32_t salt_above);
+  // A sequence has a state of `state_blocks` blocks besides its K and V (0: none), of which the index keeps at most `states_max`.
+  DeviceKv(BlockPool& blocks, bool share_prefixes, uint32_t salt_above, uint32_t state_blocks = 0, uint32_t states_max = 0);
   ~DeviceKv();  // gives up the prefixes; REQUIRES: every sequence was released
 
   // What take_prefix() would find.
@@ -22,6 +24,18 @@ class DeviceKv {
   bool take_prefix(Sequence& s);
   // Until its blocks cover so many tokens. REQUIRES: as many are available.
   void grow(Sequence& s, uint32_t tokens);
+  // The states that a sequence needs beside the one it has: blocks_for_states() more. REQUIRES: as many are available.
+  void grow_states(Sequence& s);
+  uint32_t blocks_for_states() const { return 2 * state_blocks_; }
+  uint32_t state_blocks() const { return state_blocks_; }
+  // One for itself, to be copied to. REQUIRES: as many blocks are available.
+  void take_state(Sequence& s) { s.state.now = allocate_state(); }
+  // Where the state is to be kept while tokens [begin, end) are computed, if it is worth keeping and there is room: state.kept_at.
+  void plan_kept_state(Sequence& s, uint32_t begin, uint32_t end);
+  // The step counted for nothing: what was to be kept of it is room for the next.
+  void forget_kept_state(Sequence& s) { release_state(s.state.kept); }
+  // The step is done: the state that it wrote is the sequence's.
+  void advance_state(Sequence& s);
   // Lets others share the blocks that are full of computed tokens.
   void publish(Sequence& s);
   // Gives its blocks back: free at once, but for those that the index or others hold.
@@ -39,12 +53,16 @@ class DeviceKv {
   void check() const { index_.check(); }
 
  private:
+  BlockId allocate_block();
+  std::vector<BlockId> allocate_state();
+  void release_state(std::vector<BlockId>& state);
+  void keep(Sequence& s, PrefixEntry entry, uint32_t tokens);
   PrefixEntry root_for(const Sequence& s) const;
   uint32_t matchable_blocks(const Sequence& s) const;
 
   BlockPool& blocks_;
   const bool share_prefixes_;
-  const uint32_t salt_above_;
+  const uint32_t salt_above_, state_blocks_;
   PrefixIndex index_;
   uint64_t weights_ = 0;  // how often prefixes were forgotten
 };

@@ -50,7 +50,9 @@ std::optional<FinishReason> finished(const Sequence& s, uint32_t max_model_len) 
 }  // namespace
 
 Engine::Engine(BlockPool& blocks, const EngineConfig& config, BlockPool* host_blocks)
-    : config_(config), device_(blocks, config.prefix_cache && config.kv_salt_above > 0, config.kv_salt_above), parking_(device_, host_blocks) {
+    : config_(config),
+      device_(blocks, config.prefix_cache && config.kv_salt_above > 0, config.kv_salt_above, config.state_blocks, config.states_kept_max),
+      parking_(device_, host_blocks) {
   CHECK_GT(config_.max_model_len, 0u);
   CHECK_GT(config_.limits.tokens_per_step, 0u);
   CHECK_GT(config_.limits.sequences_max, 0u);
@@ -146,6 +148,7 @@ std::optional<StepInput> Engine::begin_step(TimePoint now, uint32_t tokens_max) 
   StepInput input;
   input.step = in_flight_step_ = next_step_++;
   for (const Slice& slice : plan.slices) input.slices.push_back(make_slice(*sequences_.at(slice.request), slice));
+  for (StepSlice& slice : input.slices) keep_state(slice);  // of the memory that is left
   in_flight_.clear();
   for (const StepSlice& slice : input.slices) {
     in_flight_.push_back({slice.request, slice.begin + static_cast<uint32_t>(slice.tokens.size()), slice.sample,
@@ -174,6 +177,7 @@ std::vector<TokenDelta> Engine::finish_step(const StepResult& result) {
   for (size_t i = 0; i < in_flight_.size(); ++i) {
     Sequence& s = *sequences_.at(in_flight_[i].request);
     s.stage = Stage::kRunning;
+    if (deferred) device_.forget_kept_state(s);
     if (s.next == Sequence::Next::kEnd) {
       erase(s);
     } else if (!deferred) {
@@ -205,6 +209,7 @@ BatchPlan Engine::make_plan(uint32_t tokens_max) const {
     view.blocks_held = prefix.blocks;
     view.computed = prefix.blocks * kTokensPerBlock;
     view.prefix_evictable = prefix.evictable;
+    view.state_blocks = device_.blocks_for_states();
     view.scores_prompt = s->scores_prompt();
     waiting.push_back(view);
   }
@@ -224,6 +229,7 @@ void Engine::admit(Sequence& s, TimePoint now) {
   running_.push_back(&s);
   s.stage = Stage::kRunning;
   const bool looked_up = device_.take_prefix(s);
+  device_.grow_states(s);
   if (s.admitted_before) return;
   s.admitted_before = true;
   s.queued = std::max(Duration(0), now - s.request->arrival);
@@ -296,6 +302,8 @@ StepSlice Engine::make_slice(Sequence& s, const Slice& slice) {
   out.begin = slice.begin;
   out.tokens.assign(s.tokens.begin() + slice.begin, s.tokens.begin() + slice.end);
   out.blocks.assign(s.blocks.begin(), s.blocks.begin() + blocks_for(slice.end));
+  out.state_before = s.state.now;
+  out.state_after = s.state.next;
   out.prompt_length = s.prompt_length();
   out.sample = slice.end == s.known();
   out.output_index = s.output_length();
@@ -311,6 +319,13 @@ StepSlice Engine::make_slice(Sequence& s, const Slice& slice) {
     CHECK_GE(out.score_begin, slice.begin + 1);
   }
   return out;
+}
+
+void Engine::keep_state(StepSlice& slice) {
+  Sequence& s = *sequences_.at(slice.request);
+  device_.plan_kept_state(s, slice.begin, slice.begin + static_cast<uint32_t>(slice.tokens.size()));
+  slice.state_kept = s.state.kept;
+  if (!slice.state_kept.empty()) slice.kept_tokens = s.state.kept_at - slice.begin;
 }
 
 void Engine::commit(Sequence& s, const InFlight& slice, const SliceResult& result, std::vector<TokenDelta>& deltas) {
@@ -331,6 +346,7 @@ void Engine::commit(Sequence& s, const InFlight& slice, const SliceResult& resul
   CHECK_EQ(result.scored.size(), size_t{slice.scores});
   s.scored.insert(s.scored.end(), result.scored.begin(), result.scored.end());
   s.computed = slice.end;
+  device_.advance_state(s);
   device_.publish(s);
   if (!slice.sample) return;
   CHECK(result.sampled.size() == 1 || (result.sampled.empty() && result.complete));
@@ -375,7 +391,7 @@ Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
       demand.tbt = std::min(demand.tbt, tightened(target, s->request->ttft_max, s->request->tbt_max).tbt);
     }
     demand.context_tokens += s->known();
-    demand.blocks += s->blocks.size();
+    demand.blocks += s->blocks.size() + s->state.now.size() + s->state.next.size() + s->state.spare.size();
   }
   size_t looked_at = 0;
   parking_.for_each(consider);
@@ -394,7 +410,9 @@ uint32_t Engine::blocks_wanted() const {
 uint32_t Engine::blocks_active() const {
   if (running_.empty() && parking_.moves() == 0) return 0;
   std::vector<BlockId> held;
-  const auto add = [&held](const Sequence& s) { held.insert(held.end(), s.blocks.begin(), s.blocks.end()); };
+  const auto add = [&held](const Sequence& s) {
+    for (const auto* blocks : {&s.blocks, &s.state.now, &s.state.next, &s.state.spare, &s.state.kept}) held.insert(held.end(), blocks->begin(), blocks->end());
+  };
   for (const Sequence* s : running_) add(*s);
   parking_.for_each(add);
   std::sort(held.begin(), held.end());

@@ -40,6 +40,8 @@ struct EngineConfig {
   bool prefix_cache = true;
   // Prompts longer than this have a K of their own (dynamic rope): they share blocks with prompts of equal length only.
   uint32_t kv_salt_above = UINT32_MAX;
+  uint32_t state_blocks = 0;      // that hold the state of a sequence in layers that keep one; 0: the model has none
+  uint32_t states_kept_max = 0;   // of them in the prefix index
 };
 
 // New tokens of one request, in order; `finish` exactly once, on its last delta.
@@ -178,6 +180,7 @@ class Engine {
   void admit(Sequence& s, TimePoint now);
   void wait_again(Sequence& s);  // released, to be computed anew
   StepSlice make_slice(Sequence& s, const Slice& slice);
+  void keep_state(StepSlice& slice);
   void commit(Sequence& s, const InFlight& slice, const SliceResult& result, std::vector<TokenDelta>& deltas);
   void erase(Sequence& s);
 

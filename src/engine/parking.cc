@@ -20,9 +20,11 @@ Parking::~Parking() {
 
 KvMove Parking::move_of(Sequence& s, Tier to) {
   KvMove move{next_move_++, s.request->id, s.remote, to, device_.block_bytes(), {}};
-  const auto& from = to == Tier::kHost ? s.blocks : s.host_blocks;
-  const auto& target = to == Tier::kHost ? s.host_blocks : s.blocks;
-  for (size_t i = 0; i < s.host_blocks.size(); ++i) move.copies.push_back({from[i], target[i]});
+  const size_t kv = s.host_blocks.size() - s.state.now.size();  // the state comes last
+  for (size_t i = 0; i < s.host_blocks.size(); ++i) {
+    const BlockId here = i < kv ? s.blocks[i] : s.state.now[i - kv];
+    move.copies.push_back(to == Tier::kHost ? KvCopy{here, s.host_blocks[i]} : KvCopy{s.host_blocks[i], here});
+  }
   s.stage = to == Tier::kHost ? Sequence::Stage::kParking : Sequence::Stage::kUnparking;
   moves_[move.id] = &s;
   return move;
@@ -30,7 +32,7 @@ KvMove Parking::move_of(Sequence& s, Tier to) {
 
 std::optional<KvMove> Parking::park(Sequence& s) {
   CHECK(s.stage == Sequence::Stage::kRunning);
-  const uint32_t count = blocks_for(s.computed);
+  const uint32_t count = s.computed == 0 ? 0 : blocks_for(s.computed) + device_.state_blocks();
   if (host_ == nullptr || count == 0 || host_->obtainable() < count) return std::nullopt;
   for (uint32_t i = 0; i < count; ++i) s.host_blocks.push_back(host_->allocate().value());
   return move_of(s, Tier::kHost);
@@ -38,7 +40,7 @@ std::optional<KvMove> Parking::park(Sequence& s) {
 
 void Parking::take(Sequence& s, const HostKv& kv) {
   CHECK(kv.tokens > 0 && kv.tokens < s.known());
-  CHECK_EQ(kv.blocks.size(), size_t{blocks_for(kv.tokens)});
+  CHECK_EQ(kv.blocks.size(), size_t{blocks_for(kv.tokens) + device_.state_blocks()});
   s.computed = kv.tokens;
   s.host_blocks = kv.blocks;
   s.remote = kv.remote;
@@ -49,11 +51,13 @@ void Parking::take(Sequence& s, const HostKv& kv) {
 std::optional<KvMove> Parking::unpark_oldest() {
   if (parked_.empty()) return std::nullopt;
   Sequence& s = *parked_.begin()->second;
-  const auto count = static_cast<uint32_t>(s.host_blocks.size());
+  const uint32_t states = device_.state_blocks(), count = static_cast<uint32_t>(s.host_blocks.size()) - states;
   const uint32_t wanted = std::max(count, s.known() / kTokensPerBlock + 1);  // as an admission counts, or it would go again at once
-  if (device_.available() < wanted) return std::nullopt;
+  if (device_.available() < wanted + states + device_.blocks_for_states()) return std::nullopt;
   parked_.erase(parked_.begin());
   device_.grow(s, count * kTokensPerBlock);
+  device_.take_state(s);
+  device_.grow_states(s);
   return move_of(s, Tier::kDevice);
 }
 
@@ -90,7 +94,7 @@ void Parking::release_host(Sequence& s) {
 
 uint32_t Parking::blocks_leaving() const {
   size_t blocks = 0;
-  for (const auto& [id, s] : moves_) blocks += s->stage == Sequence::Stage::kParking ? s->blocks.size() : 0;
+  for (const auto& [id, s] : moves_) blocks += s->stage == Sequence::Stage::kParking ? s->blocks.size() + s->state.now.size() + s->state.next.size() + s->state.spare.size() : 0;
   return static_cast<uint32_t>(blocks);
 }
 
@@ -105,7 +109,7 @@ void Parking::check() const {
     CHECK(s->stage == Sequence::Stage::kParked);
     CHECK_EQ(order, s->order);
     CHECK(s->blocks.empty());
-    CHECK_EQ(size_t{blocks_for(s->computed)}, s->host_blocks.size());
+    CHECK_EQ(size_t{blocks_for(s->computed) + device_.state_blocks()}, s->host_blocks.size());
   }
   for (const auto& [id, s] : moves_) {
     CHECK(s->moving());

@@ -11,11 +11,24 @@
 
 namespace shoal {
 
-// K and V of the first tokens of a sequence, on a host tier.
+// K and V of the first tokens of a sequence, on a host tier; then its state, of a model that keeps one.
 struct HostKv {
   uint32_t tokens = 0;          // covered by the blocks
   std::vector<BlockId> blocks;  // whoever has this value owns one count of each
   bool remote = false;          // of another node's tier
+};
+
+// The state of a sequence in layers that keep one: each list is as many KV blocks as hold one, or empty. A step reads one state and
+// writes another, so that a step that counts for nothing loses nothing, and a state that is full of whole blocks' tokens can be
+// kept in the prefix index as it is.
+struct SequenceState {
+  std::vector<BlockId> now;    // after [0, computed); empty: nothing is computed. The index may hold it too
+  std::vector<BlockId> next;   // the step writes it; nobody else holds it
+  std::vector<BlockId> spare;  // takes its place when the index holds the one that `next` would be; likewise
+  std::vector<BlockId> kept;   // the step in flight writes it when tokens [0, kept_at) are computed; likewise
+  uint32_t kept_at = 0;        // a multiple of kTokensPerBlock
+  uint32_t last_kept = 0;      // tokens before the last state of it that the index was given
+  PrefixEntry rolling = 0;     // where that of its answer is; 0: nowhere
 };
 
 // Half-open ranges of its tokens:
@@ -52,7 +65,8 @@ struct Sequence {
   std::vector<BlockId> blocks;       // of the device: cover [0, computed) and what the step in flight adds
   uint32_t published = 0;            // blocks [0, published) are in the prefix index
   PrefixEntry entry = 0;             // chain entry of block published - 1, or the root
-  std::vector<BlockId> host_blocks;  // of the host tier: cover [0, computed) while it is parked or on its way
+  SequenceState state;               // of a model whose layers keep one
+  std::vector<BlockId> host_blocks;  // of the host tier: cover [0, computed) while it is parked or on its way, then the state
   bool remote = false;               // ... of another node's, and not this engine's
   uint32_t cached_prompt_tokens = 0; // found in the prefix index at the first admission
   bool admitted_before = false;

@@ -80,6 +80,7 @@ class Harness {
   HostTier& host() { return host_; }
   const StepInput& last() const { return last_; }
   size_t received(uint64_t id) { return received_[RequestId(id)].size(); }
+  const std::vector<TokenId>& answer(uint64_t id) { return received_[RequestId(id)]; }
   std::optional<FinishReason> end(uint64_t id) {
     return ended_.contains(RequestId(id)) ? std::optional(ended_[RequestId(id)]) : std::nullopt;
   }

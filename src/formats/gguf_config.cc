@@ -8,6 +8,8 @@
 #include "formats/gguf_experts.h"
 #include "formats/gguf_fields.h"
 #include "formats/gguf_latent.h"
+#include "formats/gguf_recurrent.h"
+#include "formats/gguf_shapes.h"
 
 namespace shoal {
 namespace {
@@ -16,10 +18,12 @@ namespace {
 constexpr Architecture kServed[] = {
     Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3, Architecture::kGemma2, Architecture::kGemma3, Architecture::kPhi3,
     Architecture::kQwen2Moe, Architecture::kQwen3Moe, Architecture::kGlm4Moe, Architecture::kOlmoe, Architecture::kErnie45Moe,
-    Architecture::kHunyuanMoe, Architecture::kMiniMaxM2, Architecture::kGptOss, Architecture::kLlama4, Architecture::kDeepseekV2, Architecture::kSeedOss,
+    Architecture::kHunyuanMoe, Architecture::kMiniMaxM2, Architecture::kGptOss, Architecture::kLlama4, Architecture::kMiMoV2, Architecture::kGemma4, Architecture::kDeepseekV2, Architecture::kSeedOss,
     Architecture::kSmolLm3,
     Architecture::kErnie45, Architecture::kGranite, Architecture::kHunyuanDense, Architecture::kMinistral3, Architecture::kGlm4,
-    Architecture::kOlmo2, Architecture::kExaone4, Architecture::kCohere2, Architecture::kBert,
+    Architecture::kOlmo2, Architecture::kExaone4, Architecture::kCohere2, Architecture::kBert, Architecture::kQwen3Next, Architecture::kQwen35,
+    Architecture::kQwen35Moe, Architecture::kNemotronH, Architecture::kNemotronHMoe, Architecture::kFalconH1, Architecture::kLfm2,
+    Architecture::kLfm2Moe, Architecture::kKimiLinear, Architecture::kGraniteHybrid, Architecture::kDeepseekV32, Architecture::kGlmMoeDsa,
 };
 
 // Control tokens that end a turn in published chat formats, whatever the file says about its eos.
@@ -35,15 +39,24 @@ Status parse_sizes(const GgufFields& fields, const GgufTensorNames& names, Model
   if (drafts >= c.layers) return invalid_argument("'nextn_predict_layers' are ", drafts, " of ", c.layers, " blocks");
   c.layers -= drafts;
   ASSIGN_OR_RETURN(c.heads, fields.uint("attention.head_count", std::nullopt, 1, kHeadsMax));
-  ASSIGN_OR_RETURN(c.kv_heads, fields.uint("attention.head_count_kv", c.heads, 1, kHeadsMax));
-  ASSIGN_OR_RETURN(c.intermediate_size, fields.uint("feed_forward_length", std::nullopt, 1, 1u << 20));
+  const bool shaped = has_gguf_shapes(c.architecture);  // it says these by layer
+  c.kv_heads = c.heads, c.intermediate_size = 1;
+  const bool stated = has_gguf_state(c.architecture);
+  if (!shaped && !stated) {
+    ASSIGN_OR_RETURN(c.kv_heads, fields.uint("attention.head_count_kv", c.heads, 1, kHeadsMax));
+  }
+  const bool widths = c.architecture == Architecture::kNemotronH || c.architecture == Architecture::kNemotronHMoe;
+  if (!shaped && !widths) {
+    const bool experts_alone = c.architecture == Architecture::kQwen35Moe;  // it says no other width
+    ASSIGN_OR_RETURN(c.intermediate_size, fields.uint("feed_forward_length", experts_alone ? std::optional<uint32_t>(1) : std::nullopt, 1, 1u << 20));
+  }
   ASSIGN_OR_RETURN(c.context_length, fields.uint("context_length", 2048, 1, kContextMax));
   const uint32_t head_dim = std::clamp<uint32_t>(c.hidden_size / c.heads, 1, kConfigHeadDimMax);
   ASSIGN_OR_RETURN(c.head_dim, fields.uint("attention.key_length", head_dim, 1, kLatentMax));
   ASSIGN_OR_RETURN(const uint32_t value_dim, fields.uint("attention.value_length", c.head_dim, 1, kLatentMax));
-  const bool latent = c.architecture == Architecture::kDeepseekV2;  // it says them elsewhere
+  const bool latent = c.architecture == Architecture::kDeepseekV2 || c.architecture == Architecture::kKimiLinear || has_gguf_index(c.architecture);  // they say them elsewhere
   if (c.head_dim > kConfigHeadDimMax && !latent) return invalid_argument("'attention.key_length' is above the limit of ", kConfigHeadDimMax);
-  if (value_dim != c.head_dim && !latent) return unimplemented("'attention.value_length' differs from 'attention.key_length', which is not served");
+  if (value_dim != c.head_dim && !latent && !shaped) return unimplemented("'attention.value_length' differs from 'attention.key_length', which is not served");
   const bool layer_norm = c.architecture == Architecture::kCohere2;
   ASSIGN_OR_RETURN(c.norm_eps, fields.number(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", layer_norm ? 1e-5 : 1e-6));
   c.tied_embeddings = !names.output;
@@ -57,16 +70,18 @@ Status parse_sizes(const GgufFields& fields, const GgufTensorNames& names, Model
 bool interleaved(Architecture architecture) {
   switch (architecture) {
     case Architecture::kLlama: case Architecture::kSmolLm3: case Architecture::kGranite: case Architecture::kMinistral3:
-    case Architecture::kErnie45: case Architecture::kErnie45Moe: case Architecture::kLlama4: case Architecture::kGlm4: case Architecture::kCohere2: case Architecture::kDeepseekV2: return true;
+    case Architecture::kErnie45: case Architecture::kErnie45Moe: case Architecture::kLlama4: case Architecture::kGlm4: case Architecture::kCohere2: case Architecture::kDeepseekV2: case Architecture::kDeepseekV32:
+    case Architecture::kGlmMoeDsa:
+      return true;
     default: return false;
   }
 }
 
 // What the files do not say; only the models with 128 experts do without norms.
 void set_llama4_layers(ModelConfig& c) {
-  c.rope_layers.assign(c.layers, true);
-  for (uint32_t i = 3; i < c.layers; i += 4) c.rope_layers[i] = false;
-  c.sliding_layers = c.rope_layers;
+  c.shapes.rope_layers.assign(c.layers, true);
+  for (uint32_t i = 3; i < c.layers; i += 4) c.shapes.rope_layers[i] = false;
+  c.sliding_layers = c.shapes.rope_layers;
   c.queries.chunk = 8192;
   c.queries.growth = {.factor = 0.1, .tokens = 8192, .ahead = 1, .unturned_only = true};
   if (!c.experts || c.experts->count != 128) c.queries.norm = QkNorm::kTurnedUnit;
@@ -80,19 +95,25 @@ Status parse_family_rope(const GgufFields& fields, ModelConfig& c) {
     c.local_rope->factor = 1.0;
     ASSIGN_OR_RETURN(c.local_rope->theta, fields.number("rope.freq_base_swa", c.architecture == Architecture::kGemma3 ? 10000.0 : c.rope.theta));
   }
+  if (has_gguf_shapes(c.architecture)) {
+    c.local_rope = c.rope;
+    c.local_rope->frequency_factors = false;
+    ASSIGN_OR_RETURN(c.local_rope->theta, fields.number("rope.freq_base_swa", 10000.0));
+    ASSIGN_OR_RETURN(c.local_rope->dims, fields.uint("rope.dimension_count_swa", c.rope.dims, 1, kConfigHeadDimMax));
+  }
   if (c.architecture == Architecture::kMinistral3) {
     ASSIGN_OR_RETURN(const double growth, fields.number("attention.temperature_scale", 0.0));
     if (growth != 0) c.queries.growth = {growth, c.rope.original_context};
   }
   if (c.architecture == Architecture::kGptOss) c.rope.truncate = false;
-  if (c.architecture == Architecture::kGranite) {
+  if (c.architecture == Architecture::kGranite || c.architecture == Architecture::kGraniteHybrid) {
     ASSIGN_OR_RETURN(const bool turns, fields.boolean("rope.scaling.finetuned", true));
-    if (!turns) c.rope_layers.assign(c.layers, false);
+    if (!turns) c.shapes.rope_layers.assign(c.layers, false);
   }
   if (c.architecture == Architecture::kLlama4) set_llama4_layers(c);
   if (c.architecture == Architecture::kSmolLm3) {  // every fourth layer knows no positions; the files do not say so
-    c.rope_layers.assign(c.layers, true);
-    for (uint32_t i = 3; i < c.layers; i += 4) c.rope_layers[i] = false;
+    c.shapes.rope_layers.assign(c.layers, true);
+    for (uint32_t i = 3; i < c.layers; i += 4) c.shapes.rope_layers[i] = false;
   }
   return OkStatus();
 }
@@ -136,6 +157,7 @@ uint32_t window_period(Architecture architecture) {
     case Architecture::kGemma2: case Architecture::kGptOss: return 2;
     case Architecture::kGemma3: return 6;
     case Architecture::kOlmo2: case Architecture::kExaone4: case Architecture::kCohere2: return 4;
+    case Architecture::kMiMoV2: case Architecture::kGemma4: return 6;
     default: return 0;
   }
 }
@@ -153,7 +175,7 @@ Status parse_window(const GgufFields& fields, ModelConfig& c) {
 
 // Granite says the factors of its scores, embeddings, residuals and logits, Command R7B that of its logits.
 Status parse_multipliers(const GgufFields& fields, ModelConfig& c) {
-  const bool granite = c.architecture == Architecture::kGranite;
+  const bool granite = c.architecture == Architecture::kGranite || c.architecture == Architecture::kGraniteHybrid;
   if (!granite && c.architecture != Architecture::kCohere2) return OkStatus();
   ASSIGN_OR_RETURN(c.scales.logits, fields.number("logit_scale", 1.0));
   if (!granite) return OkStatus();
@@ -167,12 +189,14 @@ Status parse_multipliers(const GgufFields& fields, ModelConfig& c) {
 
 Status parse_attention(const GgufFields& fields, ModelConfig& c) {
   const bool gemma2 = c.architecture == Architecture::kGemma2, gemma3 = c.architecture == Architecture::kGemma3;
+  const bool gemma4 = c.architecture == Architecture::kGemma4;
   // The 27 B models of Gemma 2 and 3 (46 and 62 layers) scale by hidden / heads; the files do not say so.
   const bool by_hidden = (gemma2 && c.layers == 46) || (gemma3 && c.layers == 62);
   c.queries.scale = 1.0 / std::sqrt(by_hidden ? static_cast<double>(c.hidden_size) / c.heads : c.head_dim);
-  if (gemma2 || gemma3) c.scales.embedding = std::sqrt(static_cast<double>(c.hidden_size));
+  if (gemma4) c.queries.scale = 1.0;
+  if (gemma2 || gemma3 || gemma4) c.scales.embedding = std::sqrt(static_cast<double>(c.hidden_size));
   ASSIGN_OR_RETURN(c.queries.softcap, fields.number("attn_logit_softcapping", gemma2 ? 50.0 : 0.0));
-  ASSIGN_OR_RETURN(c.final_softcap, fields.number("final_logit_softcapping", gemma2 ? 30.0 : 0.0));
+  ASSIGN_OR_RETURN(c.scales.softcap, fields.number("final_logit_softcapping", gemma2 ? 30.0 : 0.0));
   return OkStatus();
 }
 
@@ -222,10 +246,40 @@ struct NamePair {
   const char* gguf;
   const char* hf;
 };
-constexpr NamePair kTopNames[] = {{"token_embd.", "model.embed_tokens."}, {"output_norm.", "model.norm."}, {"output.", "lm_head."}};
+constexpr NamePair kTopNames[] = {{"token_embd.", "model.embed_tokens."}, {"output_norm.", "model.norm."}, {"output.", "lm_head."}, {"token_embd_norm.", "model.norm."},
+                                  {"per_layer_token_embd.", "model.embed_tokens_per_layer."},
+                                  {"per_layer_model_proj.", "model.per_layer_model_projection."},
+                                  {"per_layer_proj_norm.", "model.per_layer_projection_norm."}};
 constexpr NamePair kGemmaNames[] = {{"ffn_norm.", "pre_feedforward_layernorm."},
                                     {"post_attention_norm.", "post_attention_layernorm."},
                                     {"post_ffw_norm.", "post_feedforward_layernorm."}};
+constexpr NamePair kGemma4Names[] = {{"ffn_norm.", "pre_feedforward_layernorm."},
+                                     {"post_attention_norm.", "post_attention_layernorm."},
+                                     {"post_ffw_norm.", "post_feedforward_layernorm."},
+                                     {"post_ffw_norm_1.", "post_feedforward_layernorm_1."},
+                                     {"post_ffw_norm_2.", "post_feedforward_layernorm_2."},
+                                     {"pre_ffw_norm_2.", "pre_feedforward_layernorm_2."},
+                                     {"layer_output_scale.weight", "layer_scalar"},
+                                     {"inp_gate.", "per_layer_input_gate."},
+                                     {"proj.", "per_layer_projection."},
+                                     {"post_norm.", "post_per_layer_input_norm."},
+                                     {"ffn_gate_inp.scale", "mlp.gate.scale"},
+                                     {"ffn_down_exps.scale", "mlp.gate.per_expert_scale"},
+                                     {"ffn_gate_up_exps.weight", "mlp.experts.gate_up_proj"}};
+constexpr NamePair kQwenNextNames[] = {{"post_attention_norm.", "post_attention_layernorm."}, {"attn_qkv.", "linear_attn.in_proj_qkv."},
+                                       {"attn_gate.", "linear_attn.in_proj_z."},                 {"ssm_ba.", "linear_attn.in_proj_ba."},
+                                       {"ssm_alpha.", "linear_attn.in_proj_a."},                 {"ssm_beta.", "linear_attn.in_proj_b."},
+                                       {"ssm_conv1d.", "linear_attn.conv1d."},                   {"ssm_dt.bias", "linear_attn.dt_bias"},
+                                       {"ssm_a", "linear_attn.A_log"},                           {"ssm_norm.", "linear_attn.norm."},
+                                       {"ssm_out.", "linear_attn.out_proj."}};
+constexpr NamePair kMambaNames[] = {{"ssm_in.", "mamba.in_proj."}, {"ssm_conv1d.", "mamba.conv1d."}, {"ssm_dt.bias", "mamba.dt_bias"},
+                                    {"ssm_a", "mamba.A_log"},      {"ssm_d", "mamba.D"},             {"ssm_norm.", "mamba.norm."},
+                                    {"ssm_out.", "mamba.out_proj."}};
+constexpr NamePair kLfm2Names[] = {{"shortconv.", "conv."}};
+constexpr NamePair kKimiNames[] = {{"ssm_conv1d_q.", "self_attn.q_conv1d."}, {"ssm_conv1d_k.", "self_attn.k_conv1d."}, {"ssm_conv1d_v.", "self_attn.v_conv1d."},
+                                   {"ssm_a", "self_attn.A_log"},             {"ssm_beta.", "self_attn.b_proj."},       {"ssm_dt.bias", "self_attn.dt_bias"},
+                                   {"ssm_f_a.", "self_attn.f_a_proj."},      {"ssm_f_b.", "self_attn.f_b_proj."},      {"ssm_g_a.", "self_attn.g_a_proj."},
+                                   {"ssm_g_b.", "self_attn.g_b_proj."},      {"ssm_norm.", "self_attn.o_norm."}};
 constexpr NamePair kPostNormNames[] = {{"post_attention_norm.", "post_attention_layernorm."},
                                        {"post_ffw_norm.", "post_feedforward_layernorm."}};
 constexpr NamePair kGlm4Names[] = {{"ffn_norm.", "pre_feedforward_layernorm."},
@@ -245,7 +299,9 @@ constexpr NamePair kExpertNames[] = {{"ffn_gate_inp.", "mlp.gate."},
 constexpr NamePair kLatentNames[] = {{"attn_q_a.", "self_attn.q_a_proj."},     {"attn_q_a_norm.", "self_attn.q_a_layernorm."},
                                      {"attn_q_b.", "self_attn.q_b_proj."},     {"attn_kv_a_mqa.", "self_attn.kv_a_proj_with_mqa."},
                                      {"attn_kv_a_norm.", "self_attn.kv_a_layernorm."}, {"attn_kv_b.", "self_attn.kv_b_proj."},
-                                     {"attn_k_b.", "self_attn.k_b_proj."},     {"attn_v_b.", "self_attn.v_b_proj."}};
+                                     {"attn_k_b.", "self_attn.k_b_proj."},     {"attn_v_b.", "self_attn.v_b_proj."},
+                                     {"indexer.attn_q_b.", "self_attn.indexer.wq_b."}, {"indexer.attn_k.", "self_attn.indexer.wk."},
+                                     {"indexer.k_norm.", "self_attn.indexer.k_norm."}, {"indexer.proj.", "self_attn.indexer.weights_proj."}};
 constexpr NamePair kGlm4MoeNames[] = {{"post_attention_norm.", "post_attention_layernorm."}, {"attn_sinks.weight", "self_attn.sinks"}};
 constexpr NamePair kLayerNames[] = {{"attn_norm.", "input_layernorm."},        {"ffn_norm.", "post_attention_layernorm."},
                                     {"attn_q.", "self_attn.q_proj."},          {"attn_k.", "self_attn.k_proj."},
@@ -258,10 +314,17 @@ constexpr NamePair kLayerNames[] = {{"attn_norm.", "input_layernorm."},        {
 std::span<const NamePair> family_names(Architecture architecture) {
   switch (architecture) {
     case Architecture::kGemma2: case Architecture::kGemma3: return kGemmaNames;
+    case Architecture::kGemma4: return kGemma4Names;
+    case Architecture::kQwen3Next: case Architecture::kQwen35: case Architecture::kQwen35Moe: return kQwenNextNames;
+    case Architecture::kGraniteHybrid: case Architecture::kNemotronH: case Architecture::kNemotronHMoe: case Architecture::kFalconH1: return kMambaNames;
+    case Architecture::kLfm2: case Architecture::kLfm2Moe: return kLfm2Names;
+    case Architecture::kKimiLinear: return kKimiNames;
     case Architecture::kOlmo2: case Architecture::kExaone4: return kPostNormNames;
     case Architecture::kGlm4: return kGlm4Names;
     case Architecture::kPhi3: return kPhi3Names;
-    case Architecture::kGlm4Moe: case Architecture::kSeedOss: case Architecture::kGptOss: return kGlm4MoeNames;
+    case Architecture::kGlm4Moe: case Architecture::kSeedOss: case Architecture::kGptOss:
+    case Architecture::kMiMoV2:
+      return kGlm4MoeNames;
     default: return {};
   }
 }
@@ -317,11 +380,13 @@ StatusOr<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const Gguf
   if (config.architecture == Architecture::kBert) return parse_gguf_encoder(metadata, names);
   const GgufFields fields(metadata, config.architecture);
   RETURN_IF_ERROR(parse_sizes(fields, names, config));
-  RETURN_IF_ERROR(parse_gguf_experts(fields, config));
+  RETURN_IF_ERROR(parse_gguf_experts(fields, names.routers, config));
   RETURN_IF_ERROR(parse_window(fields, config));
+  RETURN_IF_ERROR(parse_gguf_shapes(fields, config));
   RETURN_IF_ERROR(parse_attention(fields, config));
   RETURN_IF_ERROR(parse_multipliers(fields, config));
   RETURN_IF_ERROR(parse_gguf_latent(fields, config));
+  RETURN_IF_ERROR(parse_gguf_recurrent(fields, config));
   RETURN_IF_ERROR(parse_rope(fields, names, config));
   RETURN_IF_ERROR(scale_gguf_latent(fields, config));
   set_family_facts(config);
@@ -356,6 +421,7 @@ std::string hf_tensor_name(Architecture architecture, const std::string& name) {
   if (dot == std::string::npos) return name;
   const std::string rest = name.substr(dot + 1);
   out = "model.layers." + name.substr(4, dot - 4) + ".";
+  if (rest == "ffn_norm") return out + "post_attention_layernorm.weight";  // as some files of Falcon-H1 call it
   if (translate(family_names(architecture), rest, out)) return out;
   if (translate(kExpertNames, rest, out) || translate(kLatentNames, rest, out)) return out;
   return translate(kLayerNames, rest, out) ? out : name;

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct GgufTensorNames {
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
   uint64_t vocab_rows = 0;  // of token_embd
   uint32_t position_rows = 0, type_rows = 0;  // of encoders' further embeddings
+  std::set<uint32_t> routers;  // layers that have one
 };
 // Long and short factors of longrope are tensors; the caller fills them in.
 StatusOr<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const GgufTensorNames& names);

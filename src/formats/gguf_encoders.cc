@@ -70,7 +70,7 @@ StatusOr<ModelConfig> parse_gguf_encoder(const GgufMetadata& metadata, const Ggu
   c.queries.scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim));
   c.layer_norm = true;
   c.rope.dims = c.head_dim;
-  c.rope_layers.assign(c.layers, false);
+  c.shapes.rope_layers.assign(c.layers, false);
   c.sliding_layers.assign(c.layers, false);
   c.biases = {.qkv = true, .output = true, .mlp = true};
   EncoderConfig& encoder = c.encoder.emplace();

@@ -12,6 +12,11 @@ void set_defaults(ModelConfig& config) {
   switch (config.architecture) {
     case Architecture::kLlama: case Architecture::kQwen3Moe: case Architecture::kHunyuanMoe: e.normalize = true; return;
     case Architecture::kQwen2Moe: e.shared_gate = true; return;
+    case Architecture::kQwen3Next: case Architecture::kQwen35Moe: e.shared_gate = e.normalize = true; return;
+    case Architecture::kGraniteHybrid: e.softmax_of_chosen = true; return;
+    case Architecture::kDeepseekV32: case Architecture::kGlmMoeDsa: case Architecture::kNemotronHMoe: case Architecture::kLfm2Moe: case Architecture::kKimiLinear:
+      e.sigmoid_scores = e.selection_bias = e.normalize = e.group_by_best_two = true;
+      return;
     case Architecture::kErnie45Moe:
       e.normalize = e.selection_bias = true;
       e.sum_min = 1e-12;
@@ -22,7 +27,8 @@ void set_defaults(ModelConfig& config) {
       e.gate_alpha = 1.702;
       e.gate_limit = 7.0;
       return;
-    case Architecture::kMiniMaxM2: e.sigmoid_scores = e.selection_bias = e.normalize = true; return;
+    case Architecture::kGemma4: e.normalize = e.weight_scales = true; return;
+    case Architecture::kMiniMaxM2: case Architecture::kMiMoV2: e.sigmoid_scores = e.selection_bias = e.normalize = true; return;
     case Architecture::kGlm4Moe: e.sigmoid_scores = e.selection_bias = e.normalize = e.group_by_best_two = true; return;
     default: return;
   }
@@ -32,7 +38,7 @@ bool always_shared(Architecture a) { return a == Architecture::kQwen2Moe || a ==
 
 }  // namespace
 
-Status parse_gguf_experts(const GgufFields& fields, ModelConfig& config) {
+Status parse_gguf_experts(const GgufFields& fields, const std::set<uint32_t>& routers, ModelConfig& config) {
   ASSIGN_OR_RETURN(const uint32_t count, fields.uint("expert_count", 0, 0, kExpertsMax));
   if (count == 0) return OkStatus();
   ExpertConfig& e = config.experts.emplace();
@@ -55,6 +61,9 @@ Status parse_gguf_experts(const GgufFields& fields, ModelConfig& config) {
   e.layers.resize(config.layers);
   ASSIGN_OR_RETURN(const uint32_t step, fields.uint("interleave_moe_layer_step", 1, 1, kLayersMax));
   for (uint32_t i = 0; i < config.layers; ++i) e.layers[i] = i >= dense && (i + 1) % step == 0;
+  if (config.architecture == Architecture::kMiMoV2 || config.architecture == Architecture::kNemotronHMoe) {
+    for (uint32_t i = 0; i < config.layers; ++i) e.layers[i] = routers.contains(i);
+  }
   return OkStatus();
 }
 

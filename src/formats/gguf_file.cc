@@ -2,7 +2,9 @@
 
 #include <cstring>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "formats/config_checks.h"
 
 namespace shoal {
@@ -42,6 +44,13 @@ StatusOr<std::vector<std::string>> part_paths(const std::string& path, const Ggu
   return paths;
 }
 
+// N of "blk.N.<rest>".
+std::optional<uint32_t> layer_with(absl::string_view name, absl::string_view rest) {
+  uint32_t layer = 0;
+  if (!absl::ConsumePrefix(&name, "blk.") || !absl::ConsumeSuffix(&name, rest) || !absl::ConsumeSuffix(&name, ".")) return std::nullopt;
+  return absl::SimpleAtoi(name, &layer) ? std::optional(layer) : std::nullopt;
+}
+
 // The tensors that decide about the config.
 GgufTensorNames tensor_names(const std::vector<Part>& parts) {
   GgufTensorNames names;
@@ -56,6 +65,7 @@ GgufTensorNames tensor_names(const std::vector<Part>& parts) {
       const bool table = tensor.view.shape.rank() == 2 && tensor.view.shape[0] <= kContextMax;
       if (tensor.name == "position_embd.weight" && table) names.position_rows = static_cast<uint32_t>(tensor.view.shape[0]);
       if (tensor.name == "token_types.weight") names.type_rows = table ? static_cast<uint32_t>(tensor.view.shape[0]) : 1;
+      if (const std::optional<uint32_t> layer = layer_with(tensor.name, "ffn_gate_inp.weight")) names.routers.insert(*layer);
       if (tensor.name == "token_embd.weight" && tensor.view.shape.rank() == 2) names.vocab_rows = tensor.view.shape[0];
     }
   }

@@ -4,8 +4,10 @@
 
 namespace shoal {
 
+bool has_gguf_index(Architecture architecture) { return architecture == Architecture::kDeepseekV32 || architecture == Architecture::kGlmMoeDsa; }
+
 Status parse_gguf_latent(const GgufFields& fields, ModelConfig& config) {
-  if (config.architecture != Architecture::kDeepseekV2) return OkStatus();
+  if (config.architecture != Architecture::kDeepseekV2 && config.architecture != Architecture::kKimiLinear && !has_gguf_index(config.architecture)) return OkStatus();
   if (!fields.has("attention.key_length_mla") || !fields.has("attention.value_length_mla")) {
     return unimplemented("it holds keys and values of all heads in one projection (attn_kv_b), as older converters wrote it; only files with "
                          "'attention.key_length_mla' are served, convert it again");
@@ -21,6 +23,15 @@ Status parse_gguf_latent(const GgufFields& fields, ModelConfig& config) {
   config.head_dim = whole;
   config.kv_heads = config.heads;
   config.queries.scale = 1.0 / std::sqrt(static_cast<double>(whole));
+  if (!has_gguf_index(config.architecture)) return OkStatus();
+  IndexConfig& index = latent.index.emplace();
+  index.interleaved = config.architecture == Architecture::kGlmMoeDsa;
+  ASSIGN_OR_RETURN(index.heads, fields.uint("attention.indexer.head_count", std::nullopt, 1, kHeadsMax));
+  ASSIGN_OR_RETURN(index.dim, fields.uint("attention.indexer.key_length", std::nullopt, 1, kConfigHeadDimMax));
+  ASSIGN_OR_RETURN(index.top, fields.uint("attention.indexer.top_k", std::nullopt, 1, kContextMax));
+  index.layers.assign(config.layers, true);
+  if (!fields.has("attention.indexer.types")) return OkStatus();
+  ASSIGN_OR_RETURN(index.layers, fields.layers("attention.indexer.types", config.layers));
   return OkStatus();
 }
 

@@ -8,6 +8,7 @@
 namespace shoal {
 
 // Sets config.latent, head_dim and queries.scale for architectures that have it. Nothing for others.
+bool has_gguf_index(Architecture architecture);  // with latent attention
 Status parse_gguf_latent(const GgufFields& fields, ModelConfig& config);
 
 // With yarn: the magnitude goes into the scale of the scores. REQUIRES: rope is set.

@@ -7,7 +7,9 @@
 #include "formats/hf_families.h"
 #include "formats/hf_latent.h"
 #include "formats/hf_layers.h"
+#include "formats/hf_recurrent.h"
 #include "formats/hf_rope.h"
+#include "formats/hf_shapes.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -29,8 +31,9 @@ Status parse_sizes(const Json& json, const HfFamily& family, ModelConfig& config
                       : config.architecture == Architecture::kLlama4      ? "intermediate_size_mlp"
                       : config.architecture == Architecture::kLongcatFlash ? "ffn_hidden_size"
                                                                           : "intermediate_size";
-  ASSIGN_OR_RETURN(config.intermediate_size, config_uint(json, width, std::nullopt, 1, 1u << 20));
-  ASSIGN_OR_RETURN(config.context_length, config_uint(json, "max_position_embeddings", family.context_length, 1, kContextMax));
+  const bool experts_alone = config.architecture == Architecture::kQwen35Moe;  // it says no other width
+  ASSIGN_OR_RETURN(config.intermediate_size, config_uint(json, width, experts_alone ? std::optional<uint32_t>(1) : std::nullopt, 1, 1u << 20));
+  ASSIGN_OR_RETURN(config.context_length, config_uint(json, config.architecture == Architecture::kKimiLinear ? "model_max_length" : "max_position_embeddings", family.context_length, 1, kContextMax));
   const uint32_t head_dim = or_else(family.head_dim, std::max<uint32_t>(1, config.hidden_size / config.heads));
   ASSIGN_OR_RETURN(config.head_dim, config_uint(json, "head_dim", head_dim, 1, kConfigHeadDimMax));
   ASSIGN_OR_RETURN(config.norm_eps, json_double(json, family.norm_eps_key, family.norm_eps));
@@ -40,8 +43,8 @@ Status parse_sizes(const Json& json, const HfFamily& family, ModelConfig& config
 
 Status parse_activation(const Json& json, const HfFamily& family) {
   const std::string want = family.activation;
-  const bool gemma = want != "silu";  // it has two fields, of which the newer one holds
-  ASSIGN_OR_RETURN(const std::string act, json_string(json, "hidden_act", want));
+  const bool gemma = want.starts_with("gelu");  // it has two fields, of which the newer one holds
+  ASSIGN_OR_RETURN(const std::string act, json_string(json, family.activation_key, want));
   ASSIGN_OR_RETURN(const std::string activation, json_string(json, "hidden_activation", gemma ? want : act));
   if (activation != want) return unimplemented("hidden_act '", activation, "' is not served for this architecture; only '", want, "' is");
   return OkStatus();
@@ -60,6 +63,7 @@ Status parse_biases(const Json& json, const HfFamily& family, ModelConfig& confi
 
 Status parse_attention(const Json& json, ModelConfig& config) {
   const bool gemma2 = config.architecture == Architecture::kGemma2, gemma3 = config.architecture == Architecture::kGemma3;
+  const bool gemma4 = config.architecture == Architecture::kGemma4;
   double scalar = config.head_dim;
   if (gemma2 || gemma3) {
     ASSIGN_OR_RETURN(scalar, json_double(json, "query_pre_attn_scalar", 256));
@@ -67,12 +71,17 @@ Status parse_attention(const Json& json, ModelConfig& config) {
     config.norm_weight_plus_one = true;
     config.scales.embedding = std::sqrt(static_cast<double>(config.hidden_size));
   }
-  config.queries.scale = 1.0 / std::sqrt(scalar);
+  config.queries.scale = gemma4 ? 1.0 : 1.0 / std::sqrt(scalar);
+  if (gemma4) config.scales.embedding = std::sqrt(static_cast<double>(config.hidden_size));
   ASSIGN_OR_RETURN(config.queries.softcap, json_double(json, "attn_logit_softcapping", gemma2 ? 50.0 : 0.0));
-  ASSIGN_OR_RETURN(config.final_softcap, json_double(json, "final_logit_softcapping", gemma2 ? 30.0 : 0.0));
+  ASSIGN_OR_RETURN(config.scales.softcap, json_double(json, "final_logit_softcapping", gemma2 ? 30.0 : 0.0));
   const auto null_cap = [&](const char* key) { return json.contains(key) && json[key].is_null(); };
   if (null_cap("attn_logit_softcapping")) config.queries.softcap = 0;
-  if (null_cap("final_logit_softcapping")) config.final_softcap = 0;
+  if (null_cap("final_logit_softcapping")) config.scales.softcap = 0;
+  if (gemma4) {  // it says of what; of images is no matter
+    ASSIGN_OR_RETURN(const std::string of, json_string(json, "use_bidirectional_attention", "vision"));
+    return of == "vision" ? OkStatus() : unimplemented("'use_bidirectional_attention' is '", of, "'; only causal attention is served");
+  }
   ASSIGN_OR_RETURN(const bool bidirectional, json_bool(json, "use_bidirectional_attention", false));
   if (bidirectional) return unimplemented("'use_bidirectional_attention' is set; only causal attention is served");
   return OkStatus();
@@ -169,11 +178,13 @@ StatusOr<ModelConfig> parse_hf_config(const Json& whole) {
   RETURN_IF_ERROR(parse_activation(json, *family));
   RETURN_IF_ERROR(parse_biases(json, *family, config));
   RETURN_IF_ERROR(parse_hf_layers(json, *family, config));
+  RETURN_IF_ERROR(parse_hf_shapes(json, config));
   RETURN_IF_ERROR(parse_attention(json, config));
   RETURN_IF_ERROR(parse_multipliers(json, config));
   RETURN_IF_ERROR(parse_quantization(json, config));
   RETURN_IF_ERROR(parse_hf_experts(json, config));
   RETURN_IF_ERROR(parse_hf_latent(json, config));
+  RETURN_IF_ERROR(parse_hf_recurrent(json, config));
   RETURN_IF_ERROR(parse_hf_rope(json, *family, config));
   scale_latent_queries(config);
   set_family_facts(config);

@@ -84,7 +84,7 @@ Status parse_bert(const Json& json, ModelConfig& config) {
     encoder.first_position = padding + 1;
     config.context_length -= padding + 1;
   }
-  config.rope_layers.assign(config.layers, false);
+  config.shapes.rope_layers.assign(config.layers, false);
   config.sliding_layers.assign(config.layers, false);
   config.biases = {.qkv = true, .output = true, .mlp = true};
   return OkStatus();

@@ -47,8 +47,10 @@ Status qwen_layers(const Json& json, ModelConfig& config) {
 Status qwen_experts(const Json& json, ModelConfig& config) {
   ExpertConfig& e = *config.experts;
   ASSIGN_OR_RETURN(e.intermediate_size, config_uint(json, "moe_intermediate_size", std::nullopt, 1, kWidthMax));
-  ASSIGN_OR_RETURN(e.normalize, json_bool(json, "norm_topk_prob", false));
-  if (config.architecture == Architecture::kQwen2Moe) {
+  const bool later = config.architecture == Architecture::kQwen3Next || config.architecture == Architecture::kQwen35Moe;
+  ASSIGN_OR_RETURN(e.normalize, json_bool(json, "norm_topk_prob", later));
+  const bool shared = config.architecture == Architecture::kQwen2Moe || config.architecture == Architecture::kQwen3Next || config.architecture == Architecture::kQwen35Moe;
+  if (shared) {
     ASSIGN_OR_RETURN(e.shared_intermediate_size, config_uint(json, "shared_expert_intermediate_size", std::nullopt, 1, kWidthMax));
     e.shared_gate = true;
   }
@@ -113,6 +115,82 @@ Status hunyuan_experts(const Json& json, ModelConfig& config) {
   return OkStatus();
 }
 
+// Granite 4: softmax of the logits of those chosen.
+Status granite_experts(const Json& json, ModelConfig& config) {
+  ExpertConfig& e = *config.experts;
+  e.softmax_of_chosen = true;
+  e.shared_intermediate_size = config.intermediate_size;
+  ASSIGN_OR_RETURN(e.intermediate_size, config_uint(json, "intermediate_size", std::nullopt, 1, kWidthMax));
+  return OkStatus();
+}
+
+// As DeepSeek-V3, with a width of its own for the shared ones.
+Status nemotron_experts(const Json& json, ModelConfig& config) {
+  RETURN_IF_ERROR(deepseek_experts(json, config));
+  ExpertConfig& e = *config.experts;
+  ASSIGN_OR_RETURN(const uint32_t shared, config_uint(json, "n_shared_experts", 1, 0, 1024));
+  ASSIGN_OR_RETURN(const uint32_t width, config_uint(json, "moe_shared_expert_intermediate_size", e.intermediate_size, 1, kWidthMax));
+  e.shared_intermediate_size = shared > 0 ? width : 0;
+  if (json.contains("moe_latent_size") && !json["moe_latent_size"].is_null()) return unimplemented("'moe_latent_size' is set, which is not served");
+  return OkStatus();
+}
+
+Status lfm2_experts(const Json& json, ModelConfig& config) {
+  ExpertConfig& e = *config.experts;
+  e.sigmoid_scores = true;
+  e.sum_min = 1e-6;
+  ASSIGN_OR_RETURN(e.selection_bias, json_bool(json, "use_expert_bias", true));
+  ASSIGN_OR_RETURN(e.normalize, json_bool(json, "norm_topk_prob", true));
+  ASSIGN_OR_RETURN(e.weight_scale, json_double(json, "routed_scaling_factor", 1.0));
+  ASSIGN_OR_RETURN(e.intermediate_size, config_uint(json, "moe_intermediate_size", std::nullopt, 1, kWidthMax));
+  ASSIGN_OR_RETURN(const uint32_t dense, config_uint(json, "num_dense_layers", 2, 0, kLayersMax));
+  for (uint32_t i = 0; i < config.layers; ++i) e.layers[i] = i >= dense;
+  return OkStatus();
+}
+
+// As DeepSeek-V3 by other names.
+Status kimi_experts(const Json& json, ModelConfig& config) {
+  Json own = json;
+  for (const auto& [key, theirs] : {std::pair{"n_group", "num_expert_group"}, {"n_shared_experts", "num_shared_experts"}, {"norm_topk_prob", "moe_renormalize"}}) {
+    if (json.contains(theirs)) own[key] = json[theirs];
+  }
+  RETURN_IF_ERROR(deepseek_experts(own, config));
+  ASSIGN_OR_RETURN(const std::string scores, json_string(json, "moe_router_activation_func", "sigmoid"));
+  if (scores != "sigmoid") return unimplemented("'moe_router_activation_func' is '", scores, "', which is not served for this architecture");
+  ASSIGN_OR_RETURN(const uint32_t frequency, config_uint(json, "moe_layer_freq", 1, 1, kLayersMax));
+  for (uint32_t i = 0; i < config.layers; ++i) config.experts->layers[i] = config.experts->layers[i] && i % frequency == 0;
+  return OkStatus();
+}
+
+Status gemma4_experts(const Json& json, ModelConfig& config) {
+  ExpertConfig& e = *config.experts;
+  e.normalize = e.weight_scales = true;
+  ASSIGN_OR_RETURN(e.used, config_uint(json, "top_k_experts", std::nullopt, 1, kExpertsMax));
+  ASSIGN_OR_RETURN(e.intermediate_size, config_uint(json, "moe_intermediate_size", std::nullopt, 1, kWidthMax));
+  return OkStatus();
+}
+
+// Chosen as DeepSeek-V3 does, without a shared one; `moe_layer_freq` says in which layers.
+Status mimo_experts(const Json& json, ModelConfig& config) {
+  Json own = json;
+  own["n_shared_experts"] = 0;
+  RETURN_IF_ERROR(deepseek_experts(own, config));
+  ExpertConfig& e = *config.experts;
+  for (uint32_t i = 0; i < config.layers; ++i) e.layers[i] = i > 0;
+  const bool typed = json.contains("mlp_layer_types") && !json["mlp_layer_types"].is_null();
+  const char* key = typed ? "mlp_layer_types" : "moe_layer_freq";
+  const auto list = json.find(key);
+  if (list == json.end() || list->is_null()) return OkStatus();
+  if (!list->is_array() || list->size() != config.layers) return invalid_argument("'", key, "' is not a list with one entry for each of the ", config.layers, " layers");
+  for (uint32_t i = 0; i < config.layers; ++i) {
+    const Json& kind = (*list)[i];
+    const bool sparse = kind == 1 || kind == "sparse";
+    if (!sparse && kind != 0 && kind != "dense") return unimplemented("'", key, "' entry ", i, " is a kind of layer that is not served");
+    e.layers[i] = sparse;
+  }
+  return OkStatus();
+}
+
 Status minimax_experts(const Json& json, ModelConfig& config) {
   ExpertConfig& e = *config.experts;
   e.intermediate_size = config.intermediate_size;
@@ -169,36 +247,55 @@ Status longcat_experts(const Json& json, ModelConfig& config) {
 }
 
 StatusOr<uint32_t> experts_used(const Json& json) {
-  for (const char* key : {"moe_k", "moe_topk"}) {
+  for (const char* key : {"moe_k", "moe_topk", "num_experts_per_token"}) {
     if (json.contains(key) && !json[key].is_null()) return uniform_uint(json, key, std::nullopt, 1, kExpertsMax);
   }
   return config_uint(json, "num_experts_per_tok", 2, 1, kExpertsMax);
 }
 
-}  // namespace
-
-Status parse_hf_experts(const Json& json, ModelConfig& config) {
+// Whether layers have experts at all, which some families leave to a number or a flag.
+StatusOr<bool> has_experts(const Json& json, const ModelConfig& config) {
   switch (config.architecture) {
     case Architecture::kMixtral: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kGlm4Moe:
     case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite: case Architecture::kOlmoe:
     case Architecture::kErnie45Moe: case Architecture::kHunyuanMoe: case Architecture::kMiniMaxM2:
     case Architecture::kGptOss: case Architecture::kLlama4: case Architecture::kMistral4:
-    case Architecture::kLongcatFlash:
-      break;
-    default: return OkStatus();
+    case Architecture::kLongcatFlash: case Architecture::kMiMoV2: case Architecture::kQwen3Next: case Architecture::kQwen35Moe:
+    case Architecture::kLfm2Moe: case Architecture::kKimiLinear: case Architecture::kDeepseekV32: case Architecture::kGlmMoeDsa:
+      return true;
+    case Architecture::kGraniteHybrid: case Architecture::kNemotronH: {
+      const char* key = config.architecture == Architecture::kNemotronH ? "n_routed_experts" : "num_local_experts";
+      ASSIGN_OR_RETURN(const uint32_t some, config_uint(json, key, 0, 0, kExpertsMax));
+      return some > 0;
+    }
+    case Architecture::kGemma4: return json_bool(json, "enable_moe_block", false);
+    default: return false;
   }
+}
+
+}  // namespace
+
+Status parse_hf_experts(const Json& json, ModelConfig& config) {
+  ASSIGN_OR_RETURN(const bool some, has_experts(json, config));
+  if (!some) return OkStatus();
   ExpertConfig& e = config.experts.emplace();
   ASSIGN_OR_RETURN(e.count, expert_count(json));
   ASSIGN_OR_RETURN(e.used, experts_used(json));
   e.layers.assign(config.layers, true);
   switch (config.architecture) {
-    case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: return qwen_experts(json, config);
+    case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kQwen3Next: case Architecture::kQwen35Moe: return qwen_experts(json, config);
+    case Architecture::kGraniteHybrid: return granite_experts(json, config);
+    case Architecture::kNemotronH: return nemotron_experts(json, config);
+    case Architecture::kLfm2Moe: return lfm2_experts(json, config);
+    case Architecture::kKimiLinear: return kimi_experts(json, config);
     case Architecture::kGlm4Moe: case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite:
-    case Architecture::kMistral4:
+    case Architecture::kMistral4: case Architecture::kDeepseekV32: case Architecture::kGlmMoeDsa:
       return deepseek_experts(json, config);
     case Architecture::kOlmoe: return olmoe_experts(json, config);
     case Architecture::kErnie45Moe: return ernie_experts(json, config);
     case Architecture::kHunyuanMoe: return hunyuan_experts(json, config);
+    case Architecture::kGemma4: return gemma4_experts(json, config);
+    case Architecture::kMiMoV2: return mimo_experts(json, config);
     case Architecture::kMiniMaxM2: return minimax_experts(json, config);
     case Architecture::kGptOss: return gpt_oss_experts(json, config);
     case Architecture::kLlama4: return llama4_experts(json, config);

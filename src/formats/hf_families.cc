@@ -21,6 +21,12 @@ constexpr HfFamily kFamilies[] = {
      .activation = "gelu_pytorch_tanh", .windows = kStated, .window = 4096},
     {.name = "Gemma3ForCausalLM", .model_type = "gemma3_text", .architecture = A::kGemma3, .vocab_size = 262'208, .heads = 8, .kv_heads = 4,
      .head_dim = 256, .context_length = 131'072, .tied = true, .activation = "gelu_pytorch_tanh", .windows = kStated, .window = 4096, .theta = 1e6},
+    {.name = "Gemma4ForCausalLM", .model_type = "gemma4_text", .architecture = A::kGemma4, .vocab_size = 262'144, .heads = 8, .kv_heads = 4,
+     .head_dim = 256, .context_length = 131'072, .tied = true, .activation = "gelu_pytorch_tanh", .mlp_bias_key = nullptr,
+     .windows = kStated, .window = 512, .theta = 1e6},
+    {.name = "MiMoV2FlashForCausalLM", .model_type = "mimo_v2_flash", .architecture = A::kMiMoV2, .kv_heads = 4, .head_dim = 192,
+     .context_length = 131'072, .norm_eps_key = "layernorm_epsilon", .norm_eps = 1e-5, .output_bias_key = nullptr, .mlp_bias_key = nullptr,
+     .windows = kStated, .window = 129, .theta = 5e6, .rotary_part = 0.334},
     {.name = "Phi3ForCausalLM", .model_type = "phi3", .architecture = A::kPhi3, .windows = kStated},
     {.name = "MixtralForCausalLM", .model_type = "mixtral", .architecture = A::kMixtral, .windows = kStated},
     {.name = "Qwen2MoeForCausalLM", .model_type = "qwen2_moe", .architecture = A::kQwen2Moe, .qkv_bias_key = nullptr, .qkv_bias = true,
@@ -42,6 +48,8 @@ constexpr HfFamily kFamilies[] = {
      .norm_eps = 1e-5, .mlp_bias_key = nullptr, .theta = 1e7},
     {.name = "DeepseekV2ForCausalLM", .model_type = "deepseek_v2", .architecture = A::kDeepseekV2, .output_bias_key = nullptr},
     {.name = "DeepseekV3ForCausalLM", .model_type = "deepseek_v3", .architecture = A::kDeepseekV3, .output_bias_key = nullptr},
+    {.name = "DeepseekV32ForCausalLM", .model_type = "deepseek_v32", .architecture = A::kDeepseekV32, .output_bias_key = nullptr},
+    {.name = "GlmMoeDsaForCausalLM", .model_type = "glm_moe_dsa", .architecture = A::kGlmMoeDsa, .norm_eps = 1e-5, .output_bias_key = nullptr, .theta = 1e6},
     {.name = "Glm4MoeLiteForCausalLM", .model_type = "glm4_moe_lite", .architecture = A::kGlm4MoeLite, .output_bias_key = nullptr},
     {.name = "SeedOssForCausalLM", .model_type = "seed_oss", .architecture = A::kSeedOss, .kv_heads = 8, .head_dim = 128, .qkv_bias = true,
      .output_bias_key = "attention_out_bias"},
@@ -55,6 +63,22 @@ constexpr HfFamily kFamilies[] = {
      .qkv_bias_key = nullptr, .output_bias_key = nullptr, .mlp_bias_key = nullptr, .windows = kStated, .theta = 1e6},
     {.name = "Glm4ForCausalLM", .model_type = "glm4", .architecture = A::kGlm4, .kv_heads = 2, .head_dim = 128, .norm_eps = 1.5625e-7,
      .qkv_bias = true, .output_bias_key = nullptr, .mlp_bias_key = nullptr, .rotary_part = 0.5, .interleaved_rope = true},
+    {.name = "Qwen3NextForCausalLM", .model_type = "qwen3_next", .architecture = A::kQwen3Next, .kv_heads = 2, .head_dim = 256, .context_length = 32'768,
+     .mlp_bias_key = nullptr, .theta = 10000.0, .rotary_part = 0.25},
+    {.name = "Qwen3_5ForCausalLM", .model_type = "qwen3_5_text", .architecture = A::kQwen35, .vocab_size = 248'320, .heads = 16, .kv_heads = 4,
+     .head_dim = 256, .context_length = 32'768, .mlp_bias_key = nullptr, .rotary_part = 0.25},
+    {.name = "Qwen3_5MoeForCausalLM", .model_type = "qwen3_5_moe_text", .architecture = A::kQwen35Moe, .vocab_size = 248'320, .heads = 16, .kv_heads = 2,
+     .head_dim = 256, .context_length = 32'768, .mlp_bias_key = nullptr, .rotary_part = 0.25},
+    {.name = "NemotronHForCausalLM", .model_type = "nemotron_h", .architecture = A::kNemotronH, .kv_heads = 8, .head_dim = 128, .context_length = 4096,
+     .norm_eps_key = "layer_norm_epsilon", .norm_eps = 1e-5, .activation_key = "mlp_hidden_act", .activation = "relu2"},
+    {.name = "FalconH1ForCausalLM", .model_type = "falcon_h1", .architecture = A::kFalconH1, .kv_heads = 8, .context_length = 8192, .norm_eps = 1e-5,
+     .theta = 1e5},
+    {.name = "Lfm2ForCausalLM", .model_type = "lfm2", .architecture = A::kLfm2, .kv_heads = 8, .context_length = 128'000, .norm_eps_key = "norm_eps",
+     .norm_eps = 1e-5, .tied = true, .qkv_bias_key = nullptr, .output_bias_key = nullptr, .mlp_bias_key = nullptr, .theta = 1e6},
+    {.name = "Lfm2MoeForCausalLM", .model_type = "lfm2_moe", .architecture = A::kLfm2Moe, .kv_heads = 8, .context_length = 128'000, .norm_eps_key = "norm_eps",
+     .norm_eps = 1e-5, .tied = true, .qkv_bias_key = nullptr, .output_bias_key = nullptr, .mlp_bias_key = nullptr, .theta = 1e6},
+    {.name = "KimiLinearForCausalLM", .model_type = "kimi_linear", .architecture = A::kKimiLinear, .context_length = 2048,
+     .norm_eps = 1e-5, .qkv_bias_key = nullptr, .output_bias_key = nullptr, .mlp_bias_key = nullptr},
     {.name = "Olmo2ForCausalLM", .model_type = "olmo2", .architecture = A::kOlmo2, .norm_eps = 1e-5, .mlp_bias_key = nullptr},
     {.name = "Olmo3ForCausalLM", .model_type = "olmo3", .architecture = A::kOlmo3, .norm_eps = 1e-5, .mlp_bias_key = nullptr,
      .windows = kStated, .window = 4096, .theta = 5e5},
@@ -65,7 +89,8 @@ constexpr HfFamily kFamilies[] = {
 };
 
 // Classes of a language model with encoders around it. Which language model it is, text_config says.
-constexpr std::string_view kAround[] = {"Mistral3ForConditionalGeneration", "Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration"};
+constexpr std::string_view kAround[] = {"Mistral3ForConditionalGeneration", "Gemma3ForConditionalGeneration", "Llama4ForConditionalGeneration",
+                                         "Gemma4ForConditionalGeneration", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"};
 
 bool is_around(const Json& architectures) {
   if (!architectures.is_array() || architectures.empty() || !architectures.front().is_string()) return false;

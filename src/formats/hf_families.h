@@ -20,6 +20,7 @@ struct HfFamily {
   const char* norm_eps_key = "rms_norm_eps";
   double norm_eps = 1e-6;
   bool tied = false;
+  const char* activation_key = "hidden_act";
   const char* activation = "silu";
   const char* qkv_bias_key = "attention_bias";
   bool qkv_bias = false;

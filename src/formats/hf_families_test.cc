@@ -48,12 +48,12 @@ TEST(HfFamiliesTest, WhatAConfigLeavesUnsaidIsWhatItsFamilyMeans) {
 
 TEST(HfFamiliesTest, LayersWithoutPositionsAreListedOrEveryNth) {
   Json json = config_of("SmolLM3ForCausalLM", {{"no_rope_layers", {1, 0, 1, 0}}});
-  EXPECT_THAT(parsed(json).rope_layers, ElementsAre(true, false, true, false));
+  EXPECT_THAT(parsed(json).shapes.rope_layers, ElementsAre(true, false, true, false));
   json["no_rope_layers"] = nullptr;
   json["no_rope_layer_interval"] = 2;
-  EXPECT_THAT(parsed(json).rope_layers, ElementsAre(true, false, true, false));
+  EXPECT_THAT(parsed(json).shapes.rope_layers, ElementsAre(true, false, true, false));
   json.erase("no_rope_layer_interval");
-  EXPECT_THAT(parsed(json).rope_layers, ElementsAre(true, true, true, false));
+  EXPECT_THAT(parsed(json).shapes.rope_layers, ElementsAre(true, true, true, false));
   json["no_rope_layers"] = {1, 0};
   EXPECT_THAT(refusal(json), HasSubstr("'no_rope_layers' is not a list with one entry for each of the 4 layers"));
   json["no_rope_layers"] = {1, 1, 1, 2};
@@ -68,7 +68,7 @@ TEST(HfFamiliesTest, WhereThereAreWindowsSomeFamiliesTurnOnlyTheirLayers) {
     json["architectures"] = {name};
     const ModelConfig config = parsed(json);
     EXPECT_THAT(config.sliding_layers, ElementsAre(true, true, true, false)) << name;
-    EXPECT_EQ(config.rope_layers, config.sliding_layers) << name;
+    EXPECT_EQ(config.shapes.rope_layers, config.sliding_layers) << name;
   }
   json["architectures"] = {"Olmo3ForCausalLM"};
   json["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 64}};
@@ -79,7 +79,7 @@ TEST(HfFamiliesTest, WhereThereAreWindowsSomeFamiliesTurnOnlyTheirLayers) {
   EXPECT_EQ(olmo.local_rope->theta, 5e5);
 }
 
-TEST(HfFamiliesTest, GraniteIsServedWithoutStateAndWithoutExperts) {
+TEST(HfFamiliesTest, GraniteIsServedWithAndWithoutStateAndExperts) {
   const Json attention = {"attention", "attention", "attention", "attention"};
   Json json = config_of("GraniteMoeHybridForCausalLM", {{"num_local_experts", 0}, {"layer_types", attention}, {"shared_intermediate_size", 96},
                                                         {"position_embedding_type", "rope"}, {"residual_multiplier", 0.5}, {"logits_scaling", 4.0}});
@@ -90,12 +90,17 @@ TEST(HfFamiliesTest, GraniteIsServedWithoutStateAndWithoutExperts) {
   EXPECT_TRUE(config.turns(0));
   json["position_embedding_type"] = nullptr;
   EXPECT_FALSE(parsed(json).turns(0));
+  EXPECT_FALSE(config.recurrent.has_value()) << "attention in every layer: a decoder as any other";
   json["layer_types"][2] = "mamba";
-  EXPECT_THAT(refusal(json), HasSubstr("'layer_types', entry 2"));
+  json["mamba_n_heads"] = 8, json["mamba_d_head"] = 16, json["mamba_d_state"] = 16;
+  EXPECT_TRUE(parsed(json).recurrent->recurs(2));
+  EXPECT_TRUE(parsed(json).recurrent->attends(3));
+  json["num_local_experts"] = 8, json["num_experts_per_tok"] = 3;
+  EXPECT_EQ(parsed(json).experts->shared_intermediate_size, 96u);
+  json["layer_types"][1] = "hyena";
+  EXPECT_THAT(refusal(json), HasSubstr("'layer_types' entry 1 is 'hyena'"));
   json.erase("layer_types");
-  EXPECT_THAT(refusal(json), HasSubstr("layers that are not attention"));
-  json["num_local_experts"] = 8;
-  EXPECT_THAT(refusal(json), HasSubstr("with 8 experts is not served"));
+  EXPECT_THAT(refusal(json), HasSubstr("'layer_types' does not say"));
   EXPECT_THAT(refusal(config_of("GraniteForCausalLM", {{"logits_scaling", 0}})), HasSubstr("logits_scaling"));
   EXPECT_THAT(refusal(config_of("GraniteForCausalLM", {{"residual_multiplier", -1}})), HasSubstr("not a positive number"));
 }
@@ -184,8 +189,8 @@ TEST(HfFamiliesTest, Llama4SeesChunksWhereItTurns) {
   Json json = config_of("Llama4ForCausalLM", {{"num_local_experts", 4}, {"num_experts_per_tok", 1}, {"intermediate_size_mlp", 256}, {"no_rope_layers", Json::array()},
                                               {"interleave_moe_layer_step", 2}, {"attention_chunk_size", 32}});
   const ModelConfig config = parsed(json);
-  EXPECT_THAT(config.rope_layers, ElementsAre(true, true, true, false));
-  EXPECT_EQ(config.sliding_layers, config.rope_layers);
+  EXPECT_THAT(config.shapes.rope_layers, ElementsAre(true, true, true, false));
+  EXPECT_EQ(config.sliding_layers, config.shapes.rope_layers);
   EXPECT_EQ(config.queries.chunk, 32u);
   EXPECT_EQ(config.intermediate_size, 256u);
   EXPECT_EQ(config.experts->intermediate_size, 128u);
@@ -239,6 +244,55 @@ TEST(HfFamiliesTest, TheTextConfigOfGemma3MaySayNextToNothing) {
   EXPECT_TRUE(config.tied_embeddings);
 }
 
+TEST(HfFamiliesTest, Gemma4SaysTheHeadsOfLayersInEitherForm) {
+  Json json = {{"architectures", {"Gemma4ForCausalLM"}}, {"hidden_size", 64}, {"intermediate_size", 128}, {"num_hidden_layers", 6},
+               {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 16}, {"global_head_dim", 32}, {"num_global_key_value_heads", 1},
+               {"attention_k_eq_v", true}, {"hidden_size_per_layer_input", 0}};
+  ModelConfig config = parsed(json);
+  EXPECT_EQ(config.sliding_layers, (std::vector<bool>{true, true, true, true, true, false}));
+  EXPECT_EQ(config.heads_of(0).head_dim, 16u);
+  EXPECT_EQ(config.heads_of(5).head_dim, 32u);
+  EXPECT_EQ(config.heads_of(5).kv_heads, 1u);
+  EXPECT_EQ(config.rope.scaling, RopeScaling::kProportional);
+  EXPECT_EQ(config.rope.dims, 32u);
+  EXPECT_EQ(config.rope.turning_pairs, 4u);
+  EXPECT_EQ(config.local_rope->dims, 16u);
+  json["per_layer_config"] = {{"5", {{"head_dim", 48}, {"num_key_value_heads", 4}}}};
+  config = parsed(json);
+  EXPECT_EQ(config.heads_of(5).head_dim, 48u);
+  EXPECT_EQ(config.heads_of(5).kv_heads, 4u);
+  json["per_layer_config"]["5"]["num_key_value_heads"] = 3;
+  EXPECT_THAT(refusal(json), HasSubstr("4 attention heads of layer 5 cannot share 3"));
+}
+
+TEST(HfFamiliesTest, LastLayersOfGemma4ReadWhatTheLastOfTheirKindStores) {
+  Json json = {{"architectures", {"Gemma4ForCausalLM"}}, {"hidden_size", 64}, {"intermediate_size", 128}, {"num_hidden_layers", 5},
+               {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"num_kv_shared_layers", 2}, {"use_double_wide_mlp", true},
+               {"layer_types", {"sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"}}};
+  const ModelConfig config = parsed(json);
+  EXPECT_THAT(config.shapes.kv_source, ElementsAre(0, 1, 2, 1, 2));
+  EXPECT_THAT(config.shapes.mlp_width, ElementsAre(128, 128, 128, 256, 256));
+  json["num_kv_shared_layers"] = 4;
+  EXPECT_THAT(refusal(json), HasSubstr("an earlier layer of its kind, and there is none"));
+  json["num_kv_shared_layers"] = 5;
+  EXPECT_THAT(refusal(json), HasSubstr("5 of 5 layers are to read"));
+}
+
+TEST(HfFamiliesTest, MiMoHasOtherHeadsInLayersWithWindows) {
+  Json json = {{"architectures", {"MiMoV2FlashForCausalLM"}}, {"vocab_size", 320}, {"hidden_size", 64}, {"intermediate_size", 128}, {"num_hidden_layers", 3},
+               {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 24}, {"v_head_dim", 16}, {"sliding_window_size", 15},
+               {"hybrid_layer_pattern", {0, 1, 0}}, {"moe_layer_freq", {0, 1, 1}}, {"moe_intermediate_size", 40}, {"n_routed_experts", 8}};
+  const ModelConfig config = parsed(json);
+  EXPECT_EQ(config.sliding_window, 16u) << "the config leaves the token itself out";
+  EXPECT_EQ(config.heads_of(1).kv_heads, 4u);
+  EXPECT_EQ(config.heads_of(2).kv_heads, 2u);
+  EXPECT_EQ(config.heads_of(2).value_dim, 16u);
+  EXPECT_EQ(config.experts->layers, (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(config.experts->shared_intermediate_size, 0u);
+  json["moe_layer_freq"] = {0, 2, 1};
+  EXPECT_THAT(refusal(json), HasSubstr("'moe_layer_freq' entry 1"));
+}
+
 TEST(HfNamesTest, PrefixesAreTakenOffAndEncodersLeftOut) {
   const auto name = [](const char* stored, Architecture a = Architecture::kMistral) { return model_tensor_name(a, stored); };
   EXPECT_EQ(name("language_model.model.layers.0.mlp.up_proj.weight"), "model.layers.0.mlp.up_proj.weight");
@@ -265,6 +319,9 @@ TEST(HfNamesTest, WhatFamiliesNameTheirOwnWayIsNamedAsOthersDo) {
   EXPECT_EQ(model_tensor_name(Architecture::kGraniteHybrid, layer + "shared_mlp.input_linear.weight"), layer + "mlp.gate_up_proj.weight");
   EXPECT_EQ(model_tensor_name(Architecture::kGlm4, layer + "post_self_attn_layernorm.weight"), layer + "post_attention_layernorm.weight");
   EXPECT_EQ(model_tensor_name(Architecture::kGlm4, layer + "post_attention_layernorm.weight"), layer + "pre_feedforward_layernorm.weight");
+  EXPECT_EQ(model_tensor_name(Architecture::kGemma4, layer + "experts.gate_up_proj"), layer + "mlp.experts.gate_up_proj");
+  EXPECT_EQ(model_tensor_name(Architecture::kGemma4, layer + "router.proj.weight"), layer + "mlp.gate.weight");
+  EXPECT_EQ(model_tensor_name(Architecture::kMiMoV2, layer + "self_attn.attention_sink_bias"), layer + "self_attn.sinks");
   EXPECT_EQ(model_tensor_name(Architecture::kLlama, layer + "post_attention_layernorm.weight"), layer + "post_attention_layernorm.weight");
 }
 

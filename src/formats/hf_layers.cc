@@ -45,6 +45,12 @@ StatusOr<std::vector<bool>> default_sliding_layers(const Json& json, const Model
       const char* key = json.contains("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
       return all_but_every(json, key, 6, config.layers);
     }
+    case Architecture::kGemma4: return all_but_every(6, config.layers);
+    case Architecture::kMiMoV2: {
+      sliding = all_but_every(6, config.layers);
+      sliding[0] = false;
+      return sliding;
+    }
     case Architecture::kExaone4: case Architecture::kCohere2: return all_but_every(json, "sliding_window_pattern", 4, config.layers);
     case Architecture::kOlmo3: return all_but_every(4, config.layers);
     case Architecture::kSmolLm3:  // those without positions
@@ -60,8 +66,17 @@ Status parse_window(const Json& json, const HfFamily& family, ModelConfig& confi
   ASSIGN_OR_RETURN(const bool used, json_bool(json, "use_sliding_window", family.windows != HfWindows::kIfUsed));
   if (!used || family.windows == HfWindows::kNone) config.sliding_window = 0;
   config.sliding_layers.assign(config.layers, false);
+  if (config.architecture == Architecture::kMiMoV2 && json.contains("sliding_window_size")) {  // without the token itself
+    ASSIGN_OR_RETURN(const uint32_t before, config_uint(json, "sliding_window_size", 128, 0, kContextMax - 1));
+    config.sliding_window = before + 1;
+  }
   if (config.sliding_window == 0) return OkStatus();
   ASSIGN_OR_RETURN(const Json* types, layer_list(json, "layer_types", config.layers));
+  if (types == nullptr && config.architecture == Architecture::kMiMoV2) {
+    ASSIGN_OR_RETURN(const Json* pattern, layer_list(json, "hybrid_layer_pattern", config.layers));
+    for (uint32_t i = 0; pattern != nullptr && i < config.layers; ++i) config.sliding_layers[i] = (*pattern)[i] == 1;
+    if (pattern != nullptr) return OkStatus();
+  }
   if (types == nullptr) {
     ASSIGN_OR_RETURN(config.sliding_layers, default_sliding_layers(json, config));
     return OkStatus();
@@ -73,6 +88,7 @@ Status parse_window(const Json& json, const HfFamily& family, ModelConfig& confi
     }
     config.sliding_layers[i] = type == "sliding_attention";
   }
+  if (config.architecture == Architecture::kGemma4) config.sliding_layers.back() = false;  // whatever the list says
   return OkStatus();
 }
 
@@ -84,14 +100,14 @@ Status parse_turning_layers(const Json& json, ModelConfig& config) {
     ASSIGN_OR_RETURN(turns, layer_list(json, "no_rope_layers", config.layers));
   }
   if (turns == nullptr) {
-    ASSIGN_OR_RETURN(config.rope_layers, all_but_every(json, "no_rope_layer_interval", 4, config.layers));
+    ASSIGN_OR_RETURN(config.shapes.rope_layers, all_but_every(json, "no_rope_layer_interval", 4, config.layers));
     return OkStatus();
   }
-  config.rope_layers.assign(config.layers, true);
+  config.shapes.rope_layers.assign(config.layers, true);
   for (uint32_t i = 0; i < config.layers; ++i) {
     const Json& turn = (*turns)[i];
     if (turn != 0 && turn != 1) return invalid_argument("'no_rope_layers' entry ", i, " is neither 0 nor 1");
-    config.rope_layers[i] = turn == 1;
+    config.shapes.rope_layers[i] = turn == 1;
   }
   return OkStatus();
 }
@@ -100,7 +116,7 @@ Status parse_turning_layers(const Json& json, ModelConfig& config) {
 Status parse_llama4_layers(const Json& json, ModelConfig& config) {
   RETURN_IF_ERROR(parse_turning_layers(json, config));
   ASSIGN_OR_RETURN(config.queries.chunk, config_uint(json, "attention_chunk_size", 8192, 0, kContextMax));
-  config.sliding_layers = config.rope_layers;
+  config.sliding_layers = config.shapes.rope_layers;
   ASSIGN_OR_RETURN(const bool normed, json_bool(json, "use_qk_norm", true));
   if (normed) config.queries.norm = QkNorm::kTurnedUnit;
   ASSIGN_OR_RETURN(const bool grows, json_bool(json, "attn_temperature_tuning", true));
@@ -111,19 +127,9 @@ Status parse_llama4_layers(const Json& json, ModelConfig& config) {
   return OkStatus();
 }
 
-// Granite 4 without state-space layers and without experts is a decoder as any other.
-Status parse_granite_hybrid(const Json& json, const HfFamily& family, ModelConfig& config) {
-  ASSIGN_OR_RETURN(const uint32_t experts, config_uint(json, "num_local_experts", 8, 0, kExpertsMax));
-  if (experts > 0) return unimplemented("architecture '", family.name, "' with ", experts, " experts is not served; without experts it is");
-  const char* key = json.contains("layers_block_type") ? "layers_block_type" : "layer_types";
-  ASSIGN_OR_RETURN(const Json* types, layer_list(json, key, config.layers));
-  for (uint32_t i = 0; i < config.layers; ++i) {
-    if (types != nullptr && ((*types)[i] == "attention" || (*types)[i] == "full_attention")) continue;
-    return unimplemented("architecture '", family.name, "' with layers that are not attention ('", key, "', entry ", i,
-                         ") is not served; with attention in every layer it is");
-  }
+Status parse_granite_hybrid(const Json& json, ModelConfig& config) {
   ASSIGN_OR_RETURN(const std::string positions, json_string(json, "position_embedding_type", ""));
-  if (positions != "rope") config.rope_layers.assign(config.layers, false);
+  if (positions != "rope") config.shapes.rope_layers.assign(config.layers, false);
   return OkStatus();
 }
 
@@ -132,7 +138,7 @@ Status parse_granite_hybrid(const Json& json, const HfFamily& family, ModelConfi
 Status parse_hf_layers(const Json& json, const HfFamily& family, ModelConfig& config) {
   if (config.architecture == Architecture::kSmolLm3) RETURN_IF_ERROR(parse_turning_layers(json, config));
   if (config.architecture == Architecture::kLlama4) return parse_llama4_layers(json, config);
-  if (config.architecture == Architecture::kGraniteHybrid) RETURN_IF_ERROR(parse_granite_hybrid(json, family, config));
+  if (config.architecture == Architecture::kGraniteHybrid) RETURN_IF_ERROR(parse_granite_hybrid(json, config));
   return parse_window(json, family, config);
 }
 

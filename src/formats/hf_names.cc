@@ -12,10 +12,16 @@ struct NamePair {
 // Folders of vectors alone hold the model without its outermost name.
 constexpr NamePair kPrefixes[] = {{"layers.", "model.layers."}, {"embed_tokens.", "model.embed_tokens."}, {"norm.", "model.norm."},
                                   {"language_model.model.", "model."}, {"model.language_model.", "model."}, {"language_model.lm_head.", "lm_head."}};
-constexpr std::string_view kEncoders[] = {"vision_tower.", "vision_model.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."};
+constexpr std::string_view kEncoders[] = {"vision_tower.", "vision_model.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.",
+                                          "model.embed_vision.", "model.embed_audio.", "model.audio_tower.", "model.visual."};
 
 constexpr NamePair kHunyuan[] = {{".query_layernorm.", ".q_norm."}, {".key_layernorm.", ".k_norm."}};
 constexpr NamePair kErnieMoe[] = {{".mlp.moe_statics.", ".mlp.gate."}};
+constexpr NamePair kGemma4[] = {{".router.proj.", ".mlp.gate."},
+                                {".router.scale", ".mlp.gate.scale"},
+                                {".router.per_expert_scale", ".mlp.gate.per_expert_scale"},
+                                {".experts.", ".mlp.experts."}};
+constexpr NamePair kMiMo[] = {{".self_attn.attention_sink_bias", ".self_attn.sinks"}};
 constexpr NamePair kMiniMax[] = {{".block_sparse_moe.e_score_correction_bias", ".block_sparse_moe.gate.e_score_correction_bias"}};
 constexpr NamePair kLongcatHalves[] = {{"input_layernorm.", "input_layernorm."},
                                        {"post_attention_layernorm.", "post_attention_layernorm."},
@@ -23,7 +29,38 @@ constexpr NamePair kLongcatHalves[] = {{"input_layernorm.", "input_layernorm."},
                                        {"mlps.", "mlp."}};
 constexpr NamePair kLongcatRouter[] = {{"mlp.router.classifier.", "mlp.gate."}, {"mlp.router.", "mlp.gate."}};
 constexpr NamePair kLlama4[] = {{".feed_forward.", ".mlp."}};
-constexpr NamePair kGraniteHybrid[] = {{".shared_mlp.input_linear.", ".mlp.gate_up_proj."}, {".shared_mlp.output_linear.", ".mlp.down_proj."}};
+constexpr NamePair kGraniteHybrid[] = {{".shared_mlp.input_linear.", ".mlp.gate_up_proj."},
+                                       {".shared_mlp.output_linear.", ".mlp.down_proj."},
+                                       {".block_sparse_moe.router.layer.", ".mlp.gate."},
+                                       {".block_sparse_moe.input_linear.weight", ".mlp.experts.gate_up_proj"},
+                                       {".block_sparse_moe.output_linear.weight", ".mlp.experts.down_proj"}};
+constexpr NamePair kKimi[] = {{".block_sparse_moe.shared_experts.", ".mlp.shared_experts."}};
+constexpr NamePair kFalconH1[] = {{"model.final_layernorm.", "model.norm."}, {".feed_forward.", ".mlp."}, {".pre_ff_layernorm.", ".post_attention_layernorm."}};
+// Each of these is replaced, one after the other.
+constexpr NamePair kLfm2[] = {{"model.embedding_norm.", "model.norm."},
+                              {".operator_norm.", ".input_layernorm."},
+                              {".ffn_norm.", ".post_attention_layernorm."},
+                              {".feed_forward.expert_bias", ".mlp.gate.e_score_correction_bias"},
+                              {".feed_forward.", ".mlp."},
+                              {".w1.", ".gate_proj."},
+                              {".w3.", ".up_proj."},
+                              {".w2.", ".down_proj."},
+                              {".self_attn.q_layernorm.", ".self_attn.q_norm."},
+                              {".self_attn.k_layernorm.", ".self_attn.k_norm."},
+                              {".self_attn.out_proj.", ".self_attn.o_proj."}};
+constexpr NamePair kNemotronH[] = {{"backbone.embeddings.", "model.embed_tokens."},
+                                   {"backbone.norm_f.", "model.norm."},
+                                   {"backbone.", "model."},
+                                   {".mixer.q_proj.", ".self_attn.q_proj."},
+                                   {".mixer.k_proj.", ".self_attn.k_proj."},
+                                   {".mixer.v_proj.", ".self_attn.v_proj."},
+                                   {".mixer.o_proj.", ".self_attn.o_proj."},
+                                   {".mixer.up_proj.", ".mlp.up_proj."},
+                                   {".mixer.down_proj.", ".mlp.down_proj."},
+                                   {".mixer.gate.", ".mlp.gate."},
+                                   {".mixer.experts.", ".mlp.experts."},
+                                   {".mixer.shared_experts.", ".mlp.shared_experts."},
+                                   {".mixer.", ".mamba."}};
 constexpr NamePair kGlm4[] = {{".post_self_attn_layernorm.", ".post_attention_layernorm."},
                               {".post_attention_layernorm.", ".pre_feedforward_layernorm."},
                               {".post_mlp_layernorm.", ".post_feedforward_layernorm."}};
@@ -51,11 +88,24 @@ std::string longcat_name(const std::string& name) {
   return at(0) + rest;
 }
 
+// The one norm of a layer, "model.layers.N.norm.", beside "...mamba.norm.".
+void name_nemotron_norm(std::string& name) {
+  constexpr std::string_view kLayers = "model.layers.", kNorm = ".norm.";
+  const size_t dot = name.find('.', kLayers.size());
+  if (name.starts_with(kLayers) && dot != std::string::npos && name.compare(dot, kNorm.size(), kNorm) == 0) name.replace(dot, kNorm.size(), ".input_layernorm.");
+}
+
 std::span<const NamePair> names_of(Architecture architecture) {
   switch (architecture) {
     case Architecture::kHunyuanDense: case Architecture::kHunyuanMoe: return kHunyuan;
     case Architecture::kErnie45Moe: return kErnieMoe;
     case Architecture::kLlama4: return kLlama4;
+    case Architecture::kGemma4: return kGemma4;
+    case Architecture::kMiMoV2: return kMiMo;
+    case Architecture::kFalconH1: return kFalconH1;
+    case Architecture::kKimiLinear: return kKimi;
+    case Architecture::kLfm2: case Architecture::kLfm2Moe: return kLfm2;
+    case Architecture::kNemotronH: return kNemotronH;
     case Architecture::kMiniMaxM2: return kMiniMax;
     case Architecture::kGraniteHybrid: return kGraniteHybrid;
     case Architecture::kGlm4: return kGlm4;
@@ -78,11 +128,14 @@ std::optional<std::string> model_tensor_name(Architecture architecture, const st
     break;
   }
   if (architecture == Architecture::kLongcatFlash) return longcat_name(result);
+  const bool each = architecture == Architecture::kLfm2 || architecture == Architecture::kLfm2Moe || architecture == Architecture::kNemotronH;
   for (const NamePair& pair : names_of(architecture)) {
     const size_t at = result.find(pair.stored);
     if (at == std::string::npos) continue;
-    return result.replace(at, pair.stored.size(), pair.model);
+    result.replace(at, pair.stored.size(), pair.model);
+    if (!each) return result;
   }
+  if (architecture == Architecture::kNemotronH) name_nemotron_norm(result);
   return result;
 }
 

@@ -18,7 +18,8 @@ StatusOr<RopeScaling> parse_kind(const Json& json) {
   if (kind == "llama3") return RopeScaling::kLlama3;
   if (kind == "yarn") return RopeScaling::kYarn;
   if (kind == "longrope" || kind == "su") return RopeScaling::kLongRope;
-  return unimplemented("rope type '", kind, "' is not served; served are default, linear, dynamic, llama3, yarn and longrope");
+  if (kind == "proportional") return RopeScaling::kProportional;
+  return unimplemented("rope type '", kind, "' is not served; served are default, linear, dynamic, llama3, yarn, longrope and proportional");
 }
 
 Status parse_factors(const Json& json, const char* key, std::vector<float>& factors) {
@@ -62,7 +63,7 @@ Status parse_query_growth(const Json& rope, ModelConfig& config) {
 }
 
 // Fields of one rope object; `top` is the whole config, where some of them stand in older files.
-StatusOr<RopeConfig> parse_rope(const Json& json, const Json& top, const HfFamily& family, const ModelConfig& config, double theta) {
+StatusOr<RopeConfig> parse_rope(const Json& json, const Json& top, const HfFamily& family, const ModelConfig& config, uint32_t head_dim, double theta) {
   RopeConfig rope;
   rope.interleaved = family.interleaved_rope;
   ASSIGN_OR_RETURN(rope.scaling, parse_kind(json));
@@ -70,7 +71,11 @@ StatusOr<RopeConfig> parse_rope(const Json& json, const Json& top, const HfFamil
   ASSIGN_OR_RETURN(double partial, rotary_part(top, family, config));
   ASSIGN_OR_RETURN(partial, json_double(json, "partial_rotary_factor", partial));
   if (!(partial > 0 && partial <= 1)) return invalid_argument("'partial_rotary_factor' is not in (0, 1]");
-  rope.dims = static_cast<uint32_t>(config.head_dim * partial);
+  rope.dims = static_cast<uint32_t>(head_dim * partial);
+  if (rope.scaling == RopeScaling::kProportional) {  // of the whole head, whose last pairs stand
+    rope.dims = head_dim;
+    rope.turning_pairs = static_cast<uint32_t>(partial * head_dim / 2);
+  }
   ASSIGN_OR_RETURN(rope.factor, json_double(json, "factor", 1.0));
   ASSIGN_OR_RETURN(uint32_t original, config_uint(top, "original_max_position_embeddings", config.context_length, 1, kContextMax));
   ASSIGN_OR_RETURN(rope.original_context, config_uint(json, "original_max_position_embeddings", original, 1, kContextMax));
@@ -110,10 +115,28 @@ const Json* object_at(const Json& json, const char* key) {
   return field != json.end() && field->is_object() ? &*field : nullptr;
 }
 
+bool has_local_rope(Architecture a) {
+  return a == Architecture::kGemma3 || a == Architecture::kGemma4 || a == Architecture::kMiMoV2 || a == Architecture::kOlmo3;
+}
+
+// Of the layers with windows.
+StatusOr<double> local_base(const Json& json, Architecture architecture, double theta) {
+  if (architecture == Architecture::kMiMoV2) return json_double(json, "swa_rope_theta", 10000.0);
+  if (architecture == Architecture::kGemma3) return json_double(json, "rope_local_base_freq", 10000.0);
+  return architecture == Architecture::kGemma4 ? 10000.0 : theta;
+}
+
+// Of the layers with windows, or of the others.
+uint32_t head_dim_of(const ModelConfig& config, bool sliding) {
+  for (uint32_t i = 0; i < config.layers && !config.shapes.heads.empty(); ++i) {
+    if (config.sliding_layers[i] == sliding) return config.shapes.heads[i].head_dim;
+  }
+  return config.head_dim;
+}
+
 }  // namespace
 
 Status parse_hf_rope(const Json& json, const HfFamily& family, ModelConfig& config) {
-  const bool gemma3 = config.architecture == Architecture::kGemma3;
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (json.contains(key) && !json[key].is_null() && !json[key].is_object()) {
       return invalid_argument("'", key, "' is not an object");
@@ -124,12 +147,14 @@ Status parse_hf_rope(const Json& json, const HfFamily& family, ModelConfig& conf
   if (rope == nullptr) rope = object_at(json, "rope_scaling");
   if (rope == nullptr) rope = &none;
   ASSIGN_OR_RETURN(const double theta, json_double(json, "rope_theta", family.theta));
-  ASSIGN_OR_RETURN(const double gemma_theta, json_double(json, "rope_local_base_freq", 10000.0));
+  ASSIGN_OR_RETURN(const double local_theta, local_base(json, config.architecture, theta));
   const Json* full = object_at(*rope, "full_attention");
   const Json* sliding = object_at(*rope, "sliding_attention");
-  ASSIGN_OR_RETURN(config.rope, parse_rope(full != nullptr ? *full : *rope, json, family, config, theta));
-  if (sliding != nullptr || gemma3 || config.architecture == Architecture::kOlmo3) {
-    ASSIGN_OR_RETURN(config.local_rope, parse_rope(sliding != nullptr ? *sliding : none, json, family, config, gemma3 ? gemma_theta : theta));
+  const Json quarter = {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}};
+  if (full == nullptr && config.architecture == Architecture::kGemma4) full = &quarter;
+  ASSIGN_OR_RETURN(config.rope, parse_rope(full != nullptr ? *full : *rope, json, family, config, head_dim_of(config, false), theta));
+  if (sliding != nullptr || has_local_rope(config.architecture)) {
+    ASSIGN_OR_RETURN(config.local_rope, parse_rope(sliding != nullptr ? *sliding : none, json, family, config, head_dim_of(config, true), local_theta));
   }
   RETURN_IF_ERROR(parse_query_growth(*rope, config));
   lengthen_context(config);

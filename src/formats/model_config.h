@@ -14,17 +14,18 @@ namespace shoal {
 
 enum class Architecture : uint8_t {
   kLlama, kMistral, kQwen2, kQwen3, kGemma2, kGemma3, kPhi3,
-  kMixtral, kQwen2Moe, kQwen3Moe, kGlm4Moe, kOlmoe, kErnie45Moe, kHunyuanMoe, kMiniMaxM2, kGptOss, kLlama4,
-  kDeepseekV2, kDeepseekV3, kGlm4MoeLite, kMistral4, kLongcatFlash,                    // with latent attention
+  kMixtral, kQwen2Moe, kQwen3Moe, kGlm4Moe, kOlmoe, kErnie45Moe, kHunyuanMoe, kMiniMaxM2, kGptOss, kLlama4, kMiMoV2,
+  kDeepseekV2, kDeepseekV3, kGlm4MoeLite, kMistral4, kLongcatFlash, kDeepseekV32, kGlmMoeDsa,                    // with latent attention
   kSeedOss, kSmolLm3, kErnie45, kGranite, kGraniteHybrid, kHunyuanDense, kMinistral3,  // normed before each block
-  kGlm4,                                                                               // before and after
+  kGlm4, kGemma4,                                                                      // before and after
   kOlmo2, kOlmo3, kExaone4,                                                            // after
   kCohere2,                                                                            // both blocks from one norm
   kBert, kRoberta, kModernBert,                                                        // encoders
+  kQwen3Next, kQwen35, kQwen35Moe, kNemotronH, kNemotronHMoe, kFalconH1, kLfm2, kLfm2Moe, kKimiLinear,  // with a state, as kGraniteHybrid may be
 };
 const char* architecture_name(Architecture architecture);
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kDynamic, kAlpha, kLlama3, kYarn, kLongRope };
+enum class RopeScaling : uint8_t { kNone, kLinear, kDynamic, kAlpha, kLlama3, kYarn, kLongRope, kProportional };
 
 // Rotary position embedding; the meaning of each scaling's fields is in models/rope.h.
 struct RopeConfig {
@@ -40,6 +41,7 @@ struct RopeConfig {
   std::optional<double> attention_factor;                // yarn, longrope: scale of cos and sin
   double mscale = 0.0, mscale_all_dim = 0.0;             // yarn
   std::vector<float> short_factor, long_factor;          // longrope: [dims / 2]
+  uint32_t turning_pairs = 0;                            // proportional: the first of the pairs; the others stand
   bool frequency_factors = false;  // GGUF: tensor "rope_freqs" divides the frequencies ([dims / 2])
 };
 
@@ -57,6 +59,7 @@ struct ExpertConfig {
   bool biases = false;                   // of the experts' products
   double gate_alpha = 0, gate_limit = 0; // of the clamped gate (clamped_mul, kernels/kernels.h); 0: the plain one
   bool selection_bias = false;
+  bool weight_scales = false;            // every expert's weights have a factor of its own
   bool normalize = false;
   double sum_min = 1e-20;
   double weight_scale = 1.0;
@@ -85,6 +88,19 @@ struct QueryConfig {
   std::optional<QueryGrowth> growth;
   uint32_t chunk = 0;    // of sliding layers, instead of a window: a row sees its chunk of so many tokens; 0: none
   bool sinks = false;    // every head has a score that takes a part of the softmax and has no value
+  bool sliding_sinks_only = false;  // ... in layers with windows
+  double value_scale = 1.0;
+  bool gated = false;    // what attention gives is gated by the second half of a head's projection of queries
+  struct {
+    double in = 1.0, keys = 1.0, out = 1.0;
+  } factors;             // of Falcon-H1: of what goes in, of keys, and of what comes out
+};
+
+// DeepSeek sparse attention: an index of keys of its own chooses the tokens that a row attends to.
+struct IndexConfig {
+  uint32_t heads = 0, dim = 0, top = 0;  // of its queries; of queries and keys; tokens that are chosen
+  bool interleaved = false;              // as RopeConfig's, of its own queries and keys
+  std::vector<bool> layers;              // [layers]; the others use what the one before chose
 };
 
 // Multi-head latent attention (arXiv 2405.04434, section 2.1): keys and values of a token are one vector that all heads share.
@@ -94,11 +110,62 @@ struct LatentConfig {
   uint32_t key_dim = 0;     // of a head, the part without positions; the part with positions is rope.dims
   uint32_t value_dim = 0;   // of a head
   double scale = 1.0;       // of the compressed keys and values once they are normed
+  bool turns = true;        // else the part with positions has none either
+  std::optional<IndexConfig> index;
 };
 
-// Factors of embeddings, of what a block adds to the residual stream, and of logits before their soft cap.
+// Heads of a layer.
+struct HeadShape {
+  uint32_t heads = 0, kv_heads = 0;  // kv_heads divides heads
+  uint32_t head_dim = 0, value_dim = 0;
+};
+
+// Where layers are not alike. Each list: [layers], or empty.
+struct LayerShapes {
+  std::vector<bool> rope_layers;     // the others know no positions; empty: all turn
+  std::vector<HeadShape> heads;
+  std::vector<uint32_t> kv_source;   // the layer whose keys and values are read; its own number: it has some
+  std::vector<uint32_t> mlp_width;
+  bool values_from_keys = false;     // full layers may have no projection of values: they are the keys' before norm and turn
+  uint32_t input_width = 0;          // of inputs by layer (LayerInputPlaces, models/step.h); 0: none
+};
+
+// Factors of embeddings, of what a block adds to the residual stream, and of logits before their soft cap, which is here too; of the
+// gate of an MLP, and of what an MLP gives.
 struct Scales {
   double embedding = 1.0, residual = 1.0, logits = 1.0;
+  double softcap = 0.0;  // of logits; 0: none
+  double mlp_gate = 1.0, mlp_out = 1.0;
+};
+
+// What keeps a state in place of keys and values (models/mixers.h).
+enum class RecurrentKind : uint8_t { kDeltaNet, kKimiDelta, kMamba, kShortConvolution };
+
+// Factors of Falcon-H1: of what goes in, in whole and by part, and of what comes out.
+struct RecurrentScales {
+  double in = 1.0, gate = 1.0, values = 1.0, keys = 1.0, queries = 1.0, times = 1.0, out = 1.0;
+  bool plain() const { return in == 1 && gate == 1 && values == 1 && keys == 1 && queries == 1 && times == 1; }
+};
+
+struct RecurrentConfig {
+  enum class Layer : uint8_t { kAttention, kState, kBoth, kNeither };
+
+  RecurrentKind kind = RecurrentKind::kMamba;
+  std::vector<Layer> layers;            // [layers]
+  uint32_t taps = 0;                    // of the convolution
+  uint32_t heads = 0, key_heads = 0;    // of the recurrence; Mamba calls the latter groups
+  uint32_t key_dim = 0, value_dim = 0;  // of a head; Mamba calls the former the state's size
+  bool tiled_keys = false;              // head h has key head h mod key_heads
+  bool convolution_bias = false;
+  bool normed = true;                   // what comes out, before it is projected
+  bool rates_stored = false;            // as they are; else their logarithm is
+  bool single_blocks = false;           // a layer is one block: attention, a recurrence or an MLP
+  bool squared_relu = false;            // MLPs are max(up, 0)^2, without a gate
+  double time_min = 0.0, time_max = 1e30;
+  RecurrentScales scales;
+
+  bool attends(uint32_t layer) const { return layers[layer] == Layer::kAttention || layers[layer] == Layer::kBoth; }
+  bool recurs(uint32_t layer) const { return layers[layer] == Layer::kState || layers[layer] == Layer::kBoth; }
 };
 
 // Which products have a bias.
@@ -146,8 +213,6 @@ struct ModelConfig {
   bool layer_norm = false;            // norms of the residual stream subtract the mean
   QueryConfig queries;
   Scales scales;
-  double final_softcap = 0.0;         // 0: none
-  std::vector<bool> rope_layers;  // [layers]; the others know no positions. Empty: all turn
   RopeConfig rope;
   std::optional<RopeConfig> local_rope;  // of sliding layers, where it differs
   std::optional<ExpertConfig> experts;
@@ -156,7 +221,15 @@ struct ModelConfig {
   std::optional<LatentConfig> latent;  // then head_dim is key_dim and rope.dims together
   std::array<uint32_t, 2> fp8_block = {0, 0};  // rows and columns that share a scale in FP8 checkpoints; 0: none
 
-  bool turns(uint32_t layer) const { return rope_layers.empty() || rope_layers[layer]; }
+  LayerShapes shapes;
+  std::optional<RecurrentConfig> recurrent;
+
+  bool turns(uint32_t layer) const { return shapes.rope_layers.empty() || shapes.rope_layers[layer]; }
+  HeadShape heads_of(uint32_t layer) const {
+    return shapes.heads.empty() ? HeadShape{heads, kv_heads, head_dim, head_dim} : shapes.heads[layer];
+  }
+  uint32_t kv_source_of(uint32_t layer) const { return shapes.kv_source.empty() ? layer : shapes.kv_source[layer]; }
+  uint32_t mlp_width_of(uint32_t layer) const { return shapes.mlp_width.empty() ? intermediate_size : shapes.mlp_width[layer]; }
 };
 
 // Sets what the architecture alone decides, whatever file it came in: norms, and the layers that turn where those are the ones

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <filesystem>
 #include <map>
 #include <mutex>
 
@@ -80,12 +81,14 @@ class Gateway {
 };
 
 struct Cluster {
-  // Two devices with these roles; `memory` and `host_memory` of each.
-  Cluster(InstanceRole first, InstanceRole second, uint64_t memory, uint64_t host_memory) : gateway(network, RouterConfig{kGateway}) {
+  // Two devices with these roles; `memory` and `host_memory` of each. The bundled models, or two others.
+  Cluster(InstanceRole first, InstanceRole second, uint64_t memory, uint64_t host_memory,
+          const std::vector<std::string>& folders = {SHOAL_SOURCE_DIR "/models/tiny-llama", SHOAL_SOURCE_DIR "/models/tiny-qwen3"})
+      : gateway(network, RouterConfig{kGateway}) {
     std::vector<ServedModel> models;
-    for (const std::string name : {"tiny-llama", "tiny-qwen3"}) {
+    for (const std::string& folder : folders) {
       const auto id = static_cast<uint32_t>(models.size());
-      models.push_back({ModelId(id), name, std::string(SHOAL_SOURCE_DIR) + "/models/" + name, {}, 256});
+      models.push_back({ModelId(id), folder.substr(folder.rfind('/') + 1), folder, {}, 256});
     }
     const auto peers = std::make_shared<KvPeers>();
     ClusterState state;
@@ -108,7 +111,7 @@ struct Cluster {
     Request request;
     request.id = RequestId(++requests);
     request.model = ModelId(model);
-    for (uint32_t i = 0; i < length; ++i) request.prompt.push_back(static_cast<TokenId>((i * 7919 + length * 104729) % 700 + 10));
+    for (uint32_t i = 0; i < length; ++i) request.prompt.push_back(static_cast<TokenId>((i * 7919 + length * 104729) % 300 + 10));
     request.max_tokens = request.min_tokens = max_tokens;
     request.sampling.seed = length;
     gateway.handle(NewRequest{request});
@@ -148,6 +151,16 @@ TEST(Handover, PromptAndDecodeOnTwoDevicesGiveTheAnswersOfOne) {
   EXPECT_EQ(two.gateway.with_kv(), 12u);
   EXPECT_TRUE(two.settles());
   EXPECT_EQ(one.gateway.handovers(), 0u);
+}
+
+TEST(Handover, AStateGoesAlong) {
+  const std::string shared = SHOAL_SHARED_DIR "/models/reference/";
+  if (!std::filesystem::exists(shared + "qwen3.5")) GTEST_SKIP() << "no shared models at " << SHOAL_SHARED_DIR;
+  const std::vector<std::string> folders = {shared + "qwen3.5", shared + "nemotron-h-moe"};
+  Cluster one(InstanceRole::kBoth, InstanceRole::kBoth, 64 * kMiB, 16 * kMiB, folders), two(InstanceRole::kPrefill, InstanceRole::kDecode, 64 * kMiB, 16 * kMiB, folders);
+  EXPECT_EQ(two.answers(), one.answers());
+  EXPECT_EQ(two.gateway.with_kv(), 12u);
+  EXPECT_TRUE(two.settles());
 }
 
 TEST(Handover, WithoutAHostTierTheDeviceForPromptsDecodesToo) {

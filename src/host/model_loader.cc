@@ -40,7 +40,7 @@ Status check_shape(const ModelLoader::Job& job, const ModelPlan& plan) {
     return data_loss(job.model.path, ": its weights take ", plan.weight_bytes(), " bytes, not the ", facts.weight_bytes,
                      " of when the server started; the file was replaced, restart the server to serve the new one");
   }
-  if (plan.kv_block_bytes() != facts.kv_block_bytes || plan.vocab_size() != facts.vocab_size || plan.kv_salt_above() != facts.kv_salt_above ||
+  if (plan.kv_block_bytes() != facts.kv_block_bytes || plan.state_blocks() != facts.state_blocks || plan.vocab_size() != facts.vocab_size || plan.kv_salt_above() != facts.kv_salt_above ||
       plan.context_length() < facts.max_model_len) {
     return data_loss(job.model.path, ": it is a model of another shape than when the server started; the files were replaced, restart the "
                      "server to serve the new one");

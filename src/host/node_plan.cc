@@ -88,6 +88,7 @@ StatusOr<NodeModel> node_model(const ServedModel& served, const Opened& opened, 
   model.stamp = opened.stamp;
   model.weight_bytes = plan.weight_bytes();
   model.kv_block_bytes = plan.kv_block_bytes();
+  model.state_blocks = plan.state_blocks();
   model.vocab_size = plan.vocab_size();
   model.kv_salt_above = plan.kv_salt_above();
   model.pooling = served.pooling;

@@ -14,10 +14,13 @@ struct AttentionCase {
   KvFormat format;
   uint32_t head_dim, group, position, rows, window;
   float softcap;
-  uint32_t value_dim = 0;  // of compressed KV
+  uint32_t value_dim = 0;  // 0: head_dim
   bool sinks = false;
   uint32_t chunk = 0;
+  bool apart = false;      // V of a width of its own is stored; else it is compressed
+  bool selected = false;   // of the tokens some are not seen
 
+  bool compressed() const { return value_dim != 0 && !apart; }
   uint32_t values() const { return value_dim == 0 ? head_dim : value_dim; }
 };
 constexpr AttentionCase kAttentionCases[] = {
@@ -31,7 +34,24 @@ constexpr AttentionCase kAttentionCases[] = {
     {KvFormat::kQ8_0, 576, 5, 60, 7, 0, 0, 512},  {KvFormat::kF32, 288, 2, 700, 3, 0, 0, 250},
     {KvFormat::kF32, 32, 4, 0, 37, 16, 0, 0, true}, {KvFormat::kF16, 64, 8, 1100, 2, 0, 0, 0, true},
     {KvFormat::kF32, 32, 2, 0, 70, 0, 0, 0, false, 24}, {KvFormat::kF16, 64, 4, 1020, 20, 0, 0, 0, false, 520},
+    {KvFormat::kF32, 24, 4, 0, 37, 0, 0, 16, false, 0, true}, {KvFormat::kF16, 192, 16, 1100, 2, 0, 0, 128, true, 0, true},
+    {KvFormat::kF32, 72, 3, 0, 150, 0, 0, 56, false, 0, false, true}, {KvFormat::kF16, 576, 16, 1100, 3, 0, 0, 512, false, 0, false, true},
+    {KvFormat::kBF16, 64, 4, 90, 20, 40, 0, 0, true, 0, false, true},
+    {KvFormat::kQ8_0, 40, 3, 60, 70, 0, 0, 72, false, 0, true}, {KvFormat::kBF16, 16, 2, 30, 20, 16, 0, 40, true, 0, true},
 };
+
+// Whether a row sees a token: some blocks of it are not seen at all, its own token always.
+bool is_selected(uint32_t row, uint32_t position, uint32_t token) { return token == position || ((token / 16 + row) % 3 != 0 && (token * 7 + row) % 5 < 3); }
+
+// Rows of words.
+std::vector<uint16_t> selection(const AttentionCase& c) {
+  const uint32_t words = (c.position + c.rows + 15) / 16;
+  std::vector<uint16_t> bits(size_t{words} * c.rows, c.selected ? 0 : 0xffff);
+  for (uint32_t row = 0; row < c.rows && c.selected; ++row) {
+    for (uint32_t t = 0; t <= c.position + row; ++t) bits[row * words + t / 16] |= static_cast<uint16_t>(is_selected(row, c.position + row, t) << (t % 16));
+  }
+  return bits;
+}
 
 constexpr float kSinks[8] = {0.5f, -3.0f, 20.0f, 0.0f, 1.0f, 2.0f, -90.0f, 4.0f};
 
@@ -39,29 +59,33 @@ constexpr float kSinks[8] = {0.5f, -3.0f, 20.0f, 0.0f, 1.0f, 2.0f, -90.0f, 4.0f}
 struct Cache {
   std::vector<std::vector<std::byte>> blocks;
   std::vector<std::byte*> pointers;
+  std::vector<uint16_t> selected;
 };
 Cache make_cache(Rng& rng, const AttentionCase& c, const Kernels& kernels) {
   const uint32_t tokens = c.position + c.rows;
-  const size_t head_bytes = kv_head_bytes(c.format, c.head_dim);
+  const size_t key_bytes = kv_head_bytes(c.format, c.head_dim), value_bytes = kv_head_bytes(c.format, c.values());
   Cache cache;
-  for (uint32_t b = 0; b <= (tokens - 1) / kKvTokens; ++b) cache.blocks.emplace_back(2 * head_bytes, std::byte{0xff});
+  cache.selected = selection(c);
+  for (uint32_t b = 0; b <= (tokens - 1) / kKvTokens; ++b) cache.blocks.emplace_back(key_bytes + value_bytes, std::byte{0xff});
   for (auto& block : cache.blocks) cache.pointers.push_back(block.data());
   for (uint32_t t = 0; t < tokens; ++t) {
-    const Floats k = random_floats(rng, c.head_dim, 2), v = random_floats(rng, c.head_dim);
+    const Floats k = random_floats(rng, c.head_dim, 2), v = random_floats(rng, c.values());
     if (c.window != 0 && t + c.window + 16 < c.position) continue;  // long out of every window: never written here
     std::byte* block = cache.pointers[t / kKvTokens];
-    kernels.store_kv({k.data(), c.value_dim == 0 ? v.data() : nullptr, block, block + head_bytes, 0, t % kKvTokens, 1, c.head_dim, c.format});
+    kernels.store_kv({k.data(), c.compressed() ? nullptr : v.data(), block, block + key_bytes, 0, 0, t % kKvTokens, 1, c.head_dim, c.values(), c.format});
   }
   return cache;
 }
 
 AttentionCall call_of(const AttentionCase& c, const Cache& cache, const Floats& q, Floats& out) {
   AttentionCall call;
+  if (c.selected) call.selected = {cache.selected.data(), (c.position + c.rows + 15) / 16};
   call.q = q.data();
   call.out = out.data();
   call.q_stride = c.group * c.head_dim;
   call.out_stride = c.group * c.values();
-  call.value_dim = c.value_dim;
+  call.value_dim = c.values();
+  call.compressed = c.compressed();
   call.blocks = cache.pointers.data();
   call.value_offset = kv_head_bytes(c.format, c.head_dim);
   call.format = c.format;
@@ -79,7 +103,7 @@ AttentionCall call_of(const AttentionCase& c, const Cache& cache, const Floats& 
 
 // The number that a cache holds for a channel of a token.
 double stored_number(const AttentionCase& c, const Cache& cache, bool of_value, uint32_t token, uint32_t channel) {
-  const uint32_t channels = kv_channels(c.format, c.head_dim), slot = token % kKvTokens;
+  const uint32_t channels = kv_channels(c.format, of_value ? c.values() : c.head_dim), slot = token % kKvTokens;
   const std::byte* p = cache.pointers[token / kKvTokens] + (of_value ? kv_head_bytes(c.format, c.head_dim) : 0);
   const size_t at = of_value ? size_t{slot} * channels + channel : size_t{channel} * kKvTokens + slot;
   float value, scale = 1;
@@ -116,7 +140,7 @@ TEST(StoreKvTest, Q8_0HoldsZerosTinyAndHugeNumbers) {
   cache.blocks.emplace_back(2 * kv_head_bytes(c.format, c.head_dim), std::byte{0xff});
   cache.pointers.push_back(cache.blocks[0].data());
   const auto stored = [&](const Floats& k) {
-    ref::store_kv({k.data(), k.data(), cache.pointers[0], cache.pointers[0] + kv_head_bytes(c.format, 32), 0, 0, 1, 32, c.format});
+    ref::store_kv({k.data(), k.data(), cache.pointers[0], cache.pointers[0] + kv_head_bytes(c.format, 32), 0, 0, 0, 1, 32, 32, c.format});
     return stored_number(c, cache, false, 0, 3);
   };
   Floats k(32, 0.0f);
@@ -158,13 +182,14 @@ TEST(AttentionTest, IsSoftmaxOfTheScoresInDoublePrecision) {
     std::vector<double> o(c.values(), 0.0);
     double denominator = c.sinks ? std::exp(double{kSinks[0]}) : 0;  // of head 0
     for (uint32_t t = from; t <= position; ++t) {
+      if (c.selected && !is_selected(row, position, t)) continue;
       double s = 0;
       for (uint32_t d = 0; d < c.head_dim; ++d) s += q[row * call.q_stride + d] * stored_number(c, cache, false, t, d);
       s *= call.scale;
       if (c.softcap > 0) s = c.softcap * std::tanh(s / c.softcap);
       const double p = std::exp(s);
       denominator += p;
-      for (uint32_t d = 0; d < c.values(); ++d) o[d] += p * stored_number(c, cache, c.value_dim == 0, t, d);
+      for (uint32_t d = 0; d < c.values(); ++d) o[d] += p * stored_number(c, cache, !c.compressed(), t, d);
     }
     for (uint32_t d = 0; d < c.values(); ++d) ASSERT_NEAR(got[row * call.out_stride + d], o[d] / denominator, 4e-6) << d;
   }

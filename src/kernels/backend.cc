@@ -10,8 +10,8 @@ const Kernels& ref_kernels() {
   static constexpr Kernels kKernels = {
       "scalar",       &ref::linear,   &ref::linear, &ref::quantize_row, &ref::rms_norm, &ref::layer_norm,
       &ref::add,      &ref::scale,    &ref::add_scaled,
-      &ref::silu_mul, &ref::gelu_mul, &ref::gelu_erf_mul, &ref::clamped_mul, &ref::softcap, &ref::rope, &ref::store_kv, &ref::attention,
-      &ref::merge_attention,
+      &ref::silu_mul, &ref::gelu_mul, &ref::gelu_erf_mul, &ref::clamped_mul, &ref::sigmoid_mul, &ref::mul, &ref::square_positive,
+      &ref::softcap,  &ref::rope, &ref::store_kv, &ref::attention, &ref::merge_attention, &ref::convolve, &ref::scan, &ref::index_scores,
   };
   return kKernels;
 }
@@ -27,6 +27,10 @@ Kernels best_kernels() {
   kernels.attention = attention.attention;
   kernels.merge_attention = attention.merge;
   kernels.store_kv = attention.store_kv;
+  const RecurrenceFunctions recurrence = chosen_recurrence();
+  kernels.convolve = recurrence.convolve;
+  kernels.scan = recurrence.scan;
+  kernels.index_scores = chosen_index_scores();
   choose_elementwise(kernels);
   return kernels;
 }

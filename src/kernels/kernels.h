@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "kernels/packed.h"
+#include "kernels/recurrence.h"
+#include "kernels/token_index.h"
 
 namespace shoal {
 
@@ -64,20 +66,20 @@ struct RopeCall {
 };
 
 // Writes one token's K and V of one layer into its block; rounds to nearest even.
-// Compressed KV (value_dim of AttentionCall) has no V of its own: v and value are null, and V is the first channels of K.
-// In a block, head h of a layer has K [head_dim][16 tokens] at key_offset + h * head_bytes and V [16 tokens][kv_channels]
-// at value_offset + h * head_bytes; V's padding is written as zero.
+// Compressed KV (AttentionCall) has no V of its own: v and value are null, and V is the first channels of K.
+// In a block, head h of a layer has K [head_dim][16 tokens] at key_offset + h * key_bytes and V [16 tokens][kv_channels]
+// at value_offset + h * value_bytes; V's padding is written as zero.
 // kQ8_0: int8 codes in these places (K of kv_channels), then f16 scales [kv_channels / 32][16 tokens]; a number is
 // code * scale, which is exact in f32. scale = f16(amax / 127) of the 32 channels of a token, at most 65504;
 // code = nearest-even(x * (1 / scale)) within +-127, 0 if the scale is 0.
 struct StoreKvCall {
   const float* k = nullptr;  // [kv_heads][head_dim]
-  const float* v = nullptr;
+  const float* v = nullptr;  // [kv_heads][value_dim]
   std::byte* key = nullptr;    // K of head 0 of this layer in the token's block
   std::byte* value = nullptr;  // V likewise
-  size_t head_bytes = 0;       // from one head to the next
+  size_t key_bytes = 0, value_bytes = 0;  // from one head to the next
   uint32_t slot = 0;           // token's place in the block
-  uint32_t kv_heads = 0, head_dim = 0;
+  uint32_t kv_heads = 0, head_dim = 0, value_dim = 0;
   KvFormat format = KvFormat::kF32;
 };
 
@@ -94,14 +96,15 @@ struct StoreKvCall {
 struct AttentionCall {
   const float* q = nullptr;  // row r, head g: q + r * q_stride + g * head_dim
   size_t q_stride = 0;
-  float* out = nullptr;      // row r, head g: out + r * out_stride + g * values()
+  float* out = nullptr;      // row r, head g: out + r * out_stride + g * value_dim
   size_t out_stride = 0;
   std::byte* const* blocks = nullptr;  // KV blocks of the sequence
   size_t key_offset = 0, value_offset = 0;  // of this KV head in every block
   KvFormat format = KvFormat::kF32;
   uint32_t head_dim = 0;  // at most kHeadDimMax
-  uint32_t value_dim = 0; // 0: head_dim. Otherwise V of a token is the first value_dim channels of its K (multi-head latent
-                          // attention, arXiv 2405.04434, section 2.1, with absorbed projections), and results are that wide
+  uint32_t value_dim = 0; // of V and of results; at most kHeadDimMax
+  bool compressed = false; // V of a token is the first value_dim channels of its K (multi-head latent attention, arXiv 2405.04434,
+                           // section 2.1, with absorbed projections)
   uint32_t group = 1;
   uint32_t rows = 0;
   uint32_t position = 0;  // of the first row; a row sees tokens [max(0, pos - window + 1), pos]
@@ -112,10 +115,16 @@ struct AttentionCall {
   float scale = 1;
   float softcap = 0;      // 0: none
   const float* sinks = nullptr;  // [group], or none
+  // Which of them a row sees beside that: bit t of word b of row r is token 16 b + t; null: all. A token that is not seen has the weight 0
+  // in its block; a block of which none is seen is passed over.
+  struct {
+    const uint16_t* words = nullptr;
+    size_t stride = 0;
+    const uint16_t* of(uint32_t row) const { return words == nullptr ? nullptr : words + row * stride; }
+  } selected;
   uint32_t segment_begin = 0, segment_end = 0;
-  float* partial = nullptr;  // [segment_end - segment_begin][rows * group][attention_state_floats(values())]
+  float* partial = nullptr;  // [segment_end - segment_begin][rows * group][attention_state_floats(value_dim)]
 
-  uint32_t values() const { return value_dim == 0 ? head_dim : value_dim; }
   uint32_t first_seen(uint32_t pos) const {
     if (chunk != 0) return pos - pos % chunk;
     return window != 0 && pos + 1 > window ? pos + 1 - window : 0;
@@ -145,11 +154,17 @@ struct Kernels {
   void (*gelu_erf_mul)(const float* gate, const float* up, size_t n, float* out); // GELU by the error function, times up; up null: times 1
   // g = min(gate, limit), u = min(max(up, -limit), limit): g / (1 + exp(-(alpha * g))) * (u + 1)
   void (*clamped_mul)(const float* gate, const float* up, float alpha, float limit, size_t n, float* out);
+  void (*sigmoid_mul)(const float* gate, const float* up, size_t n, float* out);  // up / (1 + exp(-gate))
+  void (*mul)(const float* x, const float* y, size_t n, float* out);              // x * y
+  void (*square_positive)(const float* x, size_t n, float* out);                  // max(x, 0)^2
   void (*softcap)(float* x, float cap, size_t n);                                 // cap * tanh(x / cap)
   void (*rope)(const RopeCall&);
   void (*store_kv)(const StoreKvCall&);
   void (*attention)(const AttentionCall&);
   void (*merge_attention)(const AttentionCall&);  // `partial` holds [segment_begin, segment_end): writes `out`
+  void (*convolve)(const ConvolveCall&);
+  void (*scan)(const ScanCall&);
+  void (*index_scores)(const IndexScoresCall&);
 
   void linear(const LinearCall& call, size_t panel_begin, size_t panel_end) const {
     (is_quantized(call.weight.format) ? quantized_linear : float_linear)(call, panel_begin, panel_end);

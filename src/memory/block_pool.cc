@@ -1,5 +1,7 @@
 #include "memory/block_pool.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/bytes.h"
@@ -62,7 +64,14 @@ void BlockPool::unbind_slab(uint32_t slab) {
   free_in_slabs_ -= blocks_per_slab_;
   --slabs_bound_;
   pages_.release(s.pages);
-  changes_.push_back({block_bytes_, slab, false, std::exchange(s.pages, {})});
+  // One that came since changes were taken last goes unsaid: nobody knows of it.
+  const auto last = std::find_if(changes_.rbegin(), changes_.rend(), [&](const SlabChange& c) { return c.slab == slab; });
+  if (last != changes_.rend() && last->bound) {
+    changes_.erase(std::next(last).base());
+    s.pages.clear();
+  } else {
+    changes_.push_back({block_bytes_, slab, false, std::exchange(s.pages, {})});
+  }
   unbound_.insert(slab);
 }
 

@@ -1,6 +1,7 @@
 #include "memory/prefix_index.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -12,31 +13,47 @@ PrefixIndex::Key PrefixIndex::make_key(PrefixEntry parent, std::span<const Token
   return key;
 }
 
-PrefixIndex::Match PrefixIndex::acquire(PrefixEntry root, std::span<const TokenId> tokens, uint32_t blocks_max) {
-  Match match{{}, root};
-  const auto whole = static_cast<uint32_t>(tokens.size() / kTokensPerBlock);
-  for (uint32_t i = 0; i < std::min(whole, blocks_max); ++i) {
-    const auto found = entries_.find(make_key(match.entry, tokens, i));
+// Of the longest chain, or of its part up to the last entry with a state.
+uint32_t PrefixIndex::useful_blocks(PrefixEntry root, std::span<const TokenId> tokens, uint32_t blocks_max) const {
+  const uint32_t most = std::min(static_cast<uint32_t>(tokens.size() / kTokensPerBlock), blocks_max);
+  PrefixEntry entry = root;
+  uint32_t useful = 0;
+  for (uint32_t i = 0; i < most; ++i) {
+    const auto found = entries_.find(make_key(entry, tokens, i));
     if (found == entries_.end()) break;
-    const Lru::iterator node = found->second;
+    entry = found->second->entry;
+    if (state_blocks_ == 0 || states_.contains(entry)) useful = i + 1;
+  }
+  return useful;
+}
+
+PrefixIndex::Match PrefixIndex::acquire(PrefixEntry root, std::span<const TokenId> tokens, uint32_t blocks_max) {
+  Match match{{}, root, {}};
+  const uint32_t useful = useful_blocks(root, tokens, blocks_max);
+  for (uint32_t i = 0; i < useful; ++i) {
+    const Lru::iterator node = entries_.at(make_key(match.entry, tokens, i));
     if (blocks_.count(node->block) == 1) held_.splice(held_.end(), lru_, node);
     blocks_.share(node->block);
     match.blocks.push_back(node->block);
     match.entry = node->entry;
   }
+  if (state_blocks_ == 0 || useful == 0) return match;
+  State& state = states_.at(match.entry);
+  state.worth = clock_ + state.saved;
+  match.state = state.blocks;
+  for (const BlockId block : match.state) blocks_.share(block);
   return match;
 }
 
 PrefixIndex::Probe PrefixIndex::probe(PrefixEntry root, std::span<const TokenId> tokens, uint32_t blocks_max) const {
-  const auto whole = static_cast<uint32_t>(tokens.size() / kTokensPerBlock);
+  Probe probe{useful_blocks(root, tokens, blocks_max), 0};
   PrefixEntry entry = root;
-  Probe probe;
-  for (; probe.blocks < std::min(whole, blocks_max); ++probe.blocks) {
-    const auto found = entries_.find(make_key(entry, tokens, probe.blocks));
-    if (found == entries_.end()) break;
-    entry = found->second->entry;
-    probe.evictable += blocks_.count(found->second->block) == 1;
+  for (uint32_t i = 0; i < probe.blocks; ++i) {
+    const Lru::iterator node = entries_.at(make_key(entry, tokens, i));
+    entry = node->entry;
+    probe.evictable += blocks_.count(node->block) == 1;
   }
+  if (state_blocks_ > 0 && probe.blocks > 0 && blocks_.count(states_.at(entry).blocks.front()) == 1) probe.evictable += state_blocks_;
   return probe;
 }
 
@@ -66,9 +83,44 @@ void PrefixIndex::release(BlockId block) {
   blocks_.release(block);
 }
 
+void PrefixIndex::keep_state(PrefixEntry entry, std::vector<BlockId> state, uint32_t saved) {
+  CHECK_EQ(state.size(), size_t{state_blocks_});
+  const bool there = states_max_ > 0 && !states_.contains(entry);
+  if (!there) {
+    for (const BlockId block : state) blocks_.release(block);
+    return;
+  }
+  if (states_.size() >= states_max_) evict_state();
+  states_[entry] = {std::move(state), saved, clock_ + saved};
+}
+
+void PrefixIndex::drop_state(PrefixEntry entry) {
+  const auto found = states_.find(entry);
+  if (found == states_.end()) return;
+  for (const BlockId block : found->second.blocks) blocks_.release(block);
+  states_.erase(found);
+}
+
+uint32_t PrefixIndex::state_blocks_evictable() const {
+  uint32_t states = 0;
+  for (const auto& [entry, state] : states_) states += blocks_.count(state.blocks.front()) == 1;
+  return states * state_blocks_;
+}
+
+// That of the least worth; of equal ones the one that was kept first, so that every run evicts the same.
+bool PrefixIndex::evict_state() {
+  const auto less = [](const auto& a, const auto& b) { return std::pair(a.second.worth, a.first) < std::pair(b.second.worth, b.first); };
+  const auto least = std::min_element(states_.begin(), states_.end(), less);
+  if (least == states_.end()) return false;
+  clock_ = least->second.worth;
+  drop_state(least->first);
+  return true;
+}
+
 bool PrefixIndex::evict_one() {
-  if (lru_.empty()) return false;
+  if (lru_.empty()) return evict_state();
   const Node node = lru_.front();
+  drop_state(node.entry);
   lru_.pop_front();
   entries_.erase(node.key);
   by_block_.erase(node.block);
@@ -82,6 +134,11 @@ void PrefixIndex::evict_all() {
 }
 
 void PrefixIndex::check() const {
+  CHECK_LE(states_.size(), size_t{states_max_});
+  for (const auto& [entry, state] : states_) {
+    CHECK_EQ(state.blocks.size(), size_t{state_blocks_});
+    for (const BlockId block : state.blocks) CHECK_GE(blocks_.count(block), 1u);
+  }
   CHECK_EQ(entries_.size(), lru_.size() + held_.size());
   CHECK_EQ(by_block_.size(), entries_.size());
   for (const Node& node : lru_) CHECK_EQ(blocks_.count(node.block), 1u);

@@ -19,8 +19,10 @@ using PrefixEntry = uint64_t;
 
 class PrefixIndex {
  public:
-  // `blocks` outlives the index; every indexed block is held by one count of its own.
-  explicit PrefixIndex(BlockPool& blocks) : blocks_(blocks) {}
+  // `blocks` outlives the index; every indexed block is held by one count of its own. Of a model whose sequences have a state of
+  // `state_blocks` blocks besides, a chain is of use up to an entry that has the state there: at most `states_max` are kept.
+  explicit PrefixIndex(BlockPool& blocks, uint32_t state_blocks = 0, uint32_t states_max = 0)
+      : blocks_(blocks), state_blocks_(state_blocks), states_max_(states_max) {}
 
   // The chain's beginning. Sequences with different salts never share blocks (their K depends on more than the tokens).
   static PrefixEntry root(uint64_t salt) { return salt | kRootBit; }
@@ -28,12 +30,13 @@ class PrefixIndex {
   struct Match {
     std::vector<BlockId> blocks;  // one count of each now belongs to the caller
     PrefixEntry entry;            // of the last one
+    std::vector<BlockId> state;   // after the last one, likewise
   };
-  // The longest indexed chain of whole blocks of `tokens`, at most blocks_max. Counts as a use of each.
+  // The longest indexed chain of whole blocks of `tokens` that is of use, at most blocks_max. Counts as a use of each.
   Match acquire(PrefixEntry root, std::span<const TokenId> tokens, uint32_t blocks_max);
   struct Probe {
     uint32_t blocks = 0;     // length of that chain
-    uint32_t evictable = 0;  // how many of them nobody else holds now
+    uint32_t evictable = 0;  // how many of them, and of those of the state, nobody else holds now
   };
   // What acquire() would find, without taking or touching anything.
   Probe probe(PrefixEntry root, std::span<const TokenId> tokens, uint32_t blocks_max) const;
@@ -42,11 +45,19 @@ class PrefixIndex {
   // older block stays and its entry is returned.
   PrefixEntry publish(PrefixEntry parent, std::span<const TokenId> tokens, BlockId block);
 
-  // Frees the least recently used block that nobody but the index holds. False if there is none.
+  // Keeps the state after entry `entry`: counts of its blocks are the index's own from here on. `saved`: tokens that need not be
+  // computed again because of it. If the entry has one already, or is no more, these blocks come free.
+  void keep_state(PrefixEntry entry, std::vector<BlockId> state, uint32_t saved);
+  // What was kept there is of no use any more. No error if there is none.
+  void drop_state(PrefixEntry entry);
+  uint32_t states() const { return static_cast<uint32_t>(states_.size()); }
+
+  // Frees the least recently used block that nobody but the index holds, with the state after it; then states. False if there is
+  // none.
   bool evict_one();
   void evict_all();  // all such blocks
 
-  uint32_t evictable() const { return static_cast<uint32_t>(lru_.size()); }
+  uint32_t evictable() const { return static_cast<uint32_t>(lru_.size()) + state_blocks_evictable(); }
   size_t size() const { return entries_.size(); }
 
   // Gives up one count of a block that a sequence holds; the index learns here that nobody else needs it.
@@ -69,16 +80,27 @@ class PrefixIndex {
     PrefixEntry entry;
     BlockId block;
   };
+  // A state is worth the tokens that it saves, and more the later it was used (GreedyDual, Young 1994): all states take as much.
+  struct State {
+    std::vector<BlockId> blocks;
+    uint32_t saved;
+    uint64_t worth;
+  };
   using Lru = std::list<Node>;
 
   static Key make_key(PrefixEntry parent, std::span<const TokenId> tokens, uint32_t block);
-  void erase(Lru::iterator node);
+  uint32_t useful_blocks(PrefixEntry root, std::span<const TokenId> tokens, uint32_t blocks_max) const;
+  uint32_t state_blocks_evictable() const;
+  bool evict_state();
 
   BlockPool& blocks_;
+  const uint32_t state_blocks_, states_max_;
   Lru held_;  // blocks that some sequence holds too
   Lru lru_;   // blocks that only the index holds, least recently used first
   absl::flat_hash_map<Key, Lru::iterator> entries_;
   absl::flat_hash_map<BlockId, Lru::iterator> by_block_;
+  absl::flat_hash_map<PrefixEntry, State> states_;  // by the entry that they follow
+  uint64_t clock_ = 0;                              // worth of the state that was evicted last
   PrefixEntry next_entry_ = 1;
 };
 

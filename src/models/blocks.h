@@ -10,10 +10,10 @@
 namespace shoal {
 
 struct AttentionBlock {
-  MatrixPlace q;  // [heads * head_dim, hidden]
+  MatrixPlace q;  // [heads * head_dim, hidden]; with gates after each head's queries, if there are such
   MatrixPlace k;  // [kv_heads * head_dim, hidden]
-  MatrixPlace v;  // likewise
-  MatrixPlace o;  // [hidden, heads * head_dim], summed in chunks of whole heads
+  MatrixPlace v;  // [kv_heads * value_dim, hidden]
+  MatrixPlace o;  // [hidden, heads * value_dim], summed in chunks of whole heads
 };
 
 struct HeadNorms {
@@ -27,14 +27,17 @@ struct MlpBlock {
   MatrixPlace down;  // [hidden, intermediate], summed in chunks
 };
 
-// `prefix` is "model.layers.N.". Separate q_proj, k_proj, v_proj, gate_proj, up_proj ...
-StatusOr<AttentionBlock> plan_attention(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);
+// `prefix` is "model.layers.N.", `layer` is N. Separate q_proj, k_proj, v_proj, gate_proj, up_proj ...
+StatusOr<AttentionBlock> plan_attention(const ModelConfig& config, WeightLayout& layout, const std::string& prefix, uint32_t layer);
 StatusOr<MlpBlock> plan_mlp(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);
 // `at` is "...mlp."; an MLP of that width.
 StatusOr<MlpBlock> plan_mlp_at(const ModelConfig& config, WeightLayout& layout, const std::string& at, uint32_t width);
+// ... without a gate.
+StatusOr<MlpBlock> plan_ungated_mlp_at(const ModelConfig& config, WeightLayout& layout, const std::string& at, uint32_t width);
 // ... or fused qkv_proj and gate_up_proj, split into the same blocks.
-StatusOr<AttentionBlock> plan_fused_attention(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);
+StatusOr<AttentionBlock> plan_fused_attention(const ModelConfig& config, WeightLayout& layout, const std::string& prefix, uint32_t layer);
 StatusOr<MlpBlock> plan_fused_mlp(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);
+StatusOr<MlpBlock> plan_fused_mlp_at(const ModelConfig& config, WeightLayout& layout, const std::string& at, uint32_t width);
 
 // self_attn.q_norm and k_norm.
 StatusOr<HeadNorms> plan_head_norms(const ModelConfig& config, WeightLayout& layout, const std::string& prefix);

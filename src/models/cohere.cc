@@ -36,10 +36,10 @@ class CohereLayers : public DecoderLayers {
   std::vector<CohereLayer> layers_;
 };
 
-StatusOr<CohereLayer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix, uint32_t) {
+StatusOr<CohereLayer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix, uint32_t index) {
   CohereLayer layer;
   ASSIGN_OR_RETURN(layer.norm, layout.vector(prefix + "input_layernorm.weight", config.hidden_size));
-  ASSIGN_OR_RETURN(layer.attention, plan_attention(config, layout, prefix));
+  ASSIGN_OR_RETURN(layer.attention, plan_attention(config, layout, prefix, index));
   ASSIGN_OR_RETURN(layer.mlp, plan_mlp(config, layout, prefix));
   return layer;
 }

@@ -13,6 +13,7 @@ namespace shoal {
 namespace {
 
 constexpr size_t kOutputsMax = 8;  // matrices that share an input
+constexpr float kHalfRoot = 0.70710678f;  // sqrt(1/2)
 
 bool more_likely(const TokenLogit& a, const TokenLogit& b) { return a.logit != b.logit ? a.logit > b.logit : a.token < b.token; }
 
@@ -43,12 +44,33 @@ void norm_groups(const CpuCompute& compute, const float* x, std::span<const floa
 
 }  // namespace
 
+void norm_row(const Kernels& kernels, const CpuWeights& weights, const Step::Normed& input, uint32_t row) {
+  const uint64_t width = input.weight.size, at = row * width;
+  const auto norm = input.kind == NormKind::kLayer ? kernels.layer_norm : kernels.rms_norm;
+  float* const out = CpuDevice::at(input.out) + at;
+  norm(CpuDevice::at(input.x) + at, weights.vector(input.weight), static_cast<float>(input.eps), width, out);
+  if (input.bias != nullptr) kernels.add(out, weights.vector(*input.bias), width);
+}
+
+LinearOutput CpuWeights::output(const MatrixPlace& place, float* out, bool add) const {
+  PackedMatrix matrix = place.matrix;
+  matrix.data = CpuDevice::at((place.expert ? context.weights.experts : context.weights.matrices) + place.offset);
+  if (place.bias) matrix.bias = vector(*place.bias);
+  return {matrix, out, add, unpacked == nullptr ? nullptr : unpacked->maker(place)};
+}
+
+const std::byte* CpuWeights::row(const EmbeddingPlace& table, TokenId token) const {
+  const std::byte* rows = unpacked == nullptr ? nullptr : unpacked->stored(table);
+  if (rows == nullptr) rows = CpuDevice::at(context.weights.matrices + table.offset);
+  return rows + static_cast<uint64_t>(token) * table.row_bytes;
+}
+
 CpuStep::CpuStep(CpuCompute& compute, const StepContext& context, const ForwardInput& input, DeviceSpan workspace,
                  const UnpackedWeights* unpacked)
     : compute_(compute),
       context_(context),
       input_(input),
-      unpacked_(unpacked),
+      weights_{context, unpacked},
       batch_(input),
       at_(carve_buffers(context.shape, batch_.size(), static_cast<uint32_t>(input.logits.size()), workspace)),
       top_(input.logits.size()) {
@@ -56,7 +78,7 @@ CpuStep::CpuStep(CpuCompute& compute, const StepContext& context, const ForwardI
     first_block_.push_back(blocks_.size());
     for (const DeviceAddress block : slice.blocks) blocks_.push_back(CpuDevice::at(block));
   }
-  plan_attention();
+  splits_ = split_attention(context, input, compute.threads.size());
   if (compute_.spare.empty()) return;
   logits_ = std::move(compute_.spare.back());
   compute_.spare.pop_back();
@@ -64,32 +86,18 @@ CpuStep::CpuStep(CpuCompute& compute, const StepContext& context, const ForwardI
 
 CpuStep::~CpuStep() { compute_.spare.push_back(std::move(logits_)); }
 
-PackedMatrix CpuStep::packed(const MatrixPlace& place) const {
-  PackedMatrix result = place.matrix;
-  result.data = CpuDevice::at((place.expert ? context_.weights.experts : context_.weights.matrices) + place.offset);
-  if (place.bias) result.bias = vector(*place.bias);
-  return result;
-}
-
-LinearOutput CpuStep::output(const MatrixPlace& matrix, float* out, bool add) const {
-  return {packed(matrix), out, add, unpacked_ == nullptr ? nullptr : unpacked_->maker(matrix)};
-}
-
 void CpuStep::embed(const EmbeddingPlace& table, Floats out) const {
   const uint64_t hidden = context_.shape.hidden;
   float* const x = CpuDevice::at(out);
   if (table.tied) return embed_tied(*table.tied, x);
-  const std::byte* rows = unpacked_ == nullptr ? nullptr : unpacked_->stored(table);
-  if (rows == nullptr) rows = CpuDevice::at(context_.weights.matrices + table.offset);
-  for_rows(compute_.threads, this->rows(), hidden * 4, [&](uint32_t row) {
-    const uint64_t token = static_cast<uint64_t>(input_.tokens[row]);
-    dequantize_row(table.dtype, rows + token * table.row_bytes, 0, hidden, x + row * hidden);
+  for_rows(compute_.threads, rows(), hidden * 4, [&](uint32_t row) {
+    dequantize_row(table.dtype, weights_.row(table, input_.tokens[row]), 0, hidden, x + row * hidden);
   });
 }
 
 void CpuStep::embed_tied(const MatrixPlace& table, float* x) const {
   const uint64_t hidden = context_.shape.hidden;
-  const LinearOutput place = output(table, nullptr, false);
+  const LinearOutput place = weights_.output(table, nullptr, false);
   for_rows(compute_.threads, rows(), hidden * 4, [&](uint32_t row) {
     const auto token = static_cast<uint32_t>(input_.tokens[row]);
     if (place.maker == nullptr) return unpack_row(place.matrix, token, x + row * hidden);
@@ -113,7 +121,7 @@ void CpuStep::rope_table(const RopeFrequencies& frequencies, int which) const {
 }
 
 void CpuStep::rms_norm(Floats from, const VectorPlace& weight, double eps, Floats to, uint32_t groups) const {
-  norm_groups(compute_, CpuDevice::at(from), {vector(weight), weight.size}, eps, CpuDevice::at(to), rows(), groups);
+  norm_groups(compute_, CpuDevice::at(from), {weights_.vector(weight), weight.size}, eps, CpuDevice::at(to), rows(), groups);
 }
 
 void CpuStep::unit_norm(Floats from, uint32_t width, double eps, Floats to, uint32_t groups) const {
@@ -124,42 +132,31 @@ void CpuStep::multiply(const float* input, std::optional<LinearInput::MakeRow> m
   LinearOutput calls[kOutputsMax];
   size_t count = 0;
   CHECK_LE(outputs.size(), kOutputsMax);
-  for (const Output& o : outputs) calls[count++] = output(*o.matrix, CpuDevice::at(o.out), o.add);
+  for (const Output& o : outputs) calls[count++] = weights_.output(*o.matrix, CpuDevice::at(o.out), o.add);
   shoal::linear(compute_.kernels, compute_.threads, {input, rows(), CpuDevice::at(at_.quantized), make_row}, {calls, count});
 }
 
 void CpuStep::linear(Floats input, Outputs outputs) const { multiply(CpuDevice::at(input), std::nullopt, outputs); }
 
 void CpuStep::linear(const Normed& input, Outputs outputs) const {
-  const auto make = [&](uint32_t row) { norm_row(input, row); };
+  const auto make = [&](uint32_t row) { norm_row(compute_.kernels, weights_, input, row); };
   multiply(CpuDevice::at(input.out), LinearInput::MakeRow(make), outputs);
 }
 
 void CpuStep::linear(const Gated& input, Outputs outputs) const {
-  const auto activate = input.activation == Activation::kSilu ? compute_.kernels.silu_mul
-                        : input.activation == Activation::kGelu ? compute_.kernels.gelu_mul
-                                                                : compute_.kernels.gelu_erf_mul;
   const uint64_t width = outputs.begin()->matrix->matrix.columns;
   const float* const gate = CpuDevice::at(input.gate);
   const float* const up = input.up ? CpuDevice::at(input.up) : nullptr;
   float* const out = CpuDevice::at(input.out);
   const auto make = [&](uint32_t row) {
     const uint64_t at = row * width;
-    activate(gate + at, up == nullptr ? nullptr : up + at, width, out + at);
+    activate_row(compute_.kernels, input.activation, gate + at, up == nullptr ? nullptr : up + at, width, out + at);
   };
   multiply(out, LinearInput::MakeRow(make), outputs);
 }
 
-void CpuStep::norm_row(const Normed& input, uint32_t row) const {
-  const uint64_t width = input.weight.size, at = row * width;
-  const auto norm = input.kind == NormKind::kLayer ? compute_.kernels.layer_norm : compute_.kernels.rms_norm;
-  float* const out = CpuDevice::at(input.out) + at;
-  norm(CpuDevice::at(input.x) + at, vector(input.weight), static_cast<float>(input.eps), width, out);
-  if (input.bias != nullptr) compute_.kernels.add(out, vector(*input.bias), width);
-}
-
 void CpuStep::normalize(const Normed& input) const {
-  for_rows(compute_.threads, rows(), uint64_t{input.weight.size} * 2, [&](uint32_t row) { norm_row(input, row); });
+  for_rows(compute_.threads, rows(), uint64_t{input.weight.size} * 2, [&](uint32_t row) { norm_row(compute_.kernels, weights_, input, row); });
 }
 
 void CpuStep::add_normed(const Normed& input, Floats to) const {
@@ -167,39 +164,42 @@ void CpuStep::add_normed(const Normed& input, Floats to) const {
   float* const x = CpuDevice::at(to);
   const float* const normed = CpuDevice::at(input.out);
   for_rows(compute_.threads, rows(), width * 2, [&](uint32_t row) {
-    norm_row(input, row);
+    norm_row(compute_.kernels, weights_, input, row);
     compute_.kernels.add(x + row * width, normed + row * width, width);
   });
 }
 
-void CpuStep::rope(Floats q, Floats k, const RopeConfig& config, int which) const {
+void CpuStep::rope(uint32_t index, Floats q, Floats k, const RopeConfig& config, int which) const {
   const uint64_t half = context_.shape.rope_half;
-  const uint32_t head_dim = context_.kv.head_dim;
+  const KvLayer& layer = context_.kv.layers[index];
+  const uint32_t head_dim = layer.key_dim;
   const float* const cos = CpuDevice::at(at_.cos[which]);
   const float* const sin = CpuDevice::at(at_.sin[which]);
   const auto turn = [&](Floats x, uint32_t width, uint32_t row) {
     compute_.kernels.rope({CpuDevice::at(x) + uint64_t{row} * width, width / head_dim, head_dim, config.dims / 2, cos + row * half,
                            sin + row * half, config.interleaved});
   };
-  for_rows(compute_.threads, rows(), context_.shape.q_width + context_.shape.kv_width, [&](uint32_t row) {
-    turn(q, context_.shape.q_width, row);
-    turn(k, context_.shape.kv_width, row);
+  for_rows(compute_.threads, rows(), layer.query_width() + layer.key_width(), [&](uint32_t row) {
+    turn(q, layer.query_width(), row);
+    if (k) turn(k, layer.key_width(), row);
   });
 }
 
-void CpuStep::store_kv(const float* k, const float* v, uint32_t layer) const {
+void CpuStep::store_kv(const float* k, const float* v, const KvLayer& layer) const {
   const KvLayout& kv = context_.kv;
-  const uint64_t width = context_.shape.kv_width;
-  for_rows(compute_.threads, rows(), width * 4, [&](uint32_t row) {
+  for_rows(compute_.threads, rows(), layer.key_width() * 8, [&](uint32_t row) {
     const uint32_t position = batch_.position(input_, row);
     std::byte* const block = blocks_[first_block_[batch_.slice(row)] + position / kTokensPerBlock];
-    compute_.kernels.store_kv({k + row * width, v == nullptr ? nullptr : v + row * width, block + kv.key_offset(layer), block + kv.value_offset(layer),
-                               kv.head_bytes(), position % kTokensPerBlock, kv.heads, kv.head_dim, kv.format});
+    compute_.kernels.store_kv({k + row * uint64_t{layer.key_width()}, v == nullptr ? nullptr : v + row * uint64_t{layer.value_width()},
+                               block + layer.offset, block + kv.value_offset(layer), kv.key_bytes(layer), kv.value_bytes(layer),
+                               position % kTokensPerBlock, layer.heads, layer.key_dim, layer.value_dim, kv.format});
   });
 }
 
-void CpuStep::scale(Floats to, float factor) const {
-  const uint64_t width = context_.shape.hidden;
+void CpuStep::scale(Floats to, const VectorPlace& factor) const { scale(to, *weights_.vector(factor), 0); }
+
+void CpuStep::scale(Floats to, float factor, uint32_t stated) const {
+  const uint64_t width = stated != 0 ? stated : context_.shape.hidden;
   float* const x = CpuDevice::at(to);
   if (factor == 0) return void(std::fill_n(x, rows() * width, 0.0f));
   for_rows(compute_.threads, rows(), width, [&](uint32_t row) { compute_.kernels.scale(x + row * width, factor, width); });
@@ -212,8 +212,30 @@ void CpuStep::add_scaled(Floats from, float factor, Floats to) const {
   for_rows(compute_.threads, rows(), width, [&](uint32_t row) { compute_.kernels.add_scaled(x + row * width, factor, y + row * width, width); });
 }
 
-void CpuStep::grow_queries(Floats q, const QueryGrowth& growth) const {
-  const uint64_t width = context_.shape.q_width;
+// One row after the other: the token's part is added where the projection's part lies.
+void CpuStep::embed_layers(const LayerInputPlaces& places, Floats from) const {
+  const uint64_t width = places.width, layers = places.layers;
+  float* const out = CpuDevice::at(at_.embedded);
+  float* const projected = CpuDevice::at(at_.projected);
+  const LinearOutput product = weights_.output(places.projection, projected, false);
+  shoal::linear(compute_.kernels, compute_.threads, {CpuDevice::at(from), rows(), CpuDevice::at(at_.quantized), std::nullopt}, {&product, 1});
+  for_rows(compute_.threads, rows(), layers * width * 8, [&](uint32_t row) {
+    std::vector<float> embedded(layers * width);
+    dequantize_row(places.table.dtype, weights_.row(places.table, input_.tokens[row]), 0, layers * width, embedded.data());
+    compute_.kernels.scale(embedded.data(), places.table_scale, layers * width);
+    float* const own = projected + row * layers * width;
+    compute_.kernels.scale(own, places.projection_scale, layers * width);
+    for (uint64_t layer = 0; layer < layers; ++layer) {
+      float* const at = out + (layer * rows() + row) * width;
+      compute_.kernels.rms_norm(own + layer * width, weights_.vector(places.norm), static_cast<float>(places.eps), width, at);
+      compute_.kernels.add(at, embedded.data() + layer * width, width);
+      compute_.kernels.scale(at, kHalfRoot, width);
+    }
+  });
+}
+
+void CpuStep::grow_queries(uint32_t layer, Floats q, const QueryGrowth& growth) const {
+  const uint64_t width = context_.kv.layers[layer].query_width();
   float* const x = CpuDevice::at(q);
   for_rows(compute_.threads, rows(), width, [&](uint32_t row) {
     const uint32_t position = batch_.position(input_, row);
@@ -229,11 +251,11 @@ void CpuStep::logits(Floats from, const Head& head) {
   float* const last = CpuDevice::at(at_.last);
   const auto norm = head.kind == NormKind::kLayer ? compute_.kernels.layer_norm : compute_.kernels.rms_norm;
   for_rows(compute_.threads, count, hidden, [&](uint32_t i) {
-    norm(x + input_.logits[i].row * hidden, vector(head.norm), static_cast<float>(head.eps), hidden, last + i * hidden);
+    norm(x + input_.logits[i].row * hidden, weights_.vector(head.norm), static_cast<float>(head.eps), hidden, last + i * hidden);
   });
   logits_.resize(count * vocab);
   float* const out = logits_.data();
-  const LinearOutput product = output(head.matrix, out, false);
+  const LinearOutput product = weights_.output(head.matrix, out, false);
   shoal::linear(compute_.kernels, compute_.threads, {last, count, CpuDevice::at(at_.quantized), std::nullopt}, {&product, 1});
   if (head.scale == 1 && head.softcap == 0) return;
   for_rows(compute_.threads, count, vocab * 4, [&](uint32_t i) {

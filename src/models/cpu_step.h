@@ -22,6 +22,35 @@ struct CpuCompute {
   std::vector<std::vector<float>> spare;  // memory for logits, of steps that have ended
 };
 
+// A model's weights as the kernels take them.
+struct CpuWeights {
+  const StepContext& context;
+  const UnpackedWeights* unpacked;  // where those are that are not in their place yet; null: all are
+
+  const float* vector(const VectorPlace& place) const { return CpuDevice::at((context.weights.vectors + place.offset).as<float>()); }
+  LinearOutput output(const MatrixPlace& matrix, float* out, bool add) const;
+  const std::byte* row(const EmbeddingPlace& table, TokenId token) const;
+};
+
+// out = the activation of a row.
+void norm_row(const Kernels& kernels, const CpuWeights& weights, const Step::Normed& input, uint32_t row);
+void activate_row(const Kernels& kernels, Activation activation, const float* gate, const float* up, size_t width, float* out);
+
+// A task's share of a step's attention.
+struct AttentionPiece {
+  uint32_t slice, first_row, rows;  // first_row within the slice
+  uint32_t segments;                // that its rows reach
+  uint64_t partial_at;              // its states in StepBuffers::partial, if attention is split
+};
+// How layers of equal heads are split.
+struct AttentionSplit {
+  KvLayer of;
+  std::vector<AttentionPiece> pieces;
+  bool segments = false;  // too few pieces for the threads
+};
+// One for each kind of layer.
+std::vector<AttentionSplit> split_attention(const StepContext& context, const ForwardInput& input, int threads);
+
 class CpuStep : public Step {
  public:
   // `unpacked`: where weights are that are not in their place yet; null: all are.
@@ -39,18 +68,26 @@ class CpuStep : public Step {
   void linear(Floats input, Outputs outputs) const override;
   void linear(const Normed& input, Outputs outputs) const override;  // each row is made by the thread that quantises it
   void linear(const Gated& input, Outputs outputs) const override;
-  void experts(const ExpertPlaces& places, Activation activation, Floats input, Floats x) const override;
+  void experts(const ExpertPlaces& places, Activation activation, Floats asked, Floats input, Floats x) const override;
   void add_gated(Floats input, const MatrixPlace& gate, Floats y, Floats x) const override;
-  void rope(Floats q, Floats k, const RopeConfig& config, int which) const override;
+  void rope(uint32_t layer, Floats q, Floats k, const RopeConfig& config, int which) const override;
   void attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const override;
   void latent_keys(const LatentPlaces& places, const VectorPlace& norm, double eps, const RopeConfig& config, Floats latents) const override;
   void latent_queries(const LatentPlaces& places, const RopeConfig& config, Floats q, Floats out) const override;
   void latent_values(const LatentPlaces& places, Floats found, Floats out) const override;
   void normalize(const Normed& input) const override;
+  void choose_tokens(const IndexPlaces& places, const RopeConfig& config, const IndexInput& input) const override;
+  void convolve(const ConvolutionPlaces& places, const Columns& in, const Columns& out) const override;
+  void recur(const RecurrencePlaces& places, const RecurrenceInput& input, Floats out) const override;
+  void split(Floats in, uint32_t groups, std::initializer_list<SplitPart> parts) const override;
+  void activate(Activation activation, Floats gate, Floats up, uint32_t width, Floats out) const override;
+  void group_norm(Floats x, const VectorPlace& weight, double eps, Floats out, uint32_t groups) const override;
   void add_normed(const Normed& input, Floats x) const override;
-  void scale(Floats x, float factor) const override;
+  void scale(Floats x, float factor, uint32_t width) const override;
+  void scale(Floats x, const VectorPlace& factor) const override;
+  void embed_layers(const LayerInputPlaces& places, Floats x) const override;
   void add_scaled(Floats y, float factor, Floats x) const override;
-  void grow_queries(Floats q, const QueryGrowth& growth) const override;
+  void grow_queries(uint32_t layer, Floats q, const QueryGrowth& growth) const override;
   void pool(Floats x, Pooling pooling, const Normed* norm) override;
   void pooled_dense(const VectorPlace& matrix, const VectorPlace* bias, HeadActivation activation) override;
   void pooled_norm(const VectorPlace& weight, const VectorPlace* bias, double eps) override;
@@ -58,44 +95,31 @@ class CpuStep : public Step {
   RowLogits logits_of(size_t i) override;
 
  private:
-  struct AttentionPiece {
-    uint32_t slice, first_row, rows;  // first_row within the slice
-    uint32_t segments;                // that its rows reach
-    uint64_t partial_at;              // its states in StepBuffers::partial, if attention is split
-  };
   struct AttentionArguments {
     const float* q;
     float* out;
     const AttentionSpec& spec;
+    const KvLayer& layer;
   };
 
-  const float* vector(const VectorPlace& place) const { return CpuDevice::at((context_.weights.vectors + place.offset).as<float>()); }
-  PackedMatrix packed(const MatrixPlace& place) const;
-  LinearOutput expert_output(const ExpertPlaces& places, const MatrixPlace& matrix, uint32_t expert) const;
-  LinearOutput output(const MatrixPlace& matrix, float* out, bool add) const;
   void multiply(const float* input, std::optional<LinearInput::MakeRow> make_row, Outputs outputs) const;
-  void norm_row(const Normed& input, uint32_t row) const;
-  RopeCall rope_call(uint32_t row, float* x, uint32_t heads, uint32_t stride, const RopeConfig& config) const;
   void multiply_by_head(const std::vector<MatrixPlace>& places, const float* input, float* out) const;
   ExpertRoutes route(const ExpertPlaces& places, const float* input) const;
   void bring_experts(const ExpertPlaces& places, const ExpertRoutes& routes, const float* input) const;
-  std::vector<LinearOutput> active_outputs(const ExpertPlaces& places, const std::vector<MatrixPlace>& matrices, const ExpertRoutes& routes) const;
   void embed_tied(const MatrixPlace& table, float* x) const;
-  void plan_attention();
   AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;
-  void attend_by_segments(const AttentionArguments& arguments) const;
-  void store_kv(const float* k, const float* v, uint32_t layer) const;
+  void attend_by_segments(const AttentionSplit& split, const AttentionArguments& arguments) const;
+  void store_kv(const float* k, const float* v, const KvLayer& layer) const;
 
   CpuCompute& compute_;
   const StepContext& context_;
   const ForwardInput& input_;
-  const UnpackedWeights* const unpacked_;
+  const CpuWeights weights_;
   const BatchRows batch_;
   const StepBuffers at_;
   std::vector<std::byte*> blocks_;    // of all slices
   std::vector<size_t> first_block_;   // of each slice
-  std::vector<AttentionPiece> pieces_;
-  bool split_segments_ = false;       // too few pieces for the threads
+  std::vector<AttentionSplit> splits_;  // by kind of layer
   std::vector<float> logits_;         // [queries, vocab], or [queries, width] of pooled vectors
   std::vector<std::vector<TokenLogit>> top_;  // of each query, once it was asked for
 };

@@ -18,18 +18,33 @@ ExpertRoutes computed(const ExpertPlaces& places, ExpertRoutes routes) {
   return routes;
 }
 
+// Of the experts that have rows; the others' stay empty.
+std::vector<LinearOutput> active_outputs(const CpuWeights& weights, const ExpertPlaces& places, const std::vector<MatrixPlace>& matrices, const ExpertRoutes& routes) {
+  const ExpertCache* const cache = weights.context.expert_cache;
+  std::vector<LinearOutput> outputs(matrices.size());
+  for (const auto& active : routes.active) {
+    LinearOutput& result = outputs[active.expert] = weights.output(matrices[active.expert], nullptr, false);
+    if (cache != nullptr) result.matrix.data = CpuDevice::at(cache->base(places, active.expert) + matrices[active.expert].offset);
+  }
+  return outputs;
+}
+
 }  // namespace
 
 ExpertRoutes CpuStep::route(const ExpertPlaces& places, const float* input) const {
   const RouterRule& rule = places.rule;
   float* const logits = CpuDevice::at(at_.router);
-  const LinearOutput product = output(places.router, logits, false);
+  const LinearOutput product = weights_.output(places.router, logits, false);
   shoal::linear(compute_.kernels, compute_.threads, {input, rows(), CpuDevice::at(at_.quantized), std::nullopt}, {&product, 1});
   std::span<const float> bias;
-  if (places.selection_bias) bias = {vector(*places.selection_bias), rule.experts};
+  if (places.selection_bias) bias = {weights_.vector(*places.selection_bias), rule.experts};
+  const float* const scales = places.weight_scale ? weights_.vector(*places.weight_scale) : nullptr;
   std::vector<ExpertChoice> choices(size_t{rows()} * rule.used);
   for_rows(compute_.threads, rows(), uint64_t{rule.experts} * 16, [&](uint32_t row) {
-    choose_experts(rule, {logits + uint64_t{row} * rule.experts, rule.experts}, bias, std::span(choices).subspan(size_t{row} * rule.used, rule.used));
+    const auto chosen = std::span(choices).subspan(size_t{row} * rule.used, rule.used);
+    choose_experts(rule, {logits + uint64_t{row} * rule.experts, rule.experts}, bias, chosen);
+    if (scales == nullptr) return;
+    for (ExpertChoice& choice : chosen) choice.weight *= scales[choice.expert];
   });
   ExpertRoutes routes;
   routes.assign(choices, rule.used, rule.experts);
@@ -50,20 +65,7 @@ void CpuStep::bring_experts(const ExpertPlaces& places, const ExpertRoutes& rout
   if (const ExpertPlaces* next = cache->after(places)) cache->expect(*next, numbers(computed(*next, route(*next, input))));
 }
 
-LinearOutput CpuStep::expert_output(const ExpertPlaces& places, const MatrixPlace& matrix, uint32_t expert) const {
-  LinearOutput result = output(matrix, nullptr, false);
-  if (context_.expert_cache != nullptr) result.matrix.data = CpuDevice::at(context_.expert_cache->base(places, expert) + matrix.offset);
-  return result;
-}
-
-// Of the experts that have rows; the others' stay empty.
-std::vector<LinearOutput> CpuStep::active_outputs(const ExpertPlaces& places, const std::vector<MatrixPlace>& matrices, const ExpertRoutes& routes) const {
-  std::vector<LinearOutput> outputs(matrices.size());
-  for (const auto& active : routes.active) outputs[active.expert] = expert_output(places, matrices[active.expert], active.expert);
-  return outputs;
-}
-
-void CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats from, Floats to) const {
+void CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats asked, Floats from, Floats to) const {
   const uint64_t hidden = context_.shape.hidden, width = context_.shape.expert_width;
   const float* const input = CpuDevice::at(from);
   float* const routed = CpuDevice::at(at_.routed);
@@ -71,25 +73,25 @@ void CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats 
   float* const up = CpuDevice::at(at_.expert_up);
   float* const out = CpuDevice::at(at_.expert_out);
   QuantBlock* const quantized = CpuDevice::at(at_.quantized);
-  ExpertRoutes routes = route(places, input);
+  ExpertRoutes routes = route(places, CpuDevice::at(asked));
   const ExpertRoutes active = computed(places, routes);
   if (context_.expert_use != nullptr) context_.expert_use->note(places.first, active);
-  bring_experts(places, active, input);
+  bring_experts(places, active, CpuDevice::at(asked));
   const auto count = static_cast<uint32_t>(routes.routed.size());
   for_rows(compute_.threads, count, hidden, [&](uint32_t i) {
     std::memcpy(routed + i * hidden, input + routes.routed[i].row * hidden, hidden * sizeof(float));
     if (places.weigh_input) compute_.kernels.scale(routed + i * hidden, std::exchange(routes.routed[i].weight, 1.0f), hidden);
   });
-  const auto gates = active_outputs(places, places.gate, active), ups = active_outputs(places, places.up, active);
-  const auto downs = active_outputs(places, places.down, active);
+  const auto gates = active_outputs(weights_, places, places.gate, active), ups = places.up.empty() ? std::vector<LinearOutput>() : active_outputs(weights_, places, places.up, active);
+  const auto downs = active_outputs(weights_, places, places.down, active);
   const ExpertOutput gate_up[] = {{gates, gate}, {ups, up}};
-  expert_linear(compute_.kernels, compute_.threads, active, routed, quantized, gate_up);
-  const auto activate = activation == Activation::kSilu ? compute_.kernels.silu_mul : compute_.kernels.gelu_mul;
+  const bool gated = !places.up.empty();
+  expert_linear(compute_.kernels, compute_.threads, active, routed, quantized, std::span(gate_up).first(gated ? 2 : 1));
   for_rows(compute_.threads, count, width * 4, [&](uint32_t i) {
     float* const g = gate + i * width;
     const float* const u = up + i * width;
     if (places.gate_limit > 0) return compute_.kernels.clamped_mul(g, u, places.gate_alpha, places.gate_limit, width, g);
-    activate(g, u, width, g);
+    activate_row(compute_.kernels, activation, g, u, width, g);
   });
   const ExpertOutput down[] = {{downs, out}};
   expert_linear(compute_.kernels, compute_.threads, active, gate, quantized, down);
@@ -102,7 +104,7 @@ void CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats 
 void CpuStep::add_gated(Floats from, const MatrixPlace& gate, Floats other, Floats to) const {
   const uint64_t hidden = context_.shape.hidden;
   float* const weights = CpuDevice::at(at_.router);
-  const LinearOutput product = output(gate, weights, false);
+  const LinearOutput product = weights_.output(gate, weights, false);
   shoal::linear(compute_.kernels, compute_.threads, {CpuDevice::at(from), rows(), CpuDevice::at(at_.quantized), std::nullopt}, {&product, 1});
   float* const x = CpuDevice::at(to);
   const float* const y = CpuDevice::at(other);

@@ -6,20 +6,23 @@
 #include "models/cpu_step.h"
 
 namespace shoal {
+namespace {
 
-RopeCall CpuStep::rope_call(uint32_t row, float* x, uint32_t heads, uint32_t stride, const RopeConfig& config) const {
-  const uint64_t half = context_.shape.rope_half;
-  return {x, heads, stride, config.dims / 2, CpuDevice::at(at_.cos[0]) + row * half, CpuDevice::at(at_.sin[0]) + row * half, config.interleaved};
+RopeCall rope_call(const StepBuffers& at, uint64_t half, uint32_t row, float* x, uint32_t heads, uint32_t stride, const RopeConfig& config) {
+  return {x, heads, stride, config.dims / 2, CpuDevice::at(at.cos[0]) + row * half, CpuDevice::at(at.sin[0]) + row * half, config.interleaved};
 }
+
+}  // namespace
+
 
 void CpuStep::latent_keys(const LatentPlaces& places, const VectorPlace& norm, double eps, const RopeConfig& config, Floats latents) const {
   const uint32_t width = places.rank + places.rope_dims;
   float* const x = CpuDevice::at(latents);
   for_rows(compute_.threads, rows(), width * 4, [&](uint32_t row) {
     float* const latent = x + uint64_t{row} * width;
-    compute_.kernels.rms_norm(latent, vector(norm), static_cast<float>(eps), places.rank, latent);
+    compute_.kernels.rms_norm(latent, weights_.vector(norm), static_cast<float>(eps), places.rank, latent);
     if (places.scale != 1) compute_.kernels.scale(latent, places.scale, places.rank);
-    compute_.kernels.rope(rope_call(row, latent + places.rank, 1, places.rope_dims, config));
+    if (places.turns) compute_.kernels.rope(rope_call(at_, context_.shape.rope_half, row, latent + places.rank, 1, places.rope_dims, config));
   });
 }
 
@@ -29,7 +32,7 @@ void CpuStep::multiply_by_head(const std::vector<MatrixPlace>& places, const flo
   std::vector<LinearOutput> matrices;
   for (uint32_t head = 0; head < places.size(); ++head) {
     routes.active.push_back({head, head * rows(), rows()});
-    matrices.push_back(output(places[head], nullptr, false));
+    matrices.push_back(weights_.output(places[head], nullptr, false));
   }
   routes.routed.resize(places.size() * rows());
   const ExpertOutput product[] = {{matrices, out}};
@@ -55,7 +58,7 @@ void CpuStep::latent_queries(const LatentPlaces& places, const RopeConfig& confi
       std::memcpy(at + head * out_dim, absorbed + (head * rows() + row) * places.rank, places.rank * sizeof(float));
       std::memcpy(at + head * out_dim + places.rank, q + (row * uint64_t{heads} + head) * in_dim + places.key_dim, places.rope_dims * sizeof(float));
     }
-    compute_.kernels.rope(rope_call(row, at + places.rank, heads, static_cast<uint32_t>(out_dim), config));
+    if (places.turns) compute_.kernels.rope(rope_call(at_, context_.shape.rope_half, row, at + places.rank, heads, static_cast<uint32_t>(out_dim), config));
   });
 }
 

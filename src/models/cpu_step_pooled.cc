@@ -14,11 +14,9 @@ void CpuStep::add_rows(const EmbeddingPlace& table, std::span<const uint32_t> in
   CHECK_EQ(index.size(), size_t{rows()});
   const uint64_t hidden = context_.shape.hidden;
   float* const x = CpuDevice::at(to);
-  const std::byte* stored = unpacked_ == nullptr ? nullptr : unpacked_->stored(table);
-  if (stored == nullptr) stored = CpuDevice::at(context_.weights.matrices + table.offset);
   for_rows(compute_.threads, rows(), hidden * 4, [&](uint32_t row) {
     std::vector<float> added(hidden);
-    dequantize_row(table.dtype, stored + index[row] * table.row_bytes, 0, hidden, added.data());
+    dequantize_row(table.dtype, weights_.row(table, static_cast<TokenId>(index[row])), 0, hidden, added.data());
     compute_.kernels.add(x + row * hidden, added.data(), hidden);
   });
 }
@@ -33,14 +31,14 @@ void CpuStep::pool(Floats from, Pooling pooling, const Normed* norm) {
     float* const out = logits_.data() + i * hidden;
     if (pooling != Pooling::kMean) {
       const uint32_t chosen = pooling == Pooling::kFirst ? first : row;
-      if (norm != nullptr) norm_row(*norm, chosen);
+      if (norm != nullptr) norm_row(compute_.kernels, weights_, *norm, chosen);
       const float* const vector_of = (norm != nullptr ? CpuDevice::at(norm->out) : x) + chosen * hidden;
       std::copy_n(vector_of, hidden, out);
       return;
     }
     std::vector<double> sum(hidden, 0.0);
     for (uint32_t r = first; r < first + count; ++r) {
-      if (norm != nullptr) norm_row(*norm, r);
+      if (norm != nullptr) norm_row(compute_.kernels, weights_, *norm, r);
       const float* const values = (norm != nullptr ? CpuDevice::at(norm->out) : x) + uint64_t{r} * hidden;
       for (uint64_t d = 0; d < hidden; ++d) sum[d] += values[d];
     }
@@ -52,11 +50,11 @@ void CpuStep::pooled_dense(const VectorPlace& matrix, const VectorPlace* bias, H
   const size_t queries = input_.logits.size();
   if (queries == 0) return;
   const size_t width = logits_.size() / queries, outputs = matrix.size / width;
-  const float* const weights = vector(matrix);
+  const float* const weights = weights_.vector(matrix);
   std::vector<float> made(queries * outputs);
   for_rows(compute_.threads, static_cast<uint32_t>(queries * outputs), width * 2, [&](uint32_t at) {
     const size_t query = at / outputs, output = at % outputs;
-    double sum = bias == nullptr ? 0.0 : vector(*bias)[output];
+    double sum = bias == nullptr ? 0.0 : weights_.vector(*bias)[output];
     for (size_t d = 0; d < width; ++d) sum += double{weights[output * width + d]} * logits_[query * width + d];
     const auto value = static_cast<float>(sum);
     made[at] = activation == HeadActivation::kTanh ? ref::tanh(value) : activation == HeadActivation::kGeluErf ? ref::gelu_erf(value) : value;
@@ -68,8 +66,8 @@ void CpuStep::pooled_norm(const VectorPlace& weight, const VectorPlace* bias, do
   const size_t width = weight.size;
   for (size_t at = 0; at + width <= logits_.size(); at += width) {
     float* const x = logits_.data() + at;
-    compute_.kernels.layer_norm(x, vector(weight), static_cast<float>(eps), width, x);
-    if (bias != nullptr) compute_.kernels.add(x, vector(*bias), width);
+    compute_.kernels.layer_norm(x, weights_.vector(weight), static_cast<float>(eps), width, x);
+    if (bias != nullptr) compute_.kernels.add(x, weights_.vector(*bias), width);
   }
 }
 

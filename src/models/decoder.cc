@@ -26,23 +26,63 @@ KvFormat kv_format(KvType type, bool quantized) {
   }
 }
 
+KvLayout kv_layout(const ModelConfig& config, KvFormat format) {
+  KvLayout kv{format, {}, 0};
+  for (uint32_t i = 0; i < config.layers; ++i) {
+    const HeadShape heads = config.heads_of(i);
+    const uint32_t source = config.kv_source_of(i);
+    if (config.recurrent && !config.recurrent->attends(i)) {
+      kv.layers.emplace_back();
+    } else if (config.latent) {
+      const uint32_t rank = config.latent->rank;
+      kv.add({.queries = config.heads, .heads = 1, .key_dim = rank + config.rope.dims, .value_dim = rank, .compressed = true,
+              .index_dim = config.latent->index && config.latent->index->layers[i] ? config.latent->index->dim : 0});
+    } else if (source == i) {
+      kv.add({.queries = heads.heads, .heads = heads.kv_heads, .key_dim = heads.head_dim, .value_dim = heads.value_dim});
+    } else {
+      kv.layers.push_back(kv.layers[source]);
+      kv.layers.back().queries = heads.heads;
+    }
+  }
+  return kv;
+}
+
+// Sets the places of the state's pieces; a block of KV is at least as large as each of them.
+StateLayout state_layout(const ModelConfig& config, KvLayout& kv) {
+  StateLayout state;
+  if (!config.recurrent) return state;
+  const RecurrentConfig& r = *config.recurrent;
+  for (uint32_t i = 0; i < config.layers; ++i) {
+    StateLayer& layer = state.layers.emplace_back();
+    if (!r.recurs(i)) continue;
+    const uint32_t values = r.heads * r.value_dim, keys = r.key_heads * r.key_dim;
+    layer = {.channels = r.kind == RecurrentKind::kShortConvolution ? config.hidden_size : values + 2 * keys, .taps = r.taps, .heads = r.heads, .key_dim = r.key_dim,
+             .value_dim = r.value_dim, .tails = {}, .scans = {}};
+  }
+  kv.block_bytes = std::max(kv.block_bytes, StateLayout::piece_bytes_max(state.layers));
+  state.place(kv.block_bytes);
+  return state;
+}
+
 StatusOr<std::shared_ptr<const DecoderLayers>> plan_layers(const ModelConfig& config, WeightLayout& layout) {
+  if (config.recurrent) return plan_hybrid_layers(config, layout);
   switch (config.architecture) {
     case Architecture::kLlama: case Architecture::kMistral: case Architecture::kQwen2: case Architecture::kQwen3: case Architecture::kPhi3:
     case Architecture::kMixtral: case Architecture::kQwen2Moe: case Architecture::kQwen3Moe: case Architecture::kGlm4Moe:
-    case Architecture::kOlmoe: case Architecture::kErnie45Moe: case Architecture::kHunyuanMoe: case Architecture::kMiniMaxM2: case Architecture::kGptOss: case Architecture::kLlama4:
+    case Architecture::kOlmoe: case Architecture::kErnie45Moe: case Architecture::kHunyuanMoe: case Architecture::kMiniMaxM2: case Architecture::kGptOss: case Architecture::kLlama4: case Architecture::kMiMoV2:
     case Architecture::kSeedOss: case Architecture::kSmolLm3: case Architecture::kErnie45: case Architecture::kGranite:
     case Architecture::kGraniteHybrid: case Architecture::kHunyuanDense: case Architecture::kMinistral3:
       return plan_llama_layers(config, layout);
     case Architecture::kDeepseekV2: case Architecture::kDeepseekV3: case Architecture::kGlm4MoeLite:
-    case Architecture::kMistral4: case Architecture::kLongcatFlash:
+    case Architecture::kMistral4: case Architecture::kLongcatFlash: case Architecture::kDeepseekV32: case Architecture::kGlmMoeDsa:
       return plan_deepseek_layers(config, layout);
     case Architecture::kGemma2: case Architecture::kGemma3: case Architecture::kGlm4: return plan_gemma_layers(config, layout);
+    case Architecture::kGemma4: return plan_gemma4_layers(config, layout);
     case Architecture::kOlmo2: case Architecture::kOlmo3: case Architecture::kExaone4: return plan_olmo_layers(config, layout);
     case Architecture::kCohere2: return plan_cohere_layers(config, layout);
     case Architecture::kBert: case Architecture::kRoberta: case Architecture::kModernBert: return plan_encoder_layers(config, layout);
+    default: return unimplemented("this architecture is not served");
   }
-  return unimplemented("this architecture is not served");
 }
 
 // What the passes of a model share.
@@ -96,7 +136,7 @@ class DecoderPass : public Pass {
     done_ = true;
     if (model_.parts->pooled) return pool();
     step_->logits(step_->at().x, {model_.parts->final_norm, config.norm_eps, config.layer_norm ? NormKind::kLayer : NormKind::kRms,
-                                  model_.parts->head, static_cast<float>(config.scales.logits), static_cast<float>(config.final_softcap)});
+                                  model_.parts->head, static_cast<float>(config.scales.logits), static_cast<float>(config.scales.softcap)});
   }
 
   void pool() {
@@ -162,7 +202,9 @@ class DecoderPlan : public ModelPlan {
     if (layout_->experts().empty()) return weight_bytes();
     return std::min(weight_bytes(), ExpertCache::least_bytes(*layout_, parts_->config.experts->count));
   }
-  uint64_t kv_block_bytes() const override { return kv_.block_bytes(); }
+  uint64_t kv_block_bytes() const override { return kv_.block_bytes; }
+  uint32_t state_blocks() const override { return state_.blocks; }
+  uint64_t state_bytes() const override { return state_.bytes; }
   uint64_t workspace_bytes(uint32_t rows, uint32_t logit_rows) const override {
     if (parts_->config.encoder) rows = std::max(rows, parts_->config.context_length);  // the longest sequence, which is never cut
     return shape_.bytes(rows, logit_rows);
@@ -208,6 +250,7 @@ class DecoderPlan : public ModelPlan {
 
  private:
   Status plan_ends(DecoderParts& parts);
+  void set_shape(const ModelConfig& config);
   void hold_experts(DeviceSpan memory, Backend& backend, DecoderState& state) const {
     const auto count = static_cast<uint32_t>(layout_->experts().size());
     if (count == 0) return;
@@ -222,7 +265,7 @@ class DecoderPlan : public ModelPlan {
     const ModelConfig& config = parts_->config;
     std::vector<float> divisors;
     if (divisors_) divisors = layout_->read(*divisors_);
-    DecoderState state{parts_, {layout_->in(memory.begin), kv_, shape_}, RopeFrequencies(config.rope, divisors), std::nullopt, nullptr, nullptr};
+    DecoderState state{parts_, {layout_->in(memory.begin), kv_, shape_, state_}, RopeFrequencies(config.rope, divisors), std::nullopt, nullptr, nullptr};
     hold_experts(memory, backend, state);
     if (config.local_rope) state.local_rope.emplace(*config.local_rope);
     return std::make_unique<DecoderModel>(std::move(state), backend, std::move(pending));
@@ -233,12 +276,14 @@ class DecoderPlan : public ModelPlan {
   std::shared_ptr<const DecoderParts> parts_;
   std::optional<VectorPlace> divisors_;  // of the rotary frequencies
   KvLayout kv_;
+  StateLayout state_;
   StepShape shape_;
 };
 
 // What is before the first layer and after the last.
 Status DecoderPlan::plan_ends(DecoderParts& parts) {
   const ModelConfig& config = parts.config;
+  if (config.pooled && config.recurrent) return unimplemented("vectors of a model whose layers keep a state are not served");
   if (config.encoder) {
     ASSIGN_OR_RETURN(parts.embedding, plan_encoder_embedding(config, *layout_));
     ASSIGN_OR_RETURN(parts.encoder, plan_encoder_parts(config, *layout_));
@@ -266,37 +311,55 @@ Status DecoderPlan::plan(const LoadOptions& options, const WrapLayers& wrap) {
   }
   ASSIGN_OR_RETURN(parts->layers, plan_layers(config, *layout_));
   if (wrap) parts->layers = wrap(std::move(parts->layers));
-  kv_ = {kv_format(options.kv_type, layout_->quantized()), config.layers, config.kv_heads, config.head_dim};
-  if (config.latent) {
-    kv_.heads = 1;
-    kv_.head_dim = config.latent->rank + config.rope.dims;
-    kv_.value_dim = config.latent->rank;
-  }
+  kv_ = kv_layout(config, kv_format(options.kv_type, layout_->quantized()));
+  state_ = state_layout(config, kv_);
+  set_shape(config);
+  parts_ = std::move(parts);
+  return OkStatus();
+}
+
+void DecoderPlan::set_shape(const ModelConfig& config) {
   shape_.hidden = config.hidden_size;
-  shape_.q_width = config.heads * kv_.head_dim;
-  shape_.kv_width = kv_.heads * kv_.head_dim;
+  for (const KvLayer& layer : kv_.layers) {
+    shape_.q_width = std::max({shape_.q_width, layer.query_width(), layer.out_width()});
+    shape_.kv_width = std::max({shape_.kv_width, layer.key_width(), layer.value_width()});
+    shape_.state_floats = std::max(shape_.state_floats, static_cast<uint32_t>(layer.queries * attention_state_floats(layer.value_dim)));
+  }
   if (config.latent) {
     const LatentConfig& latent = *config.latent;
     shape_.latent_heads = config.heads;
+    if (config.latent->index) shape_.index_heads = config.latent->index->heads, shape_.index_width = shape_.index_heads * config.latent->index->dim;
     shape_.latent_width = std::max({latent.rank, latent.key_dim, latent.value_dim});
     shape_.latent_query = std::max(config.heads * std::max(config.head_dim, latent.value_dim), latent.query_rank);
   }
-  shape_.mlp_width = config.intermediate_size;
+  for (uint32_t i = 0; i < config.layers; ++i) shape_.mlp_width = std::max(shape_.mlp_width, config.mlp_width_of(i));
+  if (config.shapes.input_width > 0) {
+    shape_.embedded.layers = config.layers;
+    shape_.embedded.width = config.shapes.input_width;
+  }
   if (config.experts) {
     shape_.mlp_width = std::max(shape_.mlp_width, config.experts->shared_intermediate_size);
     shape_.experts = config.experts->count + config.experts->zero;
-    shape_.shortcut = config.architecture == Architecture::kLongcatFlash;
+    shape_.spare = config.architecture == Architecture::kLongcatFlash ? 1 : config.architecture == Architecture::kGemma4 ? 2 : 0;
     shape_.experts_used = config.experts->used;
     shape_.expert_width = config.experts->intermediate_size;
   }
+  if (config.recurrent) {
+    const RecurrentConfig& r = *config.recurrent;
+    const uint32_t values = r.heads * r.value_dim, keys = r.key_heads * r.key_dim;
+    const bool convolution = r.kind == RecurrentKind::kShortConvolution, delta = r.kind == RecurrentKind::kDeltaNet;
+    shape_.mixed = convolution ? config.hidden_size : values + 2 * keys;
+    shape_.mixer_values = convolution ? config.hidden_size : values;
+    shape_.mixer_times = r.kind == RecurrentKind::kKimiDelta ? r.heads * r.key_dim : r.heads;
+    shape_.mixer_heads = r.heads;
+    shape_.raw = std::max(delta ? 2 * values + 2 * keys : r.kind == RecurrentKind::kKimiDelta ? r.value_dim : 0, config.queries.gated ? 2 * config.heads * config.head_dim : 0);
+    if (config.scales.residual != 1.0) shape_.spare = std::max(shape_.spare, 1u);
+  }
   shape_.rope_half = std::max(config.rope.dims, config.local_rope ? config.local_rope->dims : 0) / 2;
-  shape_.head_dim = kv_.values();
   shape_.context = config.context_length;
   shape_.local_rope = config.local_rope.has_value();
   shape_.quantized = layout_->quantized();
   shape_.ahead = config.encoder.has_value();
-  parts_ = std::move(parts);
-  return OkStatus();
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ constexpr Architecture kArchitectures[] = {Architecture::kLlama,  Architecture::
                                          Architecture::kQwen2Moe, Architecture::kGlm4Moe, Architecture::kDeepseekV3, Architecture::kErnie45Moe, Architecture::kMiniMaxM2, Architecture::kGptOss, Architecture::kLlama4, Architecture::kLongcatFlash,
                                          Architecture::kSmolLm3, Architecture::kErnie45, Architecture::kGraniteHybrid, Architecture::kHunyuanDense,
                                          Architecture::kMinistral3, Architecture::kGlm4, Architecture::kOlmo3, Architecture::kExaone4,
-                                         Architecture::kCohere2};
+                                         Architecture::kCohere2, Architecture::kGemma4, Architecture::kMiMoV2, Architecture::kQwen3Next, Architecture::kQwen35,
+                                         Architecture::kNemotronH, Architecture::kFalconH1, Architecture::kLfm2Moe, Architecture::kKimiLinear, Architecture::kDeepseekV32};
 
 struct Variant {
   DType dtype;
@@ -89,6 +90,15 @@ constexpr const char* kGoldens[] = {
     "4cbb7ddf71e4c8bb", "13a1aa38d8bc48d8", "f67a3fd4061352a6", "7196e1de6ef224c4",  // olmo3
     "88b22528a417dca4", "f697849fbd134cc4", "c610c3ddf9e81f65", "d72e06c97e01285",  // exaone4
     "fe7704beb97dfcdd", "d2d2e56cb00925cc", "87fc35b805f1a611", "3a70970247c359ae",  // cohere2
+    "7885c8fdba1c61c0", "dcd28b0e8d61d8cf", "96402e41b6d640e5", "7bfe41d487dcc73f",  // gemma4
+    "a3b3390407c432da", "33e87a1f887ad58d", "680eba0eb5bdae8", "cdcd62e7c57667bf",   // mimo2
+    "d4c2b79b7358a9", "4c7a933ddd935f03", "18e366cb68bee01c", "484717c03d4cc643",    // qwen3next
+    "f2a78a911490eca0", "95cab227b09783f6", "a8373a5bb73932a1", "f55a3261878fdbc5",  // qwen35
+    "9b1657a70a004956", "2ec34ca5e163031a", "a16587dba020a699", "5e7cdf90738fbb59",  // nemotron_h
+    "24ef5ed2fda561e6", "36f2c3e1d97718b7", "2b2d36c5739da800", "bce1331db7381e9c",  // falcon-h1
+    "7de6c190c2e1b0d7", "33ea204470c3bec6", "46291e484a01d33c", "da3e5a977735f3d9",  // lfm2moe
+    "b4c20204b3bdd61f", "306289fb0d53dc52", "595930123066856e", "9be66f16a7cb0935",  // kimi-linear
+    "20ccc8b20f111c5c", "bd47c0ccf09637f2", "66e1eb31f94aad0c", "205c7346f8afe46a",  // deepseek32
 };
 
 // Logits after the prompt and after three more tokens.
@@ -124,6 +134,23 @@ TEST(DeterminismTest, BitsDoNotDependOnHowThePromptIsCut) {
     const auto want = run_alone(*model, prompt, 0);
     for (float v : want) ASSERT_TRUE(std::isfinite(v));
     for (uint32_t chunk : {1, 5, 16, 33}) EXPECT_TRUE(same_bits(run_alone(*model, prompt, chunk), want)) << chunk;
+  });
+}
+
+TEST(DeterminismTest, BitsAreThoseOfAStateThatWasKeptOnTheWay) {
+  for_each_model([](const auto& checkpoint, const LoadOptions& options, uint32_t vocab) {
+    const auto model = open(checkpoint, options, 2);
+    if (model->plan().state_blocks() == 0) return;
+    const auto prompt = random_prompt(4, kPromptTokens, vocab);
+    const uint32_t last = kPromptTokens - 1;
+    for (const uint32_t kept : {16u, 48u, 80u}) {
+      TestSequence sequence(*model, prompt);
+      const SequenceSlice whole = sequence.slice_keeping(kPromptTokens, kept);
+      const auto want = model->forward(sequence.next(kPromptTokens), {&whole, 1}, {&last, 1});
+      EXPECT_TRUE(same_bits(want, TestSequence(*model, prompt).prefill())) << "to keep one changes nothing";
+      sequence.go_back_to(kept);
+      EXPECT_TRUE(same_bits(sequence.prefill(7), want)) << kept;
+    }
   });
 }
 

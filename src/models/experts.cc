@@ -42,7 +42,12 @@ Status plan_expert(const ModelConfig& c, WeightLayout& layout, const Names& name
     return layout.matrix({.name = name, .outputs = outputs, .columns = columns, .first_row = first_row, .stored_rows = rows, .any_rank = true, .expert = true});
   };
   const std::string fused = names.experts + ".gate_up_proj", own = absl::StrCat(names.experts, ".", index, ".");
-  if (layout.has(fused) && c.architecture == Architecture::kLlama4) {  // columns are outputs
+  if ((c.recurrent && c.recurrent->squared_relu)) {  // no gates: what is squared stands in their place
+    const bool one = layout.has(names.experts + ".up_proj.weight");
+    const std::string up = one ? names.experts + ".up_proj" : own + names.up, down = one ? names.experts + ".down_proj" : own + names.down;
+    ASSIGN_OR_RETURN(out.gate.emplace_back(), one ? part(up, width, hidden, index * width, count * width) : part(up, width, hidden, 0, 0));
+    ASSIGN_OR_RETURN(out.down.emplace_back(), one ? part(down, hidden, width, index * hidden, count * hidden) : part(down, hidden, width, 0, 0));
+  } else if (layout.has(fused) && c.architecture == Architecture::kLlama4) {  // columns are outputs
     MatrixSpec spec{.name = fused, .outputs = width, .columns = hidden, .first_row = index * hidden, .stored_rows = count * hidden, .any_rank = true,
                     .transposed = true, .stored_outputs = 2 * width, .expert = true};
     ASSIGN_OR_RETURN(out.gate.emplace_back(), layout.matrix(spec));
@@ -115,9 +120,16 @@ Status plan_shared(const ModelConfig& c, WeightLayout& layout, const std::string
   if (width == 0) return OkStatus();
   std::string at = prefix + "mlp.shared_experts.";
   for (const char* name : {"mlp.shared_expert.", "mlp.shared_mlp."}) {
-    if (layout.has(prefix + name + "gate_proj.weight")) at = prefix + name;
+    if (layout.has(prefix + name + "up_proj.weight")) at = prefix + name;
   }
-  ASSIGN_OR_RETURN(block.shared, plan_mlp_at(c, layout, at, width));
+  if (layout.has(prefix + "mlp.gate_up_proj.weight")) at = prefix + "mlp.";
+  if (layout.has(at + "gate_up_proj.weight")) {
+    ASSIGN_OR_RETURN(block.shared, plan_fused_mlp_at(c, layout, at, width));
+  } else if ((c.recurrent && c.recurrent->squared_relu)) {
+    ASSIGN_OR_RETURN(block.shared, plan_ungated_mlp_at(c, layout, at, width));
+  } else {
+    ASSIGN_OR_RETURN(block.shared, plan_mlp_at(c, layout, at, width));
+  }
   if (!c.experts->shared_gate) return OkStatus();
   ASSIGN_OR_RETURN(block.shared_gate, layout.matrix({.name = prefix + "mlp.shared_expert_gate", .outputs = 1, .columns = c.hidden_size,
                                                      .any_rank = true, .exact = true}));
@@ -141,6 +153,9 @@ StatusOr<ExpertBlock> plan_experts(const ModelConfig& c, WeightLayout& layout, c
     ASSIGN_OR_RETURN(block.experts.selection_bias, layout.vector(bias, e.count + e.zero));
     layout.require_finite(bias);
   }
+  if (e.weight_scales) {
+    ASSIGN_OR_RETURN(block.experts.weight_scale, layout.vector(names.router + ".per_expert_scale", e.count));
+  }
   for (uint32_t i = 0; i < e.count; ++i) {
     const uint32_t number = layout.begin_expert();
     if (i == 0) block.experts.first = number;
@@ -152,9 +167,13 @@ StatusOr<ExpertBlock> plan_experts(const ModelConfig& c, WeightLayout& layout, c
 
 void run_experts(const Step& step, const ExpertBlock& block, Activation activation, StepBuffers::Floats h, StepBuffers::Floats x) {
   const StepBuffers& b = step.at();
-  step.experts(block.experts, activation, h, x);
+  step.experts(block.experts, activation, h, h, x);
   if (!block.shared) return;
-  step.linear(h, {{&block.shared->gate, b.gate}, {&block.shared->up, b.up}});  // [rows, shared intermediate]
+  if (activation == Activation::kSquaredRelu) {
+    step.linear(h, {{&block.shared->up, b.gate}});                             // [rows, shared intermediate]
+  } else {
+    step.linear(h, {{&block.shared->gate, b.gate}, {&block.shared->up, b.up}});
+  }
   if (!block.shared_gate) return step.linear({activation, b.gate, b.up, b.gate}, {{&block.shared->down, x, true}});
   step.linear({activation, b.gate, b.up, b.gate}, {{&block.shared->down, b.y}});
   step.add_gated(h, *block.shared_gate, b.y, x);

@@ -44,10 +44,10 @@ class GemmaLayers : public DecoderLayers {
   std::vector<GemmaLayer> layers_;
 };
 
-StatusOr<GemmaLayer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix, uint32_t) {
+StatusOr<GemmaLayer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix, uint32_t index) {
   GemmaLayer layer;
   ASSIGN_OR_RETURN(layer.attention_norm, layout.vector(prefix + "input_layernorm.weight", config.hidden_size, config.norm_weight_plus_one));
-  ASSIGN_OR_RETURN(layer.attention, plan_attention(config, layout, prefix));
+  ASSIGN_OR_RETURN(layer.attention, plan_attention(config, layout, prefix, index));
   if (config.queries.norm != QkNorm::kNone) {
     ASSIGN_OR_RETURN(layer.head_norms, plan_head_norms(config, layout, prefix));
   }

@@ -4,7 +4,8 @@
 // positions (arXiv 2501.18795); ERNIE 4.5; Granite 3 and 4, scaled embeddings, residuals and logits; Hunyuan, norms of heads that
 // have turned; Ministral 3, queries that grow with their position; and those of them with experts: OLMoE, ERNIE 4.5, Hunyuan, MiniMax M2;
 // gpt-oss (arXiv 2508.10925): sinks, windows in every second layer, experts with biases and a clamped gate;
-// Llama 4: chunks in layers that turn, growing queries in the others, weights of experts' inputs.
+// Llama 4: chunks in layers that turn, growing queries in the others, weights of experts' inputs; MiMo-V2-Flash: layers with
+// windows have other heads and sinks, values are narrower than keys.
 #include "models/blocks.h"
 #include "models/decoder.h"
 #include "models/experts.h"
@@ -35,6 +36,7 @@ class LlamaLayers : public DecoderLayers {
     turn_heads(step, config_, index, layer.head_norms);
     AttentionSpec spec = attention_spec(config_, index);
     if (layer.sinks) spec.sinks = &*layer.sinks;
+    if (config_.queries.value_scale != 1.0) step.scale(b.v, static_cast<float>(config_.queries.value_scale), attention.v.matrix.rows);
     step.attend(b.q, b.k, b.v, spec, b.attn);                                             // [rows, heads, head_dim]
     add_product(step, config_, b.attn, attention.o);                                      // [rows, hidden]
     if (layer.experts) {
@@ -55,16 +57,16 @@ class LlamaLayers : public DecoderLayers {
 
 StatusOr<LlamaLayer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix, uint32_t index) {
   const bool fused = config.architecture == Architecture::kPhi3;
-  const bool fused_mlp = fused || config.architecture == Architecture::kGraniteHybrid;
+  const bool fused_mlp = fused || layout.has(prefix + "mlp.gate_up_proj.weight");
   LlamaLayer layer;
   ASSIGN_OR_RETURN(layer.attention_norm, layout.vector(prefix + "input_layernorm.weight", config.hidden_size));
-  ASSIGN_OR_RETURN(layer.attention, (fused ? plan_fused_attention : plan_attention)(config, layout, prefix));
+  ASSIGN_OR_RETURN(layer.attention, (fused ? plan_fused_attention : plan_attention)(config, layout, prefix, index));
   const bool as_stored = config.architecture == Architecture::kGlm4Moe && layout.has(prefix + "self_attn.q_norm.weight");
   const bool weighted = config.queries.norm != QkNorm::kNone && config.queries.norm != QkNorm::kTurnedUnit;
   if (weighted || as_stored) {
     ASSIGN_OR_RETURN(layer.head_norms, plan_head_norms(config, layout, prefix));
   }
-  if (config.queries.sinks) {
+  if (config.queries.sinks && (!config.queries.sliding_sinks_only || config.sliding_layers[index])) {
     ASSIGN_OR_RETURN(layer.sinks, layout.vector(prefix + "self_attn.sinks", config.heads));
   }
   ASSIGN_OR_RETURN(layer.mlp_norm, layout.vector(prefix + "post_attention_layernorm.weight", config.hidden_size));

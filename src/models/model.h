@@ -44,7 +44,7 @@ class Model {
   // way, each in a workspace of its own; they are advanced by one thread.
   // Bits depend on a sequence's own tokens only: not on the other rows, on how its tokens were cut into passes, on the
   // number of threads or on the vector width. A pass that is not finished has no effect but what it wrote to the blocks
-  // beyond `position`.
+  // beyond `position`, and to states other than `before`.
   // `input` and what it refers to outlive the pass. An error as of Pass::advance().
   // REQUIRES: workspace.bytes >= workspace_bytes(rows, logits).
   virtual StatusOr<std::unique_ptr<Pass>> begin(const ForwardInput& input, DeviceSpan workspace) = 0;
@@ -83,6 +83,9 @@ class ModelPlan {
   // What load() can do with: all but the experts, of which memory for one layer's is enough. Else weight_bytes().
   virtual uint64_t least_weight_bytes() const { return weight_bytes(); }
   virtual uint64_t kv_block_bytes() const = 0;    // K and V of kTokensPerBlock tokens in every layer
+  // KV blocks that hold the state of a sequence in layers that keep one instead of K and V; 0: there are none.
+  virtual uint32_t state_blocks() const { return 0; }
+  virtual uint64_t state_bytes() const { return 0; }  // used in them
   virtual uint64_t workspace_bytes(uint32_t rows_max, uint32_t logit_rows_max) const = 0;
   virtual uint32_t vocab_size() const = 0;
   virtual uint32_t context_length() const = 0;    // longest sequence the positions allow

@@ -40,9 +40,9 @@ class OlmoLayers : public DecoderLayers {
   std::vector<OlmoLayer> layers_;
 };
 
-StatusOr<OlmoLayer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix, uint32_t) {
+StatusOr<OlmoLayer> plan_layer(const ModelConfig& config, WeightLayout& layout, const std::string& prefix, uint32_t index) {
   OlmoLayer layer;
-  ASSIGN_OR_RETURN(layer.attention, plan_attention(config, layout, prefix));
+  ASSIGN_OR_RETURN(layer.attention, plan_attention(config, layout, prefix, index));
   ASSIGN_OR_RETURN(layer.head_norms, plan_head_norms(config, layout, prefix));
   ASSIGN_OR_RETURN(layer.attention_post_norm, layout.vector(prefix + "post_attention_layernorm.weight", config.hidden_size));
   ASSIGN_OR_RETURN(layer.mlp, plan_mlp(config, layout, prefix));

@@ -13,12 +13,22 @@
 
 namespace shoal {
 
+// The state of a sequence in the layers that keep one, of a model that has such (ModelPlan::state_blocks): each list is the blocks
+// that hold a state, all of them distinct. A pass reads one state and writes others, so that it can be given up.
+struct SliceState {
+  std::span<const DeviceAddress> before;  // of tokens [0, position); empty: position is 0
+  std::span<const DeviceAddress> after;   // of all that the slice ends
+  std::span<const DeviceAddress> kept;    // also written when `kept_rows` of its rows are done
+  uint32_t kept_rows = 0;                 // less than its rows; 0: nothing is kept
+};
+
 // One sequence's consecutive rows of a pass.
 struct SequenceSlice {
   uint32_t rows;
   uint32_t position;                      // of the first row; tokens [0, position) are in the KV blocks already
   uint32_t rope_length;                   // prompt length of the sequence: fixes the base of dynamic rope for its life
   std::span<const DeviceAddress> blocks;  // KV blocks that cover tokens [0, position + rows), each block_bytes long
+  SliceState state = {};
 };
 
 // What is wanted of the logits of a row. A device brings that to the host and nothing else.

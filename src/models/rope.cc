@@ -85,6 +85,7 @@ void rope_frequencies(const RopeConfig& config, uint32_t rope_length, float* inv
       case RopeScaling::kLlama3: frequency = llama3_frequency(config, frequency); break;
       case RopeScaling::kYarn: frequency = yarn_frequency(config, i, frequency); break;
       case RopeScaling::kLongRope: frequency /= factors[i]; break;
+      case RopeScaling::kProportional: frequency = i < config.turning_pairs ? frequency / config.factor : 0.0; break;
       default: break;
     }
     inverse[i] = static_cast<float>(frequency);

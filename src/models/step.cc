@@ -9,7 +9,7 @@
 namespace shoal {
 namespace {
 
-uint64_t widest_input(const StepShape& s) { return std::max({s.hidden, s.q_width, s.mlp_width, s.expert_width, s.latent_query}); }
+uint64_t widest_input(const StepShape& s) { return std::max({s.hidden, s.q_width, s.mlp_width, s.expert_width, s.latent_query, s.embedded.width, s.raw, s.mixed, s.mixer_values}); }
 
 // Of the largest input of a product: rows as they are, routed to experts, or by head.
 uint64_t quant_blocks(const StepShape& s, uint64_t rows, uint64_t logit_rows) {
@@ -44,7 +44,14 @@ StepBuffers carve(const StepShape& s, uint64_t rows, uint64_t logit_rows, Carver
   b.k = carver.take<float>(rows * s.kv_width);
   b.v = carver.take<float>(rows * s.kv_width);
   b.attn = carver.take<float>(rows * s.q_width);
-  if (s.shortcut) b.shortcut = carver.take<float>(rows * s.hidden);
+  for (uint32_t i = 0; i < s.spare; ++i) b.spare[i] = carver.take<float>(rows * s.hidden);
+  b.raw = carver.take<float>(rows * s.raw);
+  if (s.raw > 0) b.query_gate = carver.take<float>(rows * s.q_width);
+  for (auto* buffer : {&b.mixed, &b.convolved}) *buffer = carver.take<float>(rows * s.mixed);
+  for (auto* buffer : {&b.mixer_gate, &b.scanned, &b.timed}) *buffer = carver.take<float>(rows * s.mixer_values);
+  for (auto* buffer : {&b.times, &b.decays}) *buffer = carver.take<float>(rows * s.mixer_times);
+  b.betas = carver.take<float>(rows * s.mixer_heads);
+  for (auto* buffer : {&b.embedded, &b.projected}) *buffer = carver.take<float>(rows * s.embedded.layers * s.embedded.width);
   b.gate = carver.take<float>(rows * s.mlp_width);
   b.up = carver.take<float>(rows * s.mlp_width);
   for (int which = 0; which < (s.local_rope ? 2 : 1); ++which) {
@@ -57,6 +64,12 @@ StepBuffers carve(const StepShape& s, uint64_t rows, uint64_t logit_rows, Carver
   if (s.latent_heads > 0) {
     b.latent_q = carver.take<float>(rows * s.latent_query);
     b.latent_a = carver.take<float>(rows * s.latent_query);
+    if (s.index_heads > 0) {
+      b.index_queries = carver.take<float>(rows * s.index_width);
+      b.index_keys = carver.take<float>(rows * (s.index_width / s.index_heads));
+      b.index_weights = carver.take<float>(rows * s.index_heads);
+      b.selected = carver.take<uint16_t>(rows * selected_words(s.context));
+    }
     for (auto& buffer : b.by_head) buffer = carver.take<float>(rows * s.latent_heads * s.latent_width);
   }
   if (s.experts == 0) return b;
@@ -69,6 +82,14 @@ StepBuffers carve(const StepShape& s, uint64_t rows, uint64_t logit_rows, Carver
 }
 
 }  // namespace
+
+void KvLayout::add(KvLayer layer) {
+  layer.offset = block_bytes;
+  block_bytes += layer.heads * (key_bytes(layer) + value_bytes(layer));
+  layer.index_offset = block_bytes;
+  block_bytes += size_t{layer.index_dim} * kKvTokens * sizeof(float);
+  layers.push_back(layer);
+}
 
 uint64_t StepShape::bytes(uint32_t rows, uint32_t logit_rows) const {
   Carver carver({});

@@ -151,10 +151,23 @@ class TestSequence {
     while (blocks_.size() * kTokensPerBlock < done_ + rows) {
       blocks_.push_back(model_.on().garbage(model_.plan().kv_block_bytes()).begin);  // NaN until written
     }
-    return {rows, done_, rope_length_, blocks_};
+    return {rows, done_, rope_length_, blocks_, state(0)};
+  }
+  // Keeps the state of the first `kept` of the next slice's rows, too, and goes on from there: rows after it are computed again.
+  SequenceSlice slice_keeping(uint32_t rows, uint32_t kept) {
+    SequenceSlice s = slice(rows);
+    s.state = state(kept);
+    return s;
+  }
+  void go_back_to(uint32_t tokens) {
+    done_ = tokens;
+    std::swap(states_[0], states_[2]);
   }
   std::span<const TokenId> next(uint32_t rows) const { return std::span(tokens_).subspan(done_, rows); }
-  void advance(uint32_t rows) { done_ += rows; }
+  void advance(uint32_t rows) {
+    done_ += rows;
+    std::swap(states_[0], states_[1]);
+  }
 
  private:
   std::vector<float> run(uint32_t rows) {
@@ -165,11 +178,20 @@ class TestSequence {
     return logits;
   }
 
+  // Of three states, NaN until written: the one so far, the next, and one that is kept.
+  SliceState state(uint32_t kept) {
+    for (auto& blocks : states_) {
+      while (blocks.size() < model_.plan().state_blocks()) blocks.push_back(model_.on().garbage(model_.plan().kv_block_bytes()).begin);
+    }
+    return {done_ == 0 ? std::span<const DeviceAddress>() : states_[0], states_[1], states_[2], kept};
+  }
+
   TestModel& model_;
   std::vector<TokenId> tokens_;
   uint32_t rope_length_;
   uint32_t done_ = 0;
   std::vector<DeviceAddress> blocks_;
+  std::vector<DeviceAddress> states_[3];
 };
 
 }  // namespace shoal

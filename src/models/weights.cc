@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "kernels/pack.h"
+#include "kernels/scalar_math.h"
 #include "kernels/quant_codes.h"
 #include "models/unpacked_weights.h"
 
@@ -180,7 +181,7 @@ StatusOr<VectorPlace> WeightLayout::vector(const VectorPart& part) {
   ASSIGN_OR_RETURN(const TensorView* source, find(part.name, Shape{part.stored}, /*any_rank=*/true));
   if (is_block_type(source->dtype)) return unimplemented(checkpoint_->path, ": vector '", part.name, "' is quantised");
   const VectorPlace place{reserve(uint64_t{part.size} * sizeof(float), vector_bytes_), part.size};
-  vectors_.push_back({place, *source, false, part.first, part.step});
+  vectors_.push_back({place, *source, false, part.first, part.step, part.factor, part.negative_exp});
   parameters_ += part.size;
   return place;
 }
@@ -305,6 +306,15 @@ Status WeightLayout::check_finite() const {
 }
 
 void WeightLayout::read_vector(const VectorJob& job, float* out) {
+  read_stored(job, out);
+  for (uint32_t i = 0; i < job.place.size; ++i) {
+    if (job.plus_one) out[i] += 1.0f;
+    if (job.factor != 1) out[i] *= job.factor;
+    if (job.negative_exp) out[i] = static_cast<float>(-portable_exp(std::clamp(double{out[i]}, -600.0, 600.0)));
+  }
+}
+
+void WeightLayout::read_stored(const VectorJob& job, float* out) {
   if (job.step != 1) {
     std::vector<float> all(uint64_t{job.place.size - 1} * job.step + 1);
     dequantize_row(job.source.dtype, job.source.data, job.first, job.first + all.size(), all.data());
@@ -312,8 +322,6 @@ void WeightLayout::read_vector(const VectorJob& job, float* out) {
     return;
   }
   dequantize_row(job.source.dtype, job.source.data, job.first, uint64_t{job.first} + job.place.size, out);
-  if (!job.plus_one) return;
-  for (uint32_t i = 0; i < job.place.size; ++i) out[i] += 1.0f;
 }
 
 void WeightLayout::load_vectors(WeightSink& sink) const {

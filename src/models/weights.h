@@ -84,6 +84,8 @@ class WeightLayout {
   struct VectorPart {
     std::string name;
     uint32_t size = 0, first = 0, step = 1, stored = 0;
+    float factor = 1;  // of what is stored
+    bool negative_exp = false;  // -exp(what is stored)
   };
   StatusOr<VectorPlace> vector(const VectorPart& part);
   // The token embedding [vocab, hidden] and the output matrix, tied or not.
@@ -149,6 +151,8 @@ class WeightLayout {
     TensorView source;
     bool plus_one;
     uint32_t first = 0, step = 1;
+    float factor = 1;
+    bool negative_exp = false;
   };
   struct CopyJob {
     uint64_t offset;
@@ -171,6 +175,7 @@ class WeightLayout {
   void note(const Piece& piece, UnpackedWeights& unpacked) const;
   uint64_t fill(const Piece& piece, std::span<const std::byte> source, WeightSink& sink) const;
   static void read_vector(const VectorJob& job, float* out);
+  static void read_stored(const VectorJob& job, float* out);
   static void pack_mxfp4(const MatrixJob& job, uint32_t panel, const std::byte* first_row, std::byte* out);
   static void pack(const MatrixJob& job, uint32_t panel, const std::byte* first_row, bool read_soon, std::byte* out);
   static void pack_transposed(const MatrixJob& job, uint32_t panel, const std::byte* stored, std::byte* out);

@@ -206,6 +206,45 @@ TEST(WeightsTest, ARouterThatHoldsNoNumbersIsNamedByTheLoad) {
   }
 }
 
+TEST(WeightsTest, MisshapedTensorsOfAStateAreNamed) {
+  for (const char* name : {"model.layers.0.linear_attn.conv1d.weight", "model.layers.0.linear_attn.A_log", "model.layers.0.linear_attn.dt_bias",
+                           "model.layers.0.linear_attn.norm.weight", "model.layers.0.linear_attn.in_proj_qkvz.weight"}) {
+    const RandomCheckpoint checkpoint(small_config(Architecture::kQwen3Next), DType::kF32, 3);
+    auto changed = std::make_shared<Checkpoint>(*checkpoint.get());
+    changed->weights = {};
+    for (const auto& [stored, view] : checkpoint.get()->weights.all()) {
+      TensorView tensor = view;
+      if (stored == name) tensor.shape = Shape{7}, tensor.bytes = 28;
+      ASSERT_TRUE(changed->weights.add(stored, tensor).ok());
+    }
+    const auto plan = plan_model(changed, {});
+    EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(std::string(plan.status().message()), testing::HasSubstr(name));
+  }
+}
+
+TEST(StateLayout, NoPieceLiesAcrossTwoBlocks) {
+  StateLayout layout;
+  layout.layers = {{.channels = 1300, .taps = 4, .heads = 5, .key_dim = 32, .value_dim = 100}, {}, {.channels = 70, .taps = 3}};
+  const size_t least = StateLayout::piece_bytes_max(layout.layers), block = least + 1000;
+  layout.place(block);
+  std::vector<std::pair<size_t, size_t>> pieces;  // from, to
+  const auto add = [&](const StatePlace& place, size_t bytes) {
+    EXPECT_LE(place.offset + bytes, block);
+    EXPECT_EQ(place.offset % 64, 0u);
+    pieces.emplace_back(place.block * block + place.offset, place.block * block + place.offset + bytes);
+  };
+  const StateLayer& first = layout.layers[0];
+  ASSERT_EQ(first.tails.size(), 3u);
+  ASSERT_EQ(first.scans.size(), 10u);
+  for (size_t i = 0; i < 3; ++i) add(first.tails[i], 3 * std::min<size_t>(kTailChannels, 1300 - i * kTailChannels) * 4);
+  for (size_t i = 0; i < 10; ++i) add(first.scans[i], 32 * (i % 2 == 0 ? 64 : 48) * 4);
+  add(layout.layers[2].tails.at(0), 2 * 70 * 4);
+  std::sort(pieces.begin(), pieces.end());
+  for (size_t i = 1; i < pieces.size(); ++i) EXPECT_GE(pieces[i].first, pieces[i - 1].second);
+  EXPECT_EQ(layout.blocks, pieces.back().first / block + 1);
+}
+
 // DeepSeek-V2: 128 heads whose absorbed queries are 576 wide, 160 experts.
 TEST(StepShape, TheWorkspaceOfManyHeadsAndExpertsIsWhatTheirProductsNeed) {
   StepShape shape;
@@ -214,7 +253,7 @@ TEST(StepShape, TheWorkspaceOfManyHeadsAndExpertsIsWhatTheirProductsNeed) {
   shape.kv_width = 576;
   shape.mlp_width = 12288;
   shape.rope_half = 32;
-  shape.head_dim = 512;
+  shape.state_floats = 128 * attention_state_floats(512);
   shape.context = 4096;
   shape.quantized = true;
   shape.experts = 160;

@@ -97,7 +97,7 @@ class Planner {
     for (const SequenceView& s : view_.waiting) {
       if (alive_ + plan_.admit.size() >= limits_.sequences_max || plan_.admit.size() >= limits_.admissions_max) break;
       const uint32_t end = slice_end(s);
-      const int64_t whole = growth(s, s.known + 1, view_.tokens_per_block);
+      const int64_t whole = growth(s, s.known + 1, view_.tokens_per_block) + s.state_blocks;
       if (end == s.computed || whole + s.prefix_evictable > blocks_) break;  // first come, first served
       tokens_ -= end - s.computed;
       logit_rows_ -= logit_rows_of(s, end);
@@ -151,7 +151,7 @@ void check_plan(const BatchPlan& plan, const EngineView& view, const BatchLimits
   }
   for (const RequestId id : plan.admit) {
     CHECK(sliced.contains(id));
-    blocks -= sequences[id]->prefix_evictable;
+    blocks -= sequences[id]->prefix_evictable + sequences[id]->state_blocks;
   }
   CHECK_LE(plan.admit.size(), size_t{limits.admissions_max});
   CHECK_LE(tokens, limits.tokens_per_step);

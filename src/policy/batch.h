@@ -18,6 +18,7 @@ struct SequenceView {
   uint32_t blocks_held = 0;   // for a waiting one: blocks of that prefix (shared, nothing to allocate)
   uint32_t blocks_freed = 0;  // blocks that come free if it is preempted (those nobody else shares)
   uint32_t prefix_evictable = 0;  // of the prefix of a waiting one: blocks now counted in blocks_available
+  uint32_t state_blocks = 0;      // blocks that a waiting one needs for its states, whatever its length
   bool scores_prompt = false;     // every row it computes costs a logit row
 };
 

@@ -6,12 +6,13 @@
 namespace shoal {
 
 void to_pb(const NodeModel& from, pb::NodeModel* to) {
-  const auto& [model, name, stamp, weight_bytes, kv_block_bytes, max_model_len, vocab_size, kv_salt_above, pooling, costs] = from;
+  const auto& [model, name, stamp, weight_bytes, kv_block_bytes, state_blocks, max_model_len, vocab_size, kv_salt_above, pooling, costs] = from;
   to->set_model(model.value);
   to->set_name(name);
   to->set_stamp(stamp);
   to->set_weight_bytes(weight_bytes);
   to->set_kv_block_bytes(kv_block_bytes);
+  to->set_state_blocks(state_blocks);
   to->set_max_model_len(max_model_len);
   to->set_vocab_size(vocab_size);
   to->set_kv_salt_above(kv_salt_above);
@@ -26,6 +27,7 @@ StatusOr<NodeModel> model_from(const pb::NodeModel& from) {
   to.stamp = from.stamp();
   to.weight_bytes = from.weight_bytes();
   to.kv_block_bytes = from.kv_block_bytes();
+  to.state_blocks = from.state_blocks();
   to.max_model_len = from.max_model_len();
   to.vocab_size = from.vocab_size();
   to.kv_salt_above = from.kv_salt_above();

@@ -16,9 +16,10 @@ namespace {
 constexpr uint32_t kPagesMax = 1u << 22;  // 8 TiB
 constexpr uint64_t kBlockBytesMax = 1ull << 32, kWeightBytesMax = 1ull << 48;
 constexpr size_t kModelsMax = 100'000;
+constexpr uint32_t kStateBlocksMax = 1u << 20;
 
 Status check_model(const NodeModel& m, uint32_t pages) {
-  const bool sane = m.weight_bytes <= kWeightBytesMax && m.kv_block_bytes > 0 && m.kv_block_bytes <= kBlockBytesMax && m.max_model_len > 0 && m.vocab_size > 0;
+  const bool sane = m.weight_bytes <= kWeightBytesMax && m.kv_block_bytes > 0 && m.kv_block_bytes <= kBlockBytesMax && m.state_blocks <= kStateBlocksMax && m.max_model_len > 0 && m.vocab_size > 0;
   if (!sane || fitting_model_len(m, pages, m.max_model_len) < m.max_model_len) return invalid_argument("model '", m.name, "' does not fit the node");
   return OkStatus();
 }

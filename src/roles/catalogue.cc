@@ -15,6 +15,16 @@ Status does_not_fit_beside_pinned(const NodeModel& model) {
                             "unload one of them, or raise --device-memory");
 }
 
+namespace {
+
+// States that the prefix index may keep: in an eighth of the device's memory, four at least.
+uint32_t states_kept_max(const NodeModel& model, uint32_t pages) {
+  const uint64_t bytes = uint64_t{model.state_blocks} * model.kv_block_bytes;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(pages * kPageBytes / 8 / bytes, 4, 1024));
+}
+
+}  // namespace
+
 Catalogue::Catalogue(const NodeConfig& config) : config_(config), pages_(config.pages), host_tier_(config.host_pages), residency_(pages_) {
   for (const NodeModel& facts : config.models) add(facts);
 }
@@ -30,6 +40,8 @@ HostedModel& Catalogue::add(const NodeModel& facts) {
   engine.vocab_size = facts.vocab_size;
   engine.prefix_cache = config_.prefix_cache;
   engine.kv_salt_above = facts.kv_salt_above;
+  engine.state_blocks = facts.state_blocks;
+  if (facts.state_blocks > 0) engine.states_kept_max = states_kept_max(facts, config_.pages);
   HostedModel& hosted = models_[facts.model];
   hosted.facts = facts;
   bound_ttft(hosted.facts.pooling);

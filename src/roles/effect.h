@@ -77,7 +77,8 @@ struct Refuse {
   Duration retry_after{0};  // 0: do not say
 };
 
-// Any role: send a Tick at or soon after this instant.
+// Any role: send a Tick at or soon after this instant. The earliest one that was asked for since the last event holds, and a Tick
+// ends them all: what lies further on is asked for again.
 struct WakeAt {
   TimePoint at;
 };

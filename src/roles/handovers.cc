@@ -158,7 +158,7 @@ std::optional<Handovers::Arrival> Handovers::on_granted(NodeId from, const KvGra
   Arrival arrival = found->second.at(now);
   awaiting_.erase(found);
   const uint32_t tokens = arrival.submit.kv->tokens;
-  if (message.blocks.size() == div_up(tokens, kTokensPerBlock)) arrival.kv = HostKv{tokens, message.blocks, true};
+  if (message.blocks.size() >= div_up(tokens, kTokensPerBlock)) arrival.kv = HostKv{tokens, message.blocks, true};
   return arrival;
 }
 

@@ -44,6 +44,8 @@ void ModelScheduler::update_wants(TimePoint now, std::vector<Effect>& effects) {
       requests_.fail_all_of(id, why, effects);
       wanted = hosted.asked = false;
     }
+    // Whoever performs effects keeps the earliest of these: what lies further on is said again each time.
+    if (now < hosted.deferred_until && hosted.engine->has_work()) effects.push_back(WakeAt{hosted.deferred_until});
     hosted.read_ahead &= wanted;
     if (!wanted && loads_.making_room() == id) {
       loads_.stop_making_room();
@@ -90,7 +92,8 @@ ModelView ModelScheduler::view_of(const HostedModel& hosted, TimePoint now) cons
   view.loading = catalogue_.state(hosted) == WeightsState::kLoading;
   view.wanted = hosted.wanted_since != kForever;
   view.wanted_since = hosted.wanted_since;
-  view.busy = (engine.running() > 0 && hosted.deferrals == 0) || engine.step_in_flight() || (hosted.fresh && engine.has_work());
+  const bool runs = engine.running() > 0 || (!token_level() && engine.parking().moves() > 0);  // or is about to
+  view.busy = (runs && hosted.deferrals == 0) || engine.step_in_flight() || (hosted.fresh && engine.has_work());
   view.queued = engine.waiting() > 0;
   view.pinned = hosted.pinned;
   view.weight_pages = catalogue_.weight_pages(hosted);

@@ -188,7 +188,6 @@ void Node::on_step_deferred(HostedModel& hosted, const StepResult& result, TimeP
   const Duration most = std::max(kDeferralMax, from_seconds(4 * quotas_.switch_to(hosted)));
   hosted.deferred_until = now + std::min(most, kDeferralMin * (1 << std::min(hosted.deferrals++, 16u)));
   hosted.fresh = false;  // it may go without a token
-  effects.push_back(WakeAt{hosted.deferred_until});
   end_failed_packing(effects);
   journal_.changed = true;
 }

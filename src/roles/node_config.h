@@ -24,6 +24,7 @@ struct NodeModel {
   uint64_t stamp = 0;             // of the ModelDigest of its files as they are; 0: not looked at
   uint64_t weight_bytes = 0;
   uint64_t kv_block_bytes = 0;
+  uint32_t state_blocks = 0;      // KV blocks that hold the state of a sequence in layers that keep one; 0: there are none
   uint32_t max_model_len = 0;
   uint32_t vocab_size = 0;
   uint32_t kv_salt_above = UINT32_MAX;  // EngineConfig
@@ -56,7 +57,7 @@ struct NodeConfig {
 };
 
 uint32_t weight_pages(const NodeModel& model);
-// Pages of KV that one sequence of the longest length needs.
+// Pages of KV and states that one sequence of the longest length needs.
 uint32_t kv_pages_min(const NodeModel& model);
 // The longest sequence for which weights and KV fit `pages` pages, at most wanted; 0 if the weights alone do not fit.
 uint32_t fitting_model_len(const NodeModel& model, uint32_t pages, uint32_t wanted);

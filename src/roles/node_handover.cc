@@ -14,6 +14,11 @@ bool usable(const Submit& message, const HostedModel* model) {
          message.kv->tokens < request.prompt.size() + request.output.size() && (!request.prompt_logprobs || !request.output.empty());
 }
 
+// Whether these are blocks of all its tokens, and of its state.
+bool covers(const HostKv& kv, const HostedModel* model) {
+  return model != nullptr && kv.blocks.size() == blocks_for(kv.tokens) + model->facts.state_blocks;
+}
+
 }  // namespace
 
 // A request leaves when its KV is on the host tier, or when there is none. One that finds no room there stays for this token.
@@ -63,8 +68,9 @@ void Node::receive(NodeId from, const Submit& message, TimePoint now, std::vecto
 }
 
 void Node::on_kv_granted(NodeId from, const KvGranted& message, TimePoint now, std::vector<Effect>& effects) {
-  const std::optional<Handovers::Arrival> arrival = handovers_.on_granted(from, message, now, effects);
+  std::optional<Handovers::Arrival> arrival = handovers_.on_granted(from, message, now, effects);
   if (!arrival) return;
+  if (arrival->kv && !covers(*arrival->kv, catalogue_.find(arrival->submit.request.model))) arrival->kv.reset();
   const bool accepted = accept(arrival->gateway, arrival->submit, arrival->kv, now, effects);
   if (!arrival->kv) return;
   if (accepted) {

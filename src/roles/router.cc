@@ -143,6 +143,7 @@ bool Router::served_by_lost(ModelId model) const {
 
 void Router::try_lost_again(TimePoint now, std::vector<Effect>& effects) {
   if (std::erase_if(lost_, [&](const auto& lost) { return lost.second <= now; }) > 0) place_held(now, effects);
+  for (const auto& [node, again] : lost_) effects.push_back(WakeAt{again});
 }
 
 // A request that was accepted, or whose node is only out of reach for now, waits for a node to come (back), within its deadline.
@@ -321,10 +322,7 @@ void Router::on_peer_lost(NodeId node, TimePoint now, std::vector<Effect>& effec
   Placed& placed = placed_[node];
   placed = {.live = placed.live};
   balancer_.lose(node);
-  if (cluster_.members.contains(node)) {
-    lost_[node] = now + kTryAgain;
-    effects.push_back(WakeAt{now + kTryAgain});
-  }
+  if (cluster_.members.contains(node)) lost_[node] = now + kTryAgain;
   for (const RequestId id : orphans) {
     Entry entry = take(id);
     entry.node = kNobody;

@@ -30,6 +30,12 @@ void pick_pooled(const Request& request, std::span<const float> values, SliceRes
 
 uint32_t block_count(const StepSlice& slice) { return static_cast<uint32_t>(slice.blocks.size()); }
 
+// The next blocks of a list, as many as `ids`.
+std::span<const DeviceAddress> next_blocks(std::span<const DeviceAddress> all, const std::vector<BlockId>& ids, size_t& at) {
+  at += ids.size();
+  return all.subspan(at - ids.size(), ids.size());
+}
+
 LogitsQuery query_of(const StepSlice& slice, uint32_t row) {
   const Request& request = *slice.params;
   if (is_pooled(request)) return {row, request.sampling.rules ? LogitsWanted::kAll : LogitsWanted::kPooled};
@@ -117,8 +123,12 @@ void StepRunner::lay_out(const ResolvedStep& step) {
       const auto count = static_cast<uint32_t>(slice.tokens.size());
       append_queries(slice, static_cast<uint32_t>(lane.tokens.size()), lane.queries);
       lane.tokens.insert(lane.tokens.end(), slice.tokens.begin(), slice.tokens.end());
-      lane.slices.push_back({count, slice.begin, slice.prompt_length, {step.blocks.data() + first_block, block_count(slice)}});
-      first_block += block_count(slice);
+      SequenceSlice part{count, slice.begin, slice.prompt_length, next_blocks(step.blocks, slice.blocks, first_block)};
+      part.state.before = next_blocks(step.blocks, slice.state_before, first_block);
+      part.state.after = next_blocks(step.blocks, slice.state_after, first_block);
+      part.state.kept = next_blocks(step.blocks, slice.state_kept, first_block);
+      part.state.kept_rows = slice.kept_tokens;
+      lane.slices.push_back(part);
       laid_out += count;
     }
     lane.last_slice = next;

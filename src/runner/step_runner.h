@@ -16,7 +16,7 @@ namespace shoal {
 // A StepInput with its block ids turned into addresses, by the thread that owns the KvStore.
 struct ResolvedStep {
   StepInput input;
-  std::vector<DeviceAddress> blocks;  // of all slices, one after the other
+  std::vector<DeviceAddress> blocks;  // of all slices, one after the other: KV, then the states before, after and kept
 };
 
 // Who computes what passes ask for, while other passes go on.

@@ -93,6 +93,16 @@ void StrictDevice::end_copy(const CopyKv& effect, const SimDevice* source) {
   }
 }
 
+// A state is of the context that was computed, and every block that holds it says so.
+void StrictDevice::write_state(const NodeModel& m, const std::vector<BlockId>& state, uint64_t context) {
+  for (const BlockId id : state) block(Tier::kDevice, m.kv_block_bytes, id) = {static_cast<TokenId>(context & INT32_MAX), static_cast<TokenId>(context >> 33)};
+}
+
+void StrictDevice::check_state(const NodeModel& m, const std::vector<BlockId>& state, uint64_t context) {
+  const std::vector<TokenId> want = {static_cast<TokenId>(context & INT32_MAX), static_cast<TokenId>(context >> 33)};
+  for (const BlockId id : state) CHECK(block(Tier::kDevice, m.kv_block_bytes, id) == want);
+}
+
 StepResult StrictDevice::run(ModelId model, const StepInput& input) {
   CHECK(weights_.at(model).loaded);
   const NodeModel& m = facts(model);
@@ -112,11 +122,18 @@ StepResult StrictDevice::run(ModelId model, const StepInput& input) {
     out.request = slice.request;
     const uint32_t end = slice.begin + static_cast<uint32_t>(slice.tokens.size());
     uint64_t hash = kEmptyContext;
+    for (const auto* state : {&slice.state_before, &slice.state_after, &slice.state_kept}) CHECK(state->empty() || state->size() == m.state_blocks);
+    CHECK_EQ(slice.state_before.empty(), m.state_blocks == 0 || slice.begin == 0);
+    CHECK_EQ(slice.state_after.empty(), m.state_blocks == 0);
+    CHECK(slice.state_kept.empty() || (slice.kept_tokens > 0 && slice.begin + slice.kept_tokens < end));
     for (uint32_t position = 0; position < end; ++position) {
+      if (position == slice.begin) check_state(m, slice.state_before, hash);
+      if (position == slice.begin + slice.kept_tokens) write_state(m, slice.state_kept, hash);
       const std::vector<TokenId>& content = block(Tier::kDevice, m.kv_block_bytes, slice.blocks.at(position / kTokensPerBlock));
       CHECK_LT(position % kTokensPerBlock, content.size());
       hash = extend_context(hash, content[position % kTokensPerBlock]);
     }
+    write_state(m, slice.state_after, hash);
     if (slice.sample) {
       SampledToken token;
       token.token = simulated_token(model, hash, slice.params->sampling.seed, slice.output_index, m.vocab_size);

@@ -71,6 +71,8 @@ class StrictDevice final : public SimDevice {
   std::vector<TokenId> host_block(uint64_t block_bytes, BlockId id) const override { return block(Tier::kHost, block_bytes, id); }
 
  private:
+  void write_state(const NodeModel& m, const std::vector<BlockId>& state, uint64_t context);
+  void check_state(const NodeModel& m, const std::vector<BlockId>& state, uint64_t context);
   struct PageOwner {  // of a page of the pool: nobody, a model's weights or a slab
     enum class Kind : uint8_t { kNobody, kWeights, kSlab } kind = Kind::kNobody;
     uint64_t id = 0;

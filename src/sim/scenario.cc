@@ -25,6 +25,14 @@ NodeModel make_model(const Scenario& s, uint32_t index, Rng& rng) {
   model.vocab_size = 50;
   model.pooling = s.pooling;
   model.kv_salt_above = rng.chance(0.3) ? 40 : UINT32_MAX;
+  if (s.state_blocks > 0 || s.kv_block_bytes > 0) {
+    model.state_blocks = s.state_blocks;
+  } else {
+    Rng states(s.seed * 1000 + index);
+    model.state_blocks = states.chance(0.4) ? 1 + static_cast<uint32_t>(states.below(2)) : 0;
+    constexpr uint32_t kShort = 64;
+    if (fitting_model_len(model, s.pages, s.max_model_len) < std::min(kShort, s.max_model_len)) model.state_blocks = 0;
+  }
   model.max_model_len = fitting_model_len(model, s.pages, s.max_model_len);
   CHECK_GT(model.max_model_len, 16u);
   return model;

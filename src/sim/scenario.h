@@ -33,6 +33,7 @@ struct Scenario {
   uint32_t max_model_len = 256;
   uint32_t weight_pages = 0;           // of every model; 0: drawn
   uint64_t kv_block_bytes = 0;         // of every model; 0: drawn
+  uint32_t state_blocks = 0;           // of every model; 0: none where kv_block_bytes is given, else drawn, of some none
   double cancel_probability = 0.2;
   double deadline_probability = 0.05;  // of a deadline that is probably missed
   double shared_prefix_probability = 0.5;

@@ -124,6 +124,7 @@ Status read_cluster(const Json& json, Scenario& s) {
   r.number("host_pages", s.host_pages, 0, 100'000);
   r.number("weight_pages", s.weight_pages, 0, 10'000);
   r.number("kv_block_bytes", s.kv_block_bytes, 0, 1e9);
+  r.number("state_blocks", s.state_blocks, 0, 1000);
   r.number("max_model_len", s.max_model_len, 32, 100'000);
   r.number("tokens_per_step", s.limits.tokens_per_step, 1, 1e6);
   r.number("sequences_max", s.limits.sequences_max, 1, 1e5);

@@ -39,6 +39,8 @@ struct Tile {
   uint32_t count, padded;
   uint32_t from[kTile], position[kTile];     // a query sees tokens [from, position], its own or a later one ...
   uint32_t first[kTile], last[kTile];        // ... of the current block [first, last], none if first > last
+  const uint16_t* selected[kTile];           // ... and of these, or null
+  uint32_t bits[kTile];                      // of the current block
   alignas(64) float q[kTile * kHeadDimMax];  // of `width` queries that are scored together: [head_dim][width]
   alignas(64) float p[kTile][16];            // scores of the block, then the weights of its tokens
   alignas(64) float top[kTile], correction[kTile];
@@ -52,7 +54,7 @@ class Ahead {
   Ahead(const AttentionCall& call, const std::byte* block) {
     if (block == nullptr) return;
     key_ = block + call.key_offset;
-    value_ = block + (call.value_dim == 0 ? call.value_offset : call.key_offset);
+    value_ = block + (call.compressed ? call.key_offset : call.value_offset);
     bytes_ = kv_head_bytes(call.format, call.head_dim);
   }
   HWY_INLINE void some() {
@@ -158,6 +160,16 @@ HWY_INLINE void add_values(const Lines& value, Tile& tile, uint32_t query, uint3
   }
 }
 
+// Of tokens that are not selected: the least.
+HWY_INLINE F16x select_bits(uint32_t bits, const F16x& scores) {
+  float lanes[16];
+  store(scores, lanes);
+  for (uint32_t t = 0; t < 16; ++t) {
+    if ((bits >> t & 1) == 0) lanes[t] = kLowest;
+  }
+  return load(lanes);
+}
+
 // Takes the scores of a block into the running softmax, stage by stage: no query waits for another.
 void take_scores(const AttentionCall& call, Tile& tile) {
   for (uint32_t i = 0; i < tile.count; ++i) {
@@ -169,6 +181,7 @@ void take_scores(const AttentionCall& call, Tile& tile) {
       s = cap * tanh(s / cap);
     }
     if (tile.first[i] != 0 || tile.last[i] != kKvTokens - 1) s = select_lanes(tile.first[i], tile.last[i], s, set1(kLowest));
+    if (tile.bits[i] != 0xffffu) s = select_bits(tile.bits[i], s);
     store(s, tile.p[i]);
     tile.top[i] = std::max(tile.segment.m[i], tree_max(s));
   }
@@ -202,10 +215,9 @@ void add_block(const AttentionCall& call, const Lines& key, const Lines& value, 
   }
 }
 
-// Widens K and V of a block into [head_dim][16] and [16][padded head_dim].
+// Widens K and V of a block into [head_dim][16] and [16][padded].
 template <typename Lines>
-void widen(const Lines& key, const Lines& value, uint32_t head_dim, float* key_out, float* value_out) {
-  const uint32_t padded = round_up_lanes(head_dim);
+void widen(const Lines& key, const Lines& value, uint32_t head_dim, uint32_t padded, float* key_out, float* value_out) {
   for (uint32_t first = 0; first < head_dim; first += kKvQuantBlock) {
     const auto scale = key.key_scale(first);
     for (uint32_t d = first; d < std::min(first + kKvQuantBlock, head_dim); ++d) store(key.key(d, scale), key_out + d * 16);
@@ -230,19 +242,19 @@ void widen_compressed(const Lines& key, const AttentionCall& call, uint32_t padd
 template <typename Lines>
 void add_stored_block(const AttentionCall& call, const std::byte* block, Ahead ahead, Tile& tile) {
   const uint32_t channels = kv_channels(call.format, call.head_dim);
-  if (call.value_dim != 0) {
+  if (call.compressed) {
     alignas(64) float key_buffer[kKvTokens * kHeadDimMax];
     alignas(64) float value_buffer[kKvTokens * kHeadDimMax];
     widen_compressed(Lines(block + call.key_offset, channels), call, tile.padded, key_buffer, value_buffer);
     return add_block(call, FloatLines(key_buffer, round_up_lanes(call.head_dim)), FloatLines(value_buffer, tile.padded), ahead, tile);
   }
-  const Lines key(block + call.key_offset, channels), value(block + call.value_offset, channels);
+  const Lines key(block + call.key_offset, channels), value(block + call.value_offset, kv_channels(call.format, call.value_dim));
   if constexpr (!Lines::kInPlace) {
     if (tile.count > kTogether) {
       alignas(64) float key_buffer[kKvTokens * kHeadDimMax];
       alignas(64) float value_buffer[kKvTokens * kHeadDimMax];
-      widen(key, value, call.head_dim, key_buffer, value_buffer);
-      return add_block(call, FloatLines(key_buffer, tile.padded), FloatLines(value_buffer, tile.padded), ahead, tile);
+      widen(key, value, call.head_dim, tile.padded, key_buffer, value_buffer);
+      return add_block(call, FloatLines(key_buffer, round_up_lanes(call.head_dim)), FloatLines(value_buffer, tile.padded), ahead, tile);
     }
   }
   add_block(call, key, value, ahead, tile);
@@ -255,6 +267,8 @@ void look_at(Tile& tile, uint32_t b) {
     const bool sees = tile.from[i] <= end && tile.position[i] >= begin;
     tile.first[i] = !sees ? 1 : std::max(tile.from[i], begin) - begin;
     tile.last[i] = !sees ? 0 : std::min(tile.position[i], end) - begin;
+    tile.bits[i] = tile.selected[i] == nullptr ? 0xffffu : tile.selected[i][b];
+    if (sees && (tile.bits[i] >> tile.first[i] & ((2u << (tile.last[i] - tile.first[i])) - 1)) == 0) tile.first[i] = 1, tile.last[i] = 0;
   }
 }
 
@@ -279,11 +293,12 @@ void attend_segment(const AttentionCall& call, Tile& tile, uint32_t segment) {
 // Queries [begin, begin + count) of the call.
 void fill_tile(const AttentionCall& call, uint32_t begin, uint32_t count, Tile& tile) {
   tile.count = count;
-  tile.padded = round_up_lanes(call.values());
+  tile.padded = round_up_lanes(call.value_dim);
   for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t own = call.position + (begin + i) / call.group;
+    const uint32_t row = (begin + i) / call.group, own = call.position + row;
     tile.from[i] = call.first_seen(own);
     tile.position[i] = call.last_seen(own);
+    tile.selected[i] = call.selected.of(row);
   }
   in_groups(0, count, [&]<uint32_t W>(uint32_t first) HWY_ATTR {
     for (uint32_t i = 0; i < W; ++i) {
@@ -298,7 +313,7 @@ void fill_tile(const AttentionCall& call, uint32_t begin, uint32_t count, Tile& 
 
 float* partial_at(const AttentionCall& call, uint32_t segment, uint32_t query) {
   const size_t state = size_t{segment - call.segment_begin} * call.rows * call.group + query;
-  return call.partial + state * attention_state_floats(call.values());
+  return call.partial + state * attention_state_floats(call.value_dim);
 }
 
 void put_partials(const AttentionCall& call, const Tile& tile, uint32_t segment, uint32_t begin) {
@@ -316,7 +331,7 @@ void put_partials(const AttentionCall& call, const Tile& tile, uint32_t segment,
 void finish(const AttentionCall& call, const Tile& tile, uint32_t begin, uint32_t i) {
   const uint32_t row = (begin + i) / call.group, head = (begin + i) % call.group;
   const float* o = tile.total.o + size_t{i} * tile.padded;
-  float* out = call.out + row * call.out_stride + size_t{head} * call.values();
+  float* out = call.out + row * call.out_stride + size_t{head} * call.value_dim;
   const float sum = tree_sum(load(tile.total.l[i]));
   float share = 1.0f / sum;
   if (call.sinks != nullptr) {
@@ -324,12 +339,12 @@ void finish(const AttentionCall& call, const Tile& tile, uint32_t begin, uint32_
     share = c / std::fma(sum, c, exp1(call.sinks[head] - top));
   }
   const F16x inverse = set1(share);
-  for (uint32_t d = 0; d < call.values(); d += 16) {
+  for (uint32_t d = 0; d < call.value_dim; d += 16) {
     const F16x value = load(o + d) * inverse;
-    if (d + 16 <= call.values()) {
+    if (d + 16 <= call.value_dim) {
       store(value, out + d);
     } else {
-      store_first(value, out + d, call.values() - d);
+      store_first(value, out + d, call.value_dim - d);
     }
   }
 }

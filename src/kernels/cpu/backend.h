@@ -23,7 +23,16 @@ struct AttentionFunctions {
 };
 AttentionFunctions chosen_attention();
 
-// Sets quantize_row, rms_norm, layer_norm, add, scale, add_scaled, silu_mul, gelu_mul, gelu_erf_mul, clamped_mul, softcap and rope.
+struct RecurrenceFunctions {
+  void (*convolve)(const ConvolveCall&);
+  void (*scan)(const ScanCall&);
+};
+RecurrenceFunctions chosen_recurrence();
+
+using IndexScoresFunction = void (*)(const IndexScoresCall&);
+IndexScoresFunction chosen_index_scores();
+
+// Sets quantize_row and what else is done element by element, norms and rope included.
 void choose_elementwise(Kernels& kernels);
 
 }  // namespace shoal

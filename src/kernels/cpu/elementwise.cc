@@ -21,12 +21,15 @@ using ref::clamped_mul;
 using ref::gelu_erf_mul;
 using ref::gelu_mul;
 using ref::layer_norm;
+using ref::mul;
 using ref::quantize_row;
 using ref::rms_norm;
 using ref::rope;
 using ref::scale;
+using ref::sigmoid_mul;
 using ref::silu_mul;
 using ref::softcap;
+using ref::square_positive;
 #else
 
 // Calls body(i, 16) for whole stretches of 16 elements and body(i, rest) for what is left.
@@ -106,6 +109,23 @@ void clamped_mul(const float* gate, const float* up, float alpha, float limit, s
   for_each_16(n, [&](size_t i, size_t count) HWY_ATTR {
     const F16x g = min(load_some(gate + i, count), high), u = min(max(load_some(up + i, count), low), high);
     store_some(sigmoid_mul(g, a * g) * (u + one), out + i, count);
+  });
+}
+
+void sigmoid_mul(const float* gate, const float* up, size_t n, float* out) {
+  for_each_16(n, [&](size_t i, size_t count) HWY_ATTR {
+    store_some(sigmoid_mul(load_some(up + i, count), load_some(gate + i, count)), out + i, count);
+  });
+}
+
+void mul(const float* x, const float* y, size_t n, float* out) {
+  for_each_16(n, [&](size_t i, size_t count) HWY_ATTR { store_some(load_some(x + i, count) * load_some(y + i, count), out + i, count); });
+}
+
+void square_positive(const float* x, size_t n, float* out) {
+  for_each_16(n, [&](size_t i, size_t count) HWY_ATTR {
+    const F16x positive = max(load_some(x + i, count), zero());
+    store_some(positive * positive, out + i, count);
   });
 }
 
@@ -199,6 +219,9 @@ void fill_elementwise(Kernels& kernels) {
   kernels.gelu_mul = &gelu_mul;
   kernels.gelu_erf_mul = &gelu_erf_mul;
   kernels.clamped_mul = &clamped_mul;
+  kernels.sigmoid_mul = &sigmoid_mul;
+  kernels.mul = &mul;
+  kernels.square_positive = &square_positive;
   kernels.softcap = &softcap;
   kernels.rope = &rope;
 }

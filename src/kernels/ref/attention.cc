@@ -71,9 +71,10 @@ struct State {
   bool empty = true;
 };
 
-void add_block(const AttentionCall& call, const float* q, const std::byte* block, uint32_t first, uint32_t last, State& s) {
+void add_block(const AttentionCall& call, const float* q, const std::byte* block, uint32_t first, uint32_t last, uint32_t bits, State& s) {
   const uint32_t channels = kv_channels(call.format, call.head_dim);
-  const Numbers key{call.format, block + call.key_offset, channels}, value{call.format, block + call.value_offset, channels};
+  const Numbers key{call.format, block + call.key_offset, channels};
+  const Numbers value{call.format, block + call.value_offset, kv_channels(call.format, call.value_dim)};
   float p[kKvTokens];
   float top = s.m;
   for (uint32_t t = first; t <= last; ++t) {
@@ -81,17 +82,17 @@ void add_block(const AttentionCall& call, const float* q, const std::byte* block
     for (uint32_t d = 0; d < call.head_dim; ++d) dot = std::fma(key.key(t, d), q[d], dot);
     p[t] = dot * call.scale;
     if (call.softcap > 0) p[t] = call.softcap * ref::tanh(p[t] / call.softcap);
-    top = std::max(top, p[t]);
+    if ((bits >> t & 1) != 0) top = std::max(top, p[t]);
   }
   const float correction = ref::exp(s.m - top);
   for (uint32_t t = 0; t < kKvTokens; ++t) {
-    const bool seen = t >= first && t <= last;
-    if (seen) p[t] = ref::exp(p[t] - top);
-    s.l[t] = std::fma(s.l[t], correction, seen ? p[t] : 0.0f);
+    const bool seen = t >= first && t <= last && (bits >> t & 1) != 0;
+    p[t] = seen ? ref::exp(p[t] - top) : 0.0f;
+    s.l[t] = std::fma(s.l[t], correction, p[t]);
   }
-  for (uint32_t d = 0; d < call.values(); ++d) {
+  for (uint32_t d = 0; d < call.value_dim; ++d) {
     float o = s.o[d] * correction;
-    for (uint32_t t = first; t <= last; ++t) o = std::fma(p[t], call.value_dim == 0 ? value.value(t, d) : key.key(t, d), o);
+    for (uint32_t t = first; t <= last; ++t) o = std::fma(p[t], call.compressed ? key.key(t, d) : value.value(t, d), o);
     s.o[d] = o;
   }
   s.m = top;
@@ -113,10 +114,11 @@ void merge(const State& segment, uint32_t head_dim, State& total) {
 
 struct Range {
   uint32_t from, position;  // the row sees tokens [from, position]
+  const uint16_t* selected; // ... and of these, or null
 };
 Range range_of(const AttentionCall& call, uint32_t row) {
   const uint32_t position = call.position + row;
-  return {call.first_seen(position), call.last_seen(position)};
+  return {call.first_seen(position), call.last_seen(position), call.selected.of(row)};
 }
 
 State attend_segment(const AttentionCall& call, const float* q, const Range& range, uint32_t segment) {
@@ -126,7 +128,9 @@ State attend_segment(const AttentionCall& call, const float* q, const Range& ran
   for (uint32_t b = first_block; b <= last_block; ++b) {
     const uint32_t begin = b * kKvTokens;
     const uint32_t first = range.from > begin ? range.from - begin : 0;
-    add_block(call, q, call.blocks[b], first, std::min(range.position - begin, kKvTokens - 1), state);
+    const uint32_t last = std::min(range.position - begin, kKvTokens - 1), bits = range.selected == nullptr ? 0xffffu : range.selected[b];
+    if ((bits >> first & ((2u << (last - first)) - 1)) == 0) continue;
+    add_block(call, q, call.blocks[b], first, last, bits, state);
   }
   return state;
 }
@@ -134,7 +138,7 @@ State attend_segment(const AttentionCall& call, const float* q, const Range& ran
 // Where the state of a query stands in call.partial.
 float* state_at(const AttentionCall& call, uint32_t segment, uint32_t row, uint32_t head) {
   const size_t query = (size_t{segment - call.segment_begin} * call.rows + row) * call.group + head;
-  return call.partial + query * attention_state_floats(call.values());
+  return call.partial + query * attention_state_floats(call.value_dim);
 }
 
 void put_state(const State& state, uint32_t head_dim, float* out) {
@@ -155,14 +159,14 @@ State get_state(const float* in, uint32_t head_dim) {
 }
 
 void finish(const AttentionCall& call, State& total, uint32_t row, uint32_t head) {
-  float* out = call.out + row * call.out_stride + size_t{head} * call.values();
+  float* out = call.out + row * call.out_stride + size_t{head} * call.value_dim;
   const float sum = tree_sum(total.l);
   float inverse = 1.0f / sum;
   if (call.sinks != nullptr) {
     const float sink = call.sinks[head], top = std::max(total.m, sink), c = ref::exp(total.m - top);
     inverse = c / std::fma(sum, c, ref::exp(sink - top));
   }
-  for (uint32_t d = 0; d < call.values(); ++d) out[d] = total.o[d] * inverse;
+  for (uint32_t d = 0; d < call.value_dim; ++d) out[d] = total.o[d] * inverse;
 }
 
 // body(row, head) for every query.
@@ -176,21 +180,21 @@ void for_queries(const AttentionCall& call, const Body& body) {
 }  // namespace
 
 void store_kv(const StoreKvCall& call) {
-  const uint32_t channels = kv_channels(call.format, call.head_dim);
+  const uint32_t channels = kv_channels(call.format, call.head_dim), value_channels = kv_channels(call.format, call.value_dim);
   for (uint32_t head = 0; head < call.kv_heads; ++head) {
-    std::byte* key = call.key + head * call.head_bytes;
-    std::byte* value = call.value + head * call.head_bytes;
+    std::byte* key = call.key + head * call.key_bytes;
+    std::byte* value = call.value + head * call.value_bytes;
     const float* k = call.k + size_t{head} * call.head_dim;
-    const float* v = call.v == nullptr ? nullptr : call.v + size_t{head} * call.head_dim;
+    const float* v = call.v == nullptr ? nullptr : call.v + size_t{head} * call.value_dim;
     if (call.format == KvFormat::kQ8_0) {
       put_codes(k, call.head_dim, channels, call.slot, key, key + call.slot, kKvTokens);
       if (call.v == nullptr) continue;
-      put_codes(v, call.head_dim, channels, call.slot, value, value + size_t{call.slot} * channels, 1);
+      put_codes(v, call.value_dim, value_channels, call.slot, value, value + size_t{call.slot} * value_channels, 1);
       continue;
     }
     for (uint32_t d = 0; d < call.head_dim; ++d) put_number(call.format, key, d * kKvTokens + call.slot, k[d]);
-    for (uint32_t d = 0; d < channels && v != nullptr; ++d) {
-      put_number(call.format, value, size_t{call.slot} * channels + d, d < call.head_dim ? v[d] : 0.0f);
+    for (uint32_t d = 0; d < value_channels && v != nullptr; ++d) {
+      put_number(call.format, value, size_t{call.slot} * value_channels + d, d < call.value_dim ? v[d] : 0.0f);
     }
   }
 }
@@ -201,12 +205,12 @@ void attention(const AttentionCall& call) {
     const Range range = range_of(call, row);
     if (call.partial != nullptr) {
       for (uint32_t s = call.segment_begin; s < call.segment_end; ++s) {
-        put_state(attend_segment(call, q, range, s), call.values(), state_at(call, s, row, head));
+        put_state(attend_segment(call, q, range, s), call.value_dim, state_at(call, s, row, head));
       }
       return;
     }
     State total;
-    for (uint32_t s = 0; s < call.segments(); ++s) merge(attend_segment(call, q, range, s), call.values(), total);
+    for (uint32_t s = 0; s < call.segments(); ++s) merge(attend_segment(call, q, range, s), call.value_dim, total);
     finish(call, total, row, head);
   });
 }
@@ -215,7 +219,7 @@ void merge_attention(const AttentionCall& call) {
   for_queries(call, [&](uint32_t row, uint32_t head) {
     State total;
     for (uint32_t s = call.segment_begin; s < call.segment_end; ++s) {
-      merge(get_state(state_at(call, s, row, head), call.values()), call.values(), total);
+      merge(get_state(state_at(call, s, row, head), call.value_dim), call.value_dim, total);
     }
     finish(call, total, row, head);
   });

@@ -73,6 +73,18 @@ void clamped_mul(const float* gate, const float* up, float alpha, float limit, s
   }
 }
 
+void sigmoid_mul(const float* gate, const float* up, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = sigmoid_mul(up[i], gate[i]);
+}
+
+void mul(const float* x, const float* y, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = x[i] * y[i];
+}
+
+void square_positive(const float* x, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) out[i] = std::fmax(x[i], 0.0f) * std::fmax(x[i], 0.0f);
+}
+
 void softcap(float* x, float cap, size_t n) {
   for (size_t i = 0; i < n; ++i) x[i] = cap * ref::tanh(x[i] / cap);
 }

@@ -16,11 +16,17 @@ void silu_mul(const float* gate, const float* up, size_t n, float* out);
 void gelu_mul(const float* gate, const float* up, size_t n, float* out);
 void gelu_erf_mul(const float* gate, const float* up, size_t n, float* out);
 void clamped_mul(const float* gate, const float* up, float alpha, float limit, size_t n, float* out);
+void sigmoid_mul(const float* gate, const float* up, size_t n, float* out);
+void mul(const float* x, const float* y, size_t n, float* out);
+void square_positive(const float* x, size_t n, float* out);
 void softcap(float* x, float cap, size_t n);
 void rope(const RopeCall& call);
 void store_kv(const StoreKvCall& call);
 void attention(const AttentionCall& call);
 void merge_attention(const AttentionCall& call);
+void convolve(const ConvolveCall& call);
+void scan(const ScanCall& call);
+void index_scores(const IndexScoresCall& call);
 
 // Sum of 16 lanes in the fixed tree of kernels.h. Overwrites them.
 inline float tree_sum(float* lanes) {
