@@ -68,7 +68,8 @@ class CpuStep : public Step {
   void linear(Floats input, Outputs outputs) const override;
   void linear(const Normed& input, Outputs outputs) const override;  // each row is made by the thread that quantises it
   void linear(const Gated& input, Outputs outputs) const override;
-  void experts(const ExpertPlaces& places, Activation activation, Floats asked, Floats input, Floats x) const override;
+  std::optional<Exchange> experts(const ExpertPlaces& places, Activation activation, Floats asked, Floats input, Floats x) const override;
+  void combine(const ExpertPlaces& places, Floats input, Floats x) const override;
   void add_gated(Floats input, const MatrixPlace& gate, Floats y, Floats x) const override;
   void rope(uint32_t layer, Floats q, Floats k, const RopeConfig& config, int which) const override;
   void attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const override;
@@ -105,7 +106,6 @@ class CpuStep : public Step {
   void multiply(const float* input, std::optional<LinearInput::MakeRow> make_row, Outputs outputs) const;
   void multiply_by_head(const std::vector<MatrixPlace>& places, const float* input, float* out) const;
   ExpertRoutes route(const ExpertPlaces& places, const float* input) const;
-  void bring_experts(const ExpertPlaces& places, const ExpertRoutes& routes, const float* input) const;
   void embed_tied(const MatrixPlace& table, float* x) const;
   AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;
   void attend_by_segments(const AttentionSplit& split, const AttentionArguments& arguments) const;
@@ -121,6 +121,7 @@ class CpuStep : public Step {
   std::vector<size_t> first_block_;   // of each slice
   std::vector<AttentionSplit> splits_;  // by kind of layer
   std::vector<float> logits_;         // [queries, vocab], or [queries, width] of pooled vectors
+  mutable ExpertRoutes dispatched_;   // between dispatch() and combine()
   std::vector<std::vector<TokenLogit>> top_;  // of each query, once it was asked for
 };
 

@@ -7,6 +7,7 @@
 #include "kernels/scalar_math.h"
 #include "models/cpu_step.h"
 #include "models/expert_cache.h"
+#include "models/expert_plan.h"
 #include "models/expert_use.h"
 
 namespace shoal {
@@ -27,6 +28,19 @@ std::vector<LinearOutput> active_outputs(const CpuWeights& weights, const Expert
     if (cache != nullptr) result.matrix.data = CpuDevice::at(cache->base(places, active.expert) + matrices[active.expert].offset);
   }
   return outputs;
+}
+
+// Where a model holds a part of its experts only: those that have rows get into slots, and what the next layer will probably ask
+// for is read ahead, by what its router says of this layer's input (arXiv 2312.17238, section 3.2): `route` of a layer.
+template <typename Route>
+void bring_experts(ExpertCache& cache, const ExpertPlaces& places, const ExpertRoutes& routes, ThreadPool& threads, const Route& route) {
+  const auto numbers = [](const ExpertRoutes& of) {
+    std::vector<uint32_t> result;
+    for (const auto& active : of.active) result.push_back(active.expert);
+    return result;
+  };
+  cache.require(places, numbers(routes), threads);
+  if (const ExpertPlaces* next = cache.after(places)) cache.expect(*next, numbers(computed(*next, route(*next))));
 }
 
 }  // namespace
@@ -51,21 +65,7 @@ ExpertRoutes CpuStep::route(const ExpertPlaces& places, const float* input) cons
   return routes;
 }
 
-// Where a model holds a part of its experts only: those that have rows get into slots, and what the next layer will probably ask
-// for is read ahead, by what its router says of this layer's input (arXiv 2312.17238, section 3.2).
-void CpuStep::bring_experts(const ExpertPlaces& places, const ExpertRoutes& routes, const float* input) const {
-  ExpertCache* const cache = context_.expert_cache;
-  if (cache == nullptr) return;
-  const auto numbers = [](const ExpertRoutes& of) {
-    std::vector<uint32_t> result;
-    for (const auto& active : of.active) result.push_back(active.expert);
-    return result;
-  };
-  cache->require(places, numbers(routes), compute_.threads);
-  if (const ExpertPlaces* next = cache->after(places)) cache->expect(*next, numbers(computed(*next, route(*next, input))));
-}
-
-void CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats asked, Floats from, Floats to) const {
+std::optional<Exchange> CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats asked, Floats from, Floats to) const {
   const uint64_t hidden = context_.shape.hidden, width = context_.shape.expert_width;
   const float* const input = CpuDevice::at(from);
   float* const routed = CpuDevice::at(at_.routed);
@@ -76,7 +76,14 @@ void CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats 
   ExpertRoutes routes = route(places, CpuDevice::at(asked));
   const ExpertRoutes active = computed(places, routes);
   if (context_.expert_use != nullptr) context_.expert_use->note(places.first, active);
-  bring_experts(places, active, CpuDevice::at(asked));
+  if (context_.experts_elsewhere) {
+    dispatched_ = std::move(routes);
+    const auto experts = static_cast<uint32_t>(places.gate.size());
+    return Exchange{places.first / experts, rows(), context_.shape.hidden, from, at_.expert_out, &dispatched_, experts};
+  }
+  if (context_.expert_cache != nullptr) {
+    bring_experts(*context_.expert_cache, places, active, compute_.threads, [&](const ExpertPlaces& next) { return route(next, CpuDevice::at(asked)); });
+  }
   const auto count = static_cast<uint32_t>(routes.routed.size());
   for_rows(compute_.threads, count, hidden, [&](uint32_t i) {
     std::memcpy(routed + i * hidden, input + routes.routed[i].row * hidden, hidden * sizeof(float));
@@ -87,18 +94,31 @@ void CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats 
   const ExpertOutput gate_up[] = {{gates, gate}, {ups, up}};
   const bool gated = !places.up.empty();
   expert_linear(compute_.kernels, compute_.threads, active, routed, quantized, std::span(gate_up).first(gated ? 2 : 1));
-  for_rows(compute_.threads, count, width * 4, [&](uint32_t i) {
-    float* const g = gate + i * width;
-    const float* const u = up + i * width;
-    if (places.gate_limit > 0) return compute_.kernels.clamped_mul(g, u, places.gate_alpha, places.gate_limit, width, g);
-    activate_row(compute_.kernels, activation, g, u, width, g);
-  });
+  gate_experts(compute_.kernels, compute_.threads, {activation, places.gate_alpha, places.gate_limit}, count, width, gate, up);
   const ExpertOutput down[] = {{downs, out}};
   expert_linear(compute_.kernels, compute_.threads, active, gate, quantized, down);
   for (const auto& whole : routes.active) {
     if (whole.expert >= places.gate.size()) std::memcpy(out + whole.begin * hidden, routed + whole.begin * hidden, whole.rows * hidden * sizeof(float));
   }
   add_experts(compute_.kernels, compute_.threads, routes, places.rule.experts, places.rule.used, out, hidden, rows(), CpuDevice::at(to));
+  return std::nullopt;
+}
+
+void CpuStep::combine(const ExpertPlaces& places, Floats from, Floats to) const {
+  const uint64_t hidden = context_.shape.hidden;
+  const float* const input = CpuDevice::at(from);
+  float* const out = CpuDevice::at(at_.expert_out);
+  for (const auto& whole : dispatched_.active) {
+    if (whole.expert < places.gate.size()) continue;
+    for (uint32_t i = whole.begin; i < whole.begin + whole.rows; ++i) {
+      std::memcpy(out + i * hidden, input + dispatched_.routed[i].row * hidden, hidden * sizeof(float));
+      if (places.weigh_input) compute_.kernels.scale(out + i * hidden, dispatched_.routed[i].weight, hidden);
+    }
+  }
+  if (places.weigh_input) {
+    for (auto& routed : dispatched_.routed) routed.weight = 1.0f;
+  }
+  add_experts(compute_.kernels, compute_.threads, dispatched_, places.rule.experts, places.rule.used, out, hidden, rows(), CpuDevice::at(to));
 }
 
 void CpuStep::add_gated(Floats from, const MatrixPlace& gate, Floats other, Floats to) const {

@@ -104,13 +104,21 @@ class DecoderPass : public Pass {
     const uint32_t layers = model_.parts->config.layers;
     CHECK(!done_);
     if (layer_ == 0 && part_ == 0) begin();
+    meanwhile();
     for (; layer_ < layers; ++layer_, part_ = 0) {
-      if (const std::optional<Exchange> exchange = model_.parts->layers->run(*step_, layer_, part_++)) return exchange;
+      if (const std::optional<Exchange> exchange = model_.parts->layers->run(*step_, layer_, part_++)) {
+        asked_ = exchange->routes != nullptr;
+        return exchange;
+      }
     }
     end();
     if (unpacked_ != nullptr) RETURN_IF_ERROR(unpacked_->check());
     if (model_.context.expert_cache != nullptr) RETURN_IF_ERROR(model_.context.expert_cache->check());
     return std::nullopt;
+  }
+
+  void meanwhile() override {
+    if (std::exchange(asked_, false)) model_.parts->layers->meanwhile(*step_, layer_);
   }
 
   RowLogits logits(size_t i) override {
@@ -152,6 +160,7 @@ class DecoderPass : public Pass {
   const std::unique_ptr<Step> step_;
   const std::shared_ptr<const UnpackedWeights> unpacked_;
   uint32_t layer_ = 0, part_ = 0;  // what comes next
+  bool asked_ = false;             // for experts, and what can be computed meanwhile is not
   bool done_ = false;
 };
 
@@ -197,9 +206,9 @@ class DecoderPlan : public ModelPlan {
 
   Status plan(const LoadOptions& options, const WrapLayers& wrap);
 
-  uint64_t weight_bytes() const override { return layout_->bytes(); }
+  uint64_t weight_bytes() const override { return elsewhere_ ? layout_->experts_at() : layout_->bytes(); }
   uint64_t least_weight_bytes() const override {
-    if (layout_->experts().empty()) return weight_bytes();
+    if (layout_->experts().empty() || elsewhere_) return weight_bytes();
     return std::min(weight_bytes(), ExpertCache::least_bytes(*layout_, parts_->config.experts->count));
   }
   uint64_t kv_block_bytes() const override { return kv_.block_bytes; }
@@ -224,12 +233,25 @@ class DecoderPlan : public ModelPlan {
   }
 
   Status read_ahead(ThreadPool& threads, LoadControl& control) const override { 
-    return layout_->load_matrices(nullptr, WeightLayout::Experts::kLoaded, threads, control, nullptr);
+    return layout_->load_matrices(nullptr, loaded_experts(weight_bytes()), threads, control, nullptr);
+  }
+
+  std::shared_ptr<const ExpertPlan> expert_plan() const override {
+    std::vector<LayerExperts> layers;
+    std::vector<uint32_t> numbers;
+    for (uint32_t layer = 0; layer < parts_->config.layers; ++layer) {
+      const std::optional<LayerExperts> experts = parts_->layers->experts(layer);
+      if (!experts) continue;
+      layers.push_back(*experts);
+      numbers.push_back(layer);
+    }
+    if (layers.empty()) return nullptr;
+    return std::make_shared<const ExpertPlan>(layout_, parts_, std::move(layers), std::move(numbers), shape_.hidden, parts_->config.experts->used);
   }
 
   StatusOr<std::unique_ptr<Model>> load(DeviceSpan memory, Backend& backend, ThreadPool& load_threads, LoadControl& control) const override {
     CHECK_GE(memory.bytes, least_weight_bytes());
-    const auto experts = memory.bytes >= weight_bytes() ? WeightLayout::Experts::kLoaded : WeightLayout::Experts::kLeft;
+    const auto experts = loaded_experts(memory.bytes);
     CHECK_EQ(memory.begin.address % kTensorAlignment, 0u);
     RETURN_IF_ERROR(layout_->check_finite());
     const std::unique_ptr<WeightSink> sink = backend.sink(memory);
@@ -251,12 +273,16 @@ class DecoderPlan : public ModelPlan {
  private:
   Status plan_ends(DecoderParts& parts);
   void set_shape(const ModelConfig& config);
+  WeightLayout::Experts loaded_experts(uint64_t memory_bytes) const {
+    return elsewhere_ || memory_bytes < weight_bytes() ? WeightLayout::Experts::kLeft : WeightLayout::Experts::kLoaded;
+  }
   void hold_experts(DeviceSpan memory, Backend& backend, DecoderState& state) const {
     const auto count = static_cast<uint32_t>(layout_->experts().size());
     if (count == 0) return;
     const uint32_t per_layer = parts_->config.experts->count;
     state.expert_use = std::make_unique<ExpertUse>(count, per_layer);
     if (memory.bytes < weight_bytes()) state.expert_cache = std::make_unique<ExpertCache>(layout_, per_layer, memory.begin, memory.bytes, backend.sink(memory));
+    state.context.experts_elsewhere = elsewhere_;
     state.context.expert_use = state.expert_use.get();
     state.context.expert_cache = state.expert_cache.get();
   }
@@ -273,6 +299,7 @@ class DecoderPlan : public ModelPlan {
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::shared_ptr<WeightLayout> layout_;
+  bool elsewhere_ = false;  // experts are
   std::shared_ptr<const DecoderParts> parts_;
   std::optional<VectorPlace> divisors_;  // of the rotary frequencies
   KvLayout kv_;
@@ -310,6 +337,8 @@ Status DecoderPlan::plan(const LoadOptions& options, const WrapLayers& wrap) {
     ASSIGN_OR_RETURN(divisors_, layout_->vector("rope_freqs.weight", config.rope.dims / 2));
   }
   ASSIGN_OR_RETURN(parts->layers, plan_layers(config, *layout_));
+  // Where the family's layers can ask for them.
+  for (uint32_t layer = 0; options.experts_elsewhere && layer < config.layers; ++layer) elsewhere_ |= parts->layers->experts(layer).has_value();
   if (wrap) parts->layers = wrap(std::move(parts->layers));
   kv_ = kv_layout(config, kv_format(options.kv_type, layout_->quantized()));
   state_ = state_layout(config, kv_);

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "formats/checkpoint.h"
 #include "models/encoder.h"
+#include "models/expert_plan.h"
 #include "models/model.h"
 #include "models/step.h"
 #include "models/weights.h"
@@ -22,6 +23,10 @@ class DecoderLayers {
   // Takes the residual stream step.at().x through layer `layer`, from one exchange to the next: part 0 is the layer's
   // begin, part n what follows the n-th exchange. Returns what the layer waits for; nullopt: it is done.
   virtual std::optional<Exchange> run(const Step& step, uint32_t layer, uint32_t part) const = 0;
+  // After an exchange that was asked for: what needs no answer to it.
+  virtual void meanwhile(const Step&, uint32_t) const {}
+  // Of a layer with experts.
+  virtual std::optional<LayerExperts> experts(uint32_t) const { return std::nullopt; }
 };
 
 // Everything about a model but the bytes.

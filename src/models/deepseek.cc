@@ -21,16 +21,21 @@ class DeepseekLayers : public DecoderLayers {
  public:
   DeepseekLayers(const ModelConfig& config, std::vector<DeepseekLayer> layers) : config_(config), layers_(std::move(layers)) {}
 
-  std::optional<Exchange> run(const Step& step, uint32_t index, uint32_t) const override {
+  std::optional<Exchange> run(const Step& step, uint32_t index, uint32_t part) const override {
     const DeepseekLayer& layer = layers_[index];
     const StepBuffers& b = step.at();
+    const bool halves = config_.architecture == Architecture::kLongcatFlash;
+    if (part > 0) {
+      finish_experts(step, *layer.experts, b.h, halves ? b.spare[0] : b.x);
+      if (halves) end_half(step, layer);
+      return std::nullopt;
+    }
     step.rms_norm(b.x, layer.attention_norm, config_.norm_eps, b.h);
     run_latent(step, config_, layer.attention, index);
-    if (config_.architecture == Architecture::kLongcatFlash) return run_half(step, layer);
+    if (halves) return run_half(step, layer);
     if (layer.experts) {
       step.rms_norm(b.x, layer.mlp_norm, config_.norm_eps, b.h);
-      run_experts(step, *layer.experts, Activation::kSilu, b.h, b.x);
-      return std::nullopt;
+      return run_experts(step, *layer.experts, Activation::kSilu, b.h, b.x);
     }
     const MlpBlock& mlp = layer.mlp;
     step.linear({b.x, layer.mlp_norm, config_.norm_eps, b.h}, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});  // [rows, intermediate]
@@ -38,20 +43,27 @@ class DeepseekLayers : public DecoderLayers {
     return std::nullopt;
   }
 
+  void meanwhile(const Step& step, uint32_t index) const override { run_meanwhile(step, *layers_[index].experts, Activation::kSilu, step.at().h); }
+  std::optional<LayerExperts> experts(uint32_t index) const override { return layer_experts(layers_[index].experts, Activation::kSilu); }
+
  private:
   // Of a layer of two halves: what the first's experts give is added where the second ends.
   std::optional<Exchange> run_half(const Step& step, const DeepseekLayer& layer) const {
     const StepBuffers& b = step.at();
-    const MlpBlock& mlp = layer.mlp;
     step.rms_norm(b.x, layer.mlp_norm, config_.norm_eps, b.h);
     if (layer.experts) {
       step.scale(b.spare[0], 0);
-      run_experts(step, *layer.experts, Activation::kSilu, b.h, b.spare[0]);
+      if (const auto exchange = run_experts(step, *layer.experts, Activation::kSilu, b.h, b.spare[0])) return exchange;
     }
+    end_half(step, layer);
+    return std::nullopt;
+  }
+  void end_half(const Step& step, const DeepseekLayer& layer) const {
+    const StepBuffers& b = step.at();
+    const MlpBlock& mlp = layer.mlp;
     step.linear(b.h, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});                              // [rows, intermediate]
     step.linear({Activation::kSilu, b.gate, b.up, b.gate}, {{&mlp.down, b.x, true}});     // [rows, hidden]
     if (!layer.experts) step.add_scaled(b.spare[0], 1.0f, b.x);
-    return std::nullopt;
   }
 
   ModelConfig config_;

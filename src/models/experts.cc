@@ -136,6 +136,13 @@ Status plan_shared(const ModelConfig& c, WeightLayout& layout, const std::string
   return OkStatus();
 }
 
+// The step's gate and up.
+void begin_shared(const Step& step, const ExpertBlock& block, Activation activation, StepBuffers::Floats h) {
+  const StepBuffers& b = step.at();
+  if (activation == Activation::kSquaredRelu) return step.linear(h, {{&block.shared->up, b.gate}});  // [rows, shared intermediate]
+  step.linear(h, {{&block.shared->gate, b.gate}, {&block.shared->up, b.up}});
+}
+
 }  // namespace
 
 StatusOr<ExpertBlock> plan_experts(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
@@ -165,18 +172,35 @@ StatusOr<ExpertBlock> plan_experts(const ModelConfig& c, WeightLayout& layout, c
   return block;
 }
 
-void run_experts(const Step& step, const ExpertBlock& block, Activation activation, StepBuffers::Floats h, StepBuffers::Floats x) {
+std::optional<Exchange> run_experts(const Step& step, const ExpertBlock& block, Activation activation, StepBuffers::Floats h, StepBuffers::Floats x) {
   const StepBuffers& b = step.at();
-  step.experts(block.experts, activation, h, h, x);
-  if (!block.shared) return;
-  if (activation == Activation::kSquaredRelu) {
-    step.linear(h, {{&block.shared->up, b.gate}});                             // [rows, shared intermediate]
-  } else {
-    step.linear(h, {{&block.shared->gate, b.gate}, {&block.shared->up, b.up}});
+  if (const std::optional<Exchange> exchange = step.experts(block.experts, activation, h, h, x)) return exchange;
+  if (!block.shared) return std::nullopt;
+  begin_shared(step, block, activation, h);
+  if (!block.shared_gate) {
+    step.linear({activation, b.gate, b.up, b.gate}, {{&block.shared->down, x, true}});
+    return std::nullopt;
   }
-  if (!block.shared_gate) return step.linear({activation, b.gate, b.up, b.gate}, {{&block.shared->down, x, true}});
   step.linear({activation, b.gate, b.up, b.gate}, {{&block.shared->down, b.y}});
   step.add_gated(h, *block.shared_gate, b.y, x);
+  return std::nullopt;
+}
+
+void run_meanwhile(const Step& step, const ExpertBlock& block, Activation activation, StepBuffers::Floats h) {
+  if (!block.shared) return;
+  const StepBuffers& b = step.at();
+  begin_shared(step, block, activation, h);
+  step.linear({activation, b.gate, b.up, b.gate}, {{&block.shared->down, b.y}});
+}
+
+// What is shared is added after the others, as it is where all are here: a product that is added to x, and one that is made first and
+// then added, are the same bits.
+void finish_experts(const Step& step, const ExpertBlock& block, StepBuffers::Floats h, StepBuffers::Floats x) {
+  const StepBuffers& b = step.at();
+  step.combine(block.experts, h, x);
+  if (!block.shared) return;
+  if (block.shared_gate) return step.add_gated(h, *block.shared_gate, b.y, x);
+  step.add_scaled(b.y, 1.0f, x);
 }
 
 }  // namespace shoal

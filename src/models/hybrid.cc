@@ -91,7 +91,10 @@ class HybridLayers : public DecoderLayers {
   void run_scaled_experts(const Step& step, const ExpertBlock& experts) const {
     const StepBuffers& b = step.at();
     const Activation activation = config_.recurrent->squared_relu ? Activation::kSquaredRelu : Activation::kSilu;
-    if (config_.scales.residual == 1.0) return run_experts(step, experts, activation, b.h, b.x);
+    if (config_.scales.residual == 1.0) {
+      run_experts(step, experts, activation, b.h, b.x);
+      return;
+    }
     step.scale(b.spare[0], 0);
     run_experts(step, experts, activation, b.h, b.spare[0]);
     step.add_scaled(b.spare[0], static_cast<float>(config_.scales.residual), b.x);

@@ -27,10 +27,11 @@ class LlamaLayers : public DecoderLayers {
  public:
   LlamaLayers(const ModelConfig& config, std::vector<LlamaLayer> layers) : config_(config), layers_(std::move(layers)) {}
 
-  std::optional<Exchange> run(const Step& step, uint32_t index, uint32_t) const override {
+  std::optional<Exchange> run(const Step& step, uint32_t index, uint32_t part) const override {
     const LlamaLayer& layer = layers_[index];
     const AttentionBlock& attention = layer.attention;
     const StepBuffers& b = step.at();
+    if (part > 0) return finish_experts(step, *layer.experts, b.h, b.x), std::nullopt;
     step.linear({b.x, layer.attention_norm, config_.norm_eps, b.h},
                 {{&attention.q, b.q}, {&attention.k, b.k}, {&attention.v, b.v}});           // [rows, heads, head_dim]
     turn_heads(step, config_, index, layer.head_norms);
@@ -41,14 +42,16 @@ class LlamaLayers : public DecoderLayers {
     add_product(step, config_, b.attn, attention.o);                                      // [rows, hidden]
     if (layer.experts) {
       step.rms_norm(b.x, layer.mlp_norm, config_.norm_eps, b.h);
-      run_experts(step, *layer.experts, Activation::kSilu, b.h, b.x);
-      return std::nullopt;
+      return run_experts(step, *layer.experts, Activation::kSilu, b.h, b.x);
     }
     const MlpBlock& mlp = layer.mlp;
     step.linear({b.x, layer.mlp_norm, config_.norm_eps, b.h}, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});  // [rows, intermediate]
     add_product(step, config_, Step::Gated{Activation::kSilu, b.gate, b.up, b.gate}, mlp.down);         // [rows, hidden]
     return std::nullopt;
   }
+
+  void meanwhile(const Step& step, uint32_t index) const override { run_meanwhile(step, *layers_[index].experts, Activation::kSilu, step.at().h); }
+  std::optional<LayerExperts> experts(uint32_t index) const override { return layer_experts(layers_[index].experts, Activation::kSilu); }
 
  private:
   ModelConfig config_;

@@ -23,6 +23,7 @@
 namespace shoal {
 
 class Backend;
+class ExpertPlan;
 class ThreadPool;
 struct Checkpoint;
 
@@ -33,6 +34,7 @@ struct LoadOptions {
   Quantization quantization = Quantization::kNone;  // quantise F32/F16/BF16 matrices at load; embeddings and norms stay
   KvType kv_type = KvType::kAuto;                   // auto: f32 for unquantised weights, f16 otherwise
   ModelIo io = ModelIo::kMapped;
+  bool experts_elsewhere = false;                   // routed experts are neither loaded nor computed here: passes ask for them (pass.h)
   bool operator==(const LoadOptions&) const = default;
 };
 
@@ -93,6 +95,9 @@ class ModelPlan {
   // Prompts longer than this have K of their own (rope scaling that looks at the length): sequences share their KV only
   // with prompts of equal length. 0: none share any (Model::whole_sequences).
   virtual uint32_t kv_salt_above() const { return UINT32_MAX; }
+
+  // What a server of this model's experts needs; null: it has none. Shares what it needs with the plan.
+  virtual std::shared_ptr<const ExpertPlan> expert_plan() const { return nullptr; }
 
   // Reads, converts and packs every weight into `memory` (least_weight_bytes() at least, 64-byte aligned) of the backend's device,
   // with all of load_threads. If that is less than weight_bytes(), experts are packed when passes need them, and the model

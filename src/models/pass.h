@@ -64,12 +64,18 @@ struct ForwardInput {
   std::span<const LogitsQuery> logits;       // ascending rows
 };
 
+struct ExpertRoutes;
+
 // What a pass waits for: a part of a layer that somebody else computes, for all of its rows.
 struct Exchange {
   uint32_t layer = 0;
   uint32_t rows = 0, width = 0;
   DevicePointer<float> input;   // [rows, width]; stays as it is until the pass goes on
   DevicePointer<float> output;  // [rows, width], to be written before it does
+  // Of experts: `layer` is counted among those that have some, `output` is [routed rows, width], and these are the rows that go to each
+  // of the first `experts`; what goes to others (that give back what they are given) nobody is asked for.
+  const ExpertRoutes* routes = nullptr;
+  uint32_t experts = 0;
 };
 
 class Pass {
@@ -81,6 +87,10 @@ class Pass {
   // this pass wrote is not to be believed.
   // REQUIRES: it is not done, and the last exchange was answered.
   virtual StatusOr<std::optional<Exchange>> advance() = 0;
+
+  // Computes what needs no answer to the last exchange, once it was asked: nothing, or a layer's shared expert. advance() does it
+  // otherwise.
+  virtual void meanwhile() {}
 
   // Of the i-th query. Valid as long as the pass. REQUIRES: it is done.
   virtual RowLogits logits(size_t i) = 0;

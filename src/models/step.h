@@ -207,6 +207,7 @@ struct StepContext {
   StateLayout state;
   ExpertUse* expert_use = nullptr;      // is told who was chosen; null: nobody asks
   ExpertCache* expert_cache = nullptr;  // where experts are; null: all in their place
+  bool experts_elsewhere = false;       // none is here
 };
 
 class Step {
@@ -256,8 +257,10 @@ class Step {
   virtual void linear(const Gated& input, Outputs outputs) const = 0;
 
   // x[row] += the weighted sum of what the experts chosen for asked[row] make of input[row], [rows, hidden]. Those beyond the
-  // places' matrices make of it what it is.
-  virtual void experts(const ExpertPlaces& places, Activation activation, Floats asked, Floats input, Floats x) const = 0;
+  // places' matrices make of it what it is. Where experts are elsewhere, only the choice is made: what is to be asked for (pass.h), and
+  // nothing else is computed of experts until at().expert_out has what they gave and combine() makes the sum.
+  virtual std::optional<Exchange> experts(const ExpertPlaces& places, Activation activation, Floats asked, Floats input, Floats x) const = 0;
+  virtual void combine(const ExpertPlaces& places, Floats input, Floats x) const = 0;
   // x[row] += sigmoid(gate x input[row]) * y[row], [rows, hidden]; gate [1, hidden].
   virtual void add_gated(Floats input, const MatrixPlace& gate, Floats y, Floats x) const = 0;
 

@@ -103,10 +103,10 @@ SliceResult StepRunner::pick(const StepSlice& slice, Pass& pass, size_t& query, 
 }
 
 // Lanes of whole sequences, in their order, with about as many rows each.
-void StepRunner::lay_out(const ResolvedStep& step) {
+void StepRunner::lay_out(const ResolvedStep& step, uint32_t lanes_max) {
   const std::vector<StepSlice>& slices = step.input.slices;
   const uint64_t rows = step.input.rows();
-  const size_t lanes = std::max<size_t>(1, std::min<size_t>(options_.lanes, slices.size()));
+  const size_t lanes = std::max<size_t>(1, std::min<size_t>(lanes_max, slices.size()));
   lanes_.resize(lanes);
   size_t next = 0, first_block = 0;
   uint64_t laid_out = 0;
@@ -138,7 +138,7 @@ void StepRunner::lay_out(const ResolvedStep& step) {
   CHECK_EQ(first_block, step.blocks.size());
 }
 
-Status StepRunner::compute(Model& model) {
+Status StepRunner::compute(Model& model, ExchangePartner* partner) {
   DeviceSpan left = workspace_;
   std::deque<uint32_t> ready;
   for (uint32_t i = 0; i < lanes_.size(); ++i) {
@@ -150,7 +150,7 @@ Status StepRunner::compute(Model& model) {
   }
   for (size_t asked = 0; !ready.empty() || asked > 0;) {
     if (ready.empty()) {
-      ASSIGN_OR_RETURN(const uint32_t answered, options_.partner->await());
+      ASSIGN_OR_RETURN(const uint32_t answered, partner->await());
       --asked;
       ready.push_back(answered);
     }
@@ -158,8 +158,9 @@ Status StepRunner::compute(Model& model) {
     ready.pop_front();
     ASSIGN_OR_RETURN(const std::optional<Exchange> exchange, lanes_[i].pass->advance());
     if (!exchange) continue;
-    if (options_.partner == nullptr) return unavailable("nobody computes the part of layer ", exchange->layer, " that is not here");
-    options_.partner->ask(i, *exchange);
+    if (partner == nullptr) return unavailable("nobody computes the part of layer ", exchange->layer, " that is not here");
+    partner->ask(i, *exchange);
+    lanes_[i].pass->meanwhile();
     ++asked;
   }
   return OkStatus();
@@ -175,7 +176,7 @@ StepResult StepRunner::run_whole(Model& model, const ResolvedStep& step) {
   std::vector<size_t> waiting;  // slices laid out since the last pass
   const auto flush = [&] {
     lane.input = {lane.tokens, lane.slices, lane.queries};
-    const Status computed = waiting.empty() ? OkStatus() : compute(model);
+    const Status computed = waiting.empty() ? OkStatus() : compute(model, nullptr);
     for (size_t i = 0; i < waiting.size(); ++i) {
       SliceResult& out = result.slices[waiting[i]];
       out.error = computed;
@@ -207,12 +208,12 @@ StepResult StepRunner::run_whole(Model& model, const ResolvedStep& step) {
   return result;
 }
 
-StepResult StepRunner::run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints) {
+StepResult StepRunner::run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints, ExchangePartner* partner) {
   if (model.whole_sequences()) return run_whole(model, step);
-  lay_out(step);
+  lay_out(step, partner == nullptr ? 1 : options_.lanes);
   StepResult result{step.input.step, {}, OkStatus()};
   const ExpertCounts before = model.expert_counts();
-  const Status computed = compute(model);
+  const Status computed = compute(model, partner);
   result.experts = model.expert_counts().since(before);
   if (computed.code() == StatusCode::kUnavailable) {
     result.deferred = computed;

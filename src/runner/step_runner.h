@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/step.h"
+#include "models/exchange_partner.h"
 #include "models/model.h"
 #include "runner/sampler.h"
 #include "runner/token_constraints.h"
@@ -19,22 +20,10 @@ struct ResolvedStep {
   std::vector<DeviceAddress> blocks;  // of all slices, one after the other: KV, then the states before, after and kept
 };
 
-// Who computes what passes ask for, while other passes go on.
-class ExchangePartner {
- public:
-  virtual ~ExchangePartner() = default;
-  // Returns at once. One exchange of a lane at a time.
-  virtual void ask(uint32_t lane, const Exchange& exchange) = 0;
-  // Waits until an exchange is answered: its lane. Unavailable, naming who is away, if one of those asked cannot be: then no
-  // output is written any more, and all are forgotten.
-  virtual StatusOr<uint32_t> await() = 0;
-};
-
 class StepRunner {
  public:
   struct Options {
-    uint32_t lanes = 1;                  // passes under way at once, at most kPassesMax
-    ExchangePartner* partner = nullptr;  // for models that ask; outlives the runner
+    uint32_t lanes = 1;  // passes under way at once of a model that asks, at most kPassesMax
   };
   // `workspace` is workspace_bytes() for every model it will run.
   StepRunner(DeviceSpan workspace, const Options& options) : workspace_(workspace), options_(options) {}
@@ -43,8 +32,8 @@ class StepRunner {
   // For `lanes` passes with so many rows and rows of logits together.
   static uint64_t workspace_bytes(const ModelPlan& plan, uint32_t rows, uint32_t logit_rows, uint32_t lanes = 1);
 
-  // `constraints` are the model's; null: requests with a grammar end in an error.
-  StepResult run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints = nullptr);
+  // `constraints` are the model's; null: requests with a grammar end in an error. `partner`: of a model that asks.
+  StepResult run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints = nullptr, ExchangePartner* partner = nullptr);
 
  private:
   // The slices [first, last) of a step.
@@ -57,9 +46,9 @@ class StepRunner {
     std::unique_ptr<Pass> pass;
   };
 
-  void lay_out(const ResolvedStep& step);
+  void lay_out(const ResolvedStep& step, uint32_t lanes_max);
   StepResult run_whole(Model& model, const ResolvedStep& step);
-  Status compute(Model& model);
+  Status compute(Model& model, ExchangePartner* partner);
   SliceResult pick(const StepSlice& slice, Pass& pass, size_t& query, TokenConstraints* constraints);
   void sample(const StepSlice& slice, const RowLogits& logits, TokenConstraints* constraints, SliceResult& out);
 

@@ -107,7 +107,7 @@ class StepRunnerTest : public testing::Test {
   };
   static Run run(TestModel& model, uint32_t lanes, Elsewhere* partner, size_t sequences, const std::function<void(size_t step)>& before = {}) {
     const DeviceSpan workspace = model.on().garbage(StepRunner::workspace_bytes(model.plan(), 512, 16, lanes));
-    StepRunner runner(workspace, {lanes, partner});
+    StepRunner runner(workspace, {lanes});
     std::vector<std::vector<DeviceAddress>> blocks(sequences);
     std::vector<std::shared_ptr<const Request>> requests;
     for (uint64_t s = 0; s < sequences; ++s) {
@@ -131,7 +131,7 @@ class StepRunnerTest : public testing::Test {
         next.input.slices.push_back(std::move(slice));
       }
       if (before) before(step);
-      const StepResult result = runner.run(model.model(), kVocab, next);
+      const StepResult result = runner.run(model.model(), kVocab, next, nullptr, partner);
       if (!result.deferred.ok()) {
         EXPECT_TRUE(result.slices.empty());
         ++out.deferred;

@@ -1,0 +1,271 @@
+// Servers and clients of experts, in one process, over shared memory and over TCP: the logits of a model whose experts are elsewhere are
+// those of the model, bit for bit, whatever becomes of the servers meanwhile.
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "experts/client.h"
+#include "experts/handshake.h"
+#include "experts/region.h"
+#include "experts/server.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/test_runner.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kStamp = 0x1234;
+const std::string kModel = SHOAL_SOURCE_DIR "/models/tiny-qwen3-moe";
+
+std::string fresh_name() {
+  static int next = 0;
+  return absl::StrCat("@shoal-experts-test-", ::getpid(), "-", next++);
+}
+
+struct Fixture {
+  explicit Fixture(const std::string& path = kModel, uint32_t lanes = 1)
+      : here(*TestModel::open(path, {})), elsewhere(*TestModel::open(path, {.experts_elsewhere = true})),
+        plan(elsewhere->plan().expert_plan()), shape(shape_of(*plan)), lanes(lanes) {}
+
+  struct Started {
+    std::unique_ptr<ExpertServer> server;
+    ExpertAddress address;
+  };
+  Started serve(const ExpertSet& holds, bool tcp = false, uint64_t memory = 1 << 30) const {
+    ExpertServerConfig config{.name = absl::StrCat("server", fresh_name()), .memory_bytes = memory};
+    if (tcp) config.tcp_address = "127.0.0.1:0";
+    else config.unix_address = fresh_name();
+    auto server = ExpertServer::start(config, {{"tiny", kStamp, plan, holds}});
+    CHECK(server.ok());
+    const std::string address = tcp ? absl::StrCat("127.0.0.1:", (*server)->port()) : "unix:" + config.unix_address;
+    return {*std::move(server), {config.name, address, ""}};
+  }
+  std::unique_ptr<RemoteExperts> client(uint64_t stamp = kStamp) const {
+    return *RemoteExperts::start({.client = "node", .model = "tiny", .stamp = stamp, .plan = plan, .lanes = lanes, .timeout_min = std::chrono::milliseconds(50)});
+  }
+  ExpertSet all() const { return *parse_experts(shape, "*:*"); }
+
+  std::unique_ptr<TestModel> here, elsewhere;
+  std::shared_ptr<const ExpertPlan> plan;
+  ExpertShape shape;
+  uint32_t lanes;
+};
+
+std::vector<TokenId> tokens_of(const Fixture& f, uint32_t count, uint32_t salt) {
+  std::vector<TokenId> tokens(count);
+  for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<TokenId>((i * 29 + salt * 7 + 3) % f.here->plan().vocab_size());
+  return tokens;
+}
+
+// Logits of the last row; an error if the pass was deferred.
+StatusOr<std::vector<float>> logits_of(TestModel& model, ExchangePartner* partner, const std::vector<TokenId>& tokens,
+                                       const std::function<void(int)>& between = {}) {
+  TestSequence sequence(model, tokens);
+  const auto rows = static_cast<uint32_t>(tokens.size());
+  const std::vector<SequenceSlice> slices{sequence.slice(rows)};
+  const std::vector<LogitsQuery> queries{{rows - 1}};
+  const ForwardInput input{tokens, slices, queries};
+  ASSIGN_OR_RETURN(const auto pass, model.model().begin(input, model.workspace(rows, 1)));
+  for (int asked = 0;; ++asked) {
+    ASSIGN_OR_RETURN(const auto exchange, pass->advance());
+    if (!exchange) break;
+    partner->ask(0, *exchange);
+    if (between) between(asked);
+    pass->meanwhile();
+    RETURN_IF_ERROR(partner->await().status());
+  }
+  const auto all = pass->logits(0).all;
+  return std::vector<float>(all.begin(), all.end());
+}
+
+void expect_same(Fixture& f, RemoteExperts& client, uint32_t count, uint32_t salt, const std::function<void(int)>& between = {}) {
+  const auto tokens = tokens_of(f, count, salt);
+  const auto got = logits_of(*f.elsewhere, &client, tokens, between);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(*got, *logits_of(*f.here, nullptr, tokens)) << count << " rows, salt " << salt;
+}
+
+TEST(Experts, RowsOverSharedMemoryAndOverTcpGiveTheBitsOfExpertsHere) {
+  for (const bool tcp : {false, true}) {
+    Fixture f;
+    const auto sets = spread_evenly(f.shape, 3, 1, UINT64_MAX);
+    std::vector<Fixture::Started> servers;
+    for (const ExpertSet& set : sets) servers.push_back(f.serve(set, tcp));
+    const auto client = f.client();
+    client->set_servers({servers[0].address, servers[1].address, servers[2].address});
+    ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok());
+    for (uint32_t count : {1, 3, 40, 200}) expect_same(f, *client, count, count);
+    EXPECT_GT(client->counts().requests, 12u);
+    EXPECT_EQ(client->counts().resent_rows, 0u);
+    EXPECT_EQ(client->servers()[0].streamed, tcp);
+  }
+}
+
+TEST(Experts, EveryFamilyWithExpertsIsServedBitForBit) {
+  for (const char* folder : {SHOAL_SOURCE_DIR "/models", SHOAL_SHARED_DIR "/models/reference"}) {
+    if (!std::filesystem::exists(folder)) continue;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      const auto checkpoint = entry.is_directory() ? open_checkpoint(entry.path()) : StatusOr<std::shared_ptr<Checkpoint>>(not_found(""));
+      if (!checkpoint.ok() || !(*checkpoint)->config.experts || !plan_model(*checkpoint, {}).ok()) continue;
+      if ((*plan_model(*checkpoint, {}))->expert_plan() == nullptr) continue;  // a family that computes them itself
+      Fixture f(entry.path());
+      const auto server = f.serve(f.all());
+      const auto client = f.client();
+      client->set_servers({server.address});
+      ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok()) << entry.path();
+      expect_same(f, *client, 21, 1);
+    }
+  }
+}
+
+TEST(Experts, AServerThatIsLostAtAnyLayerChangesNothingWhereAnotherHoldsTheSame) {
+  Fixture f;
+  for (int when = 0; when < static_cast<int>(f.shape.layers()); ++when) {
+    auto first = f.serve(f.all()), second = f.serve(f.all());
+    const auto client = f.client();
+    client->set_servers({first.address, second.address});
+    ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok());
+    expect_same(f, *client, 5, 1);
+    expect_same(f, *client, 30, 2, [&](int asked) {
+      if (asked == when) first.server.reset();
+    });
+    EXPECT_EQ(client->counts().deferred, 0u);
+    expect_same(f, *client, 7, 3);
+  }
+}
+
+TEST(Experts, WithoutAnotherCopyThePassIsDeferredTheExpertsAreLoadedElsewhereAndItGoesOn) {
+  Fixture f;
+  const auto sets = spread_evenly(f.shape, 2, 1, UINT64_MAX);
+  auto first = f.serve(sets[0]), second = f.serve(sets[1]);
+  const auto client = f.client();
+  client->set_servers({first.address, second.address});
+  ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok());
+  first.server.reset();
+  const auto tokens = tokens_of(f, 20, 1);
+  StatusOr<std::vector<float>> got = unavailable("not tried");
+  int deferred = 0;
+  const TimePoint until = steady_now() + std::chrono::seconds(20);
+  while (!got.ok() && steady_now() < until) {
+    got = logits_of(*f.elsewhere, client.get(), tokens);
+    if (got.ok()) break;
+    EXPECT_EQ(got.status().code(), StatusCode::kUnavailable) << got.status();
+    ++deferred;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_GT(deferred, 0);
+  EXPECT_EQ(*got, *logits_of(*f.here, nullptr, tokens));
+  EXPECT_GT(client->counts().wishes, 0u);
+}
+
+TEST(Experts, WhatAServerDroppedIsAskedOfAnother) {
+  Fixture f;
+  auto first = f.serve(f.all()), second = f.serve(f.all());
+  const auto client = f.client();
+  client->set_servers({first.address, second.address});
+  ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok());
+  expect_same(f, *client, 20, 1, [&](int asked) {
+    const Status dropped = asked == 0 ? first.server->drop(kStamp, write_set(f.shape, f.all())) : OkStatus();
+    ASSERT_TRUE(dropped.ok()) << dropped;
+  });
+  EXPECT_EQ(first.server->status()["models"][0]["experts"], 0);
+  ASSERT_TRUE(first.server->hold(kStamp, write_set(f.shape, f.all())).ok());
+  expect_same(f, *client, 20, 2);
+}
+
+TEST(Experts, ClientsComeAndGoWhileOthersAreServed) {
+  Fixture f;
+  const auto server = f.serve(f.all());
+  const auto client = f.client();
+  client->set_servers({server.address});
+  ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok());
+  for (uint32_t i = 0; i < 5; ++i) {
+    const auto other = f.client();
+    other->set_servers({server.address});
+    ASSERT_TRUE(other->wait_complete(std::chrono::seconds(10)).ok());
+    expect_same(f, *client, 3, i, [&](int asked) {
+      if (asked == 1) other->set_servers({});
+    });
+  }
+}
+
+TEST(Experts, AServerOfOtherFilesIsRefusedByName) {
+  Fixture f;
+  const auto server = f.serve(f.all());
+  const auto client = f.client(/*stamp=*/0x9999);
+  client->set_servers({server.address});
+  const Status status = client->wait_complete(std::chrono::milliseconds(500));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("other files"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("0000000000009999"));
+}
+
+TEST(Experts, AClientOfAnotherVersionIsRefusedByName) {
+  Fixture f;
+  const auto server = f.serve(f.all());
+  const auto socket = *unix_connect(server.address.address.substr(5));
+  ASSERT_TRUE(write_note(*socket, {{"shoal", "experts"}, {"protocol", kExpertProtocol + 1}, {"kind", "client"}}).ok());
+  const auto note = read_note(*socket);
+  ASSERT_TRUE(note.ok());
+  EXPECT_THAT(std::string(status_of(*note).message()), HasSubstr("speaks protocol 2 of experts"));
+}
+
+TEST(Experts, WhatCannotBeHeldOrDroppedIsRefusedByName) {
+  Fixture f;
+  const auto server = f.serve(ExpertSet(f.shape), false, f.plan->bytes_max() * 2);
+  const auto ask = [&](const Json& request) {
+    const auto answer = ask_expert_server(server.address.address, nullptr, request);
+    return answer.ok() ? std::string() : std::string(answer.status().message());
+  };
+  const std::string stamp = stamp_text(kStamp);
+  EXPECT_EQ(ask({{"verb", "hold"}, {"model", stamp}, {"experts", {{"0", "0-1"}}}}), "");
+  EXPECT_THAT(ask({{"verb", "hold"}, {"model", stamp}, {"experts", {{"0", "0-2"}}}}), HasSubstr("raise --memory"));
+  EXPECT_THAT(ask({{"verb", "drop"}, {"model", stamp}, {"experts", {{"1", "3"}}}}), HasSubstr("does not hold layer 1, expert 3"));
+  EXPECT_THAT(ask({{"verb", "hold"}, {"model", stamp}, {"experts", {{"0", "99"}}}}), HasSubstr("names no expert"));
+  EXPECT_THAT(ask({{"verb", "hold"}, {"model", stamp}, {"experts", {{"77", "0"}}}}), HasSubstr("layer 77 has no experts"));
+  EXPECT_THAT(ask({{"verb", "hold"}, {"model", "0001"}, {"experts", Json::object()}}), HasSubstr("no model of the stamp"));
+  EXPECT_THAT(ask({{"verb", "dance"}}), HasSubstr("takes no 'dance'"));
+}
+
+TEST(Experts, SetsAreWrittenAsRangesAndReadBack) {
+  const ExpertShape shape{{1, 2, 5}, 16};
+  const auto set = parse_experts(shape, "1-2:0-3,7;5:*");
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_EQ(set->count(), 26u);
+  EXPECT_EQ(write_set(shape, *set).dump(), R"({"1":"0-3,7","2":"0-3,7","5":"0-15"})");
+  EXPECT_EQ(*read_set(shape, write_set(shape, *set)), *set);
+  EXPECT_FALSE(parse_experts(shape, "3:0").ok());
+  EXPECT_FALSE(parse_experts(shape, "1:16").ok());
+  EXPECT_FALSE(parse_experts(shape, "1").ok());
+}
+
+TEST(Experts, AnEvenSpreadHoldsEachAsOftenAsThereIsRoom) {
+  const ExpertShape shape{{0, 1, 2}, 16};
+  for (const uint32_t servers : {1u, 2u, 3u, 5u}) {
+    const auto sets = spread_evenly(shape, servers, 2, UINT64_MAX);
+    for (uint32_t index = 0; index < shape.count(); ++index) {
+      const auto copies = std::count_if(sets.begin(), sets.end(), [&](const ExpertSet& set) { return set.has(index); });
+      EXPECT_EQ(copies, std::min(servers, 2u));
+    }
+  }
+  const auto tight = spread_evenly(shape, 4, 2, 12);  // room for one of each
+  uint32_t held = 0;
+  for (const ExpertSet& set : tight) held += set.count();
+  EXPECT_EQ(held, 48u);
+}
+
+TEST(Experts, APeersMemoryOfAnotherSizeOrUnsealedIsRefused) {
+  const SlotSizes sizes{2, 5000};
+  const auto region = *Region::make_shared(sizes);
+  EXPECT_FALSE(Region::map(::dup(region->fd()), {2, 50'000}).ok());
+  EXPECT_TRUE(Region::map(::dup(region->fd()), sizes).ok());
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,267 @@
+#include "experts/links.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "models/expert_plan.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+constexpr Duration kPauseMin = std::chrono::milliseconds(50), kPauseMax = std::chrono::seconds(2);
+constexpr Duration kProbe = std::chrono::seconds(1);
+constexpr Duration kSuspectedMax = std::chrono::milliseconds(500);  // then the connection is ended, and made anew
+constexpr Duration kLook = std::chrono::milliseconds(20);
+constexpr Duration kWishPause = std::chrono::milliseconds(50);
+constexpr Duration kWishTime = std::chrono::minutes(5);  // to read experts from the files
+
+}  // namespace
+
+ExpertLinks::ExpertLinks(const RemoteExpertsConfig& config, std::shared_ptr<Bell> bell) : config_(config), shape_(shape_of(*config.plan)), bell_(std::move(bell)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+ExpertLinks::~ExpertLinks() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+void ExpertLinks::set_servers(std::vector<ExpertAddress> servers) {
+  std::lock_guard lock(mutex_);
+  std::map<std::string, Known> next;
+  for (ExpertAddress& server : servers) {
+    const std::string key = server.address;
+    auto before = known_.find(key);
+    next[key] = before == known_.end() ? Known{} : std::move(before->second);
+    next[key].server = std::move(server);
+  }
+  known_ = std::move(next);
+  publish();
+  look_ = true;
+  changed_.notify_all();
+}
+
+std::shared_ptr<const ExpertLinks::List> ExpertLinks::now() const {
+  std::lock_guard lock(mutex_);
+  return list_;
+}
+
+void ExpertLinks::publish() {
+  auto list = std::make_shared<List>();
+  for (const auto& [address, known] : known_) {
+    if (known.link != nullptr) list->push_back(known.link);
+  }
+  list_ = std::move(list);
+  ++version_;
+  changed_.notify_all();
+  bell_->ring();
+}
+
+void ExpertLinks::wish(uint32_t index) {
+  std::lock_guard lock(mutex_);
+  if (!wished_.insert(index).second) return;
+  ++wishes_;
+  look_ = true;
+  changed_.notify_all();
+}
+
+void ExpertLinks::look() {
+  std::lock_guard lock(mutex_);
+  look_ = true;
+  changed_.notify_all();
+}
+
+Status ExpertLinks::wait_complete(Duration most) const {
+  const TimePoint until = steady_now() + most;
+  while (true) {
+    uint32_t missing = 0, example = 0;
+    const auto list = now();
+    for (uint32_t index = 0; index < shape_.count(); ++index) {
+      if (std::any_of(list->begin(), list->end(), [&](const auto& link) { return !link->channel->broken() && link->holds()->has(index); })) continue;
+      if (missing++ == 0) example = index;
+    }
+    if (missing == 0) return OkStatus();
+    std::unique_lock lock(mutex_);
+    if (steady_now() >= until) {
+      std::string errors;
+      for (const auto& [address, known] : known_) {
+        if (!known.error.empty()) errors += "; " + known.error;
+      }
+      return unavailable(missing, " of ", shape_.count(), " experts of '", config_.model, "' are held by no server that is connected (", expert_text(shape_, example), " is one)", errors);
+    }
+    changed_.wait_for(lock, kLook);
+  }
+}
+
+std::vector<RemoteExpertServer> ExpertLinks::servers() const {
+  std::lock_guard lock(mutex_);
+  std::vector<RemoteExpertServer> result;
+  for (const auto& [address, known] : known_) {
+    RemoteExpertServer server{.name = known.server.name.empty() ? address : known.server.name, .address = address, .error = known.error};
+    if (known.link != nullptr) {
+      const ExpertLink& link = *known.link;
+      server.name = link.welcome.server;
+      server.pid = link.welcome.pid;
+      server.connected = !link.channel->broken();
+      server.suspected = link.suspected;
+      server.streamed = link.channel->streamed();
+      server.experts = link.holds()->count();
+      server.requests = link.requests;
+      server.round_trip_p50 = link.trips.percentile(0.5);
+      server.round_trip_p99 = link.trips.percentile(0.99);
+    }
+    result.push_back(std::move(server));
+  }
+  return result;
+}
+
+// REQUIRES: mutex_ held. Those that broke, and those that have let requests wait for too long.
+bool ExpertLinks::end_lost(TimePoint now) {
+  bool ended = false;
+  for (auto& [address, known] : known_) {
+    if (known.link == nullptr) continue;
+    const bool stuck = known.link->suspected && now.time_since_epoch() - Duration(known.link->suspected_ns.load()) > kSuspectedMax;
+    if (stuck) known.link->channel->end();
+    if (!known.link->channel->broken()) continue;
+    log_warning("expert server '", known.link->name, "' of '", config_.model, "' is lost", stuck ? ": it does not answer" : "");
+    known.error = stuck ? "it does not answer" : "the connection broke";
+    known.link.reset();
+    known.try_at = now;
+    known.pause = kPauseMin;
+    ended = true;
+  }
+  return ended;
+}
+
+void ExpertLinks::run() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    const TimePoint now = steady_now();
+    if (end_lost(now)) publish();
+    begin_to_connect(now);
+    lock.unlock();
+    grant_wishes();
+    lock.lock();
+    if (!look_ && !stop_) changed_.wait_for(lock, kLook);
+    look_ = false;
+  }
+  lock.unlock();
+  for (Dialing& dialing : dialing_) dialing.thread.join();
+}
+
+void ExpertLinks::begin_to_connect(TimePoint now) {
+  std::erase_if(dialing_, [](Dialing& dialing) { return *dialing.over && (dialing.thread.join(), true); });
+  for (auto& [address, known] : known_) {
+    if (known.link != nullptr || known.try_at > now || (known.dialing != nullptr && !*known.dialing)) continue;
+    known.dialing = std::make_shared<std::atomic<bool>>(false);
+    dialing_.push_back({std::thread([this, server = known.server, over = known.dialing] {
+                          connect(server);
+                          *over = true;
+                        }),
+                        known.dialing});
+  }
+}
+
+StatusOr<std::shared_ptr<ExpertLink>> ExpertLinks::dial(const std::string& address, const std::string& name) {
+  const ExpertHello hello{.client = config_.client, .pid = ::getpid(), .model = config_.model, .stamp = config_.stamp, .shape = shape_,
+                          .hidden = config_.plan->hidden(), .used = config_.plan->used(), .lanes = config_.lanes};
+  auto link = std::make_shared<ExpertLink>();
+  ASSIGN_OR_RETURN(Dialed dialed, dial_experts(address, config_.tls, hello, bell_, [this, held = link->held](const Json& note) {
+    auto set = read_set(shape_, note.value("holds", Json::object()));
+    if (!set.ok()) return;
+    held->set(*std::move(set));
+    ++version_;
+    changed_.notify_all();
+    bell_->ring();
+  }));
+  link->name = dialed.welcome.server;
+  link->address = address;
+  link->hidden = hello.hidden;
+  link->slots.resize(hello.lanes);
+  link->busy.resize(hello.lanes);
+  for (uint32_t lane = 0; lane < hello.lanes; ++lane) link->slots[lane].connect(dialed.welcome.epoch, dialed.welcome.client, static_cast<uint16_t>(lane));
+  if (link->holds() == nullptr) link->held->set(dialed.welcome.holds);  // a note may have come before
+  link->welcome = std::move(dialed.welcome);
+  link->channel = std::move(dialed.channel);
+  RETURN_IF_ERROR(annotate(probe(*link, kProbe), address));
+  return link;
+}
+
+void ExpertLinks::connect(const ExpertAddress& server) {
+  auto link = dial(server.address, server.name);
+  if (!link.ok() && link.status().code() == StatusCode::kUnavailable && !server.other.empty()) link = dial(server.other, server.name);
+  std::lock_guard lock(mutex_);
+  const auto found = known_.find(server.address);
+  if (found == known_.end()) return;  // it is not to be asked any more
+  Known& known = found->second;
+  if (!link.ok()) {
+    if (known.error != link.status().message()) log_warning("experts of '", config_.model, "': ", link.status().message());
+    known.error = std::string(link.status().message());
+    known.pause = std::clamp(known.pause * 2, kPauseMin, kPauseMax);
+    known.try_at = steady_now() + known.pause;
+    return;
+  }
+  log_info("experts of '", config_.model, "': connected with '", (*link)->name, "', which holds ", (*link)->holds()->count(), (*link)->channel->streamed() ? ", over TCP" : ", by shared memory");
+  known.link = *std::move(link);
+  known.error.clear();
+  known.pause = kPauseMin;
+  publish();
+}
+
+// What nobody holds is to be loaded by whoever has most room: all of that, as the next pass would ask for the rest, or, if there is no room
+// for so much, what was asked for. Asking twice changes nothing: what is held is not read again.
+void ExpertLinks::grant_wishes() {
+  ExpertSet wished(shape_), missing(shape_);
+  std::vector<std::string> addresses;
+  {
+    std::lock_guard lock(mutex_);
+    if (wished_.empty() || steady_now() < wish_at_) return;
+    for (uint32_t index = 0; index < shape_.count(); ++index) missing.add(index);
+    for (const auto& link : *list_) {
+      if (link->channel->broken()) continue;
+      addresses.push_back(link->address);
+      for (const uint32_t index : link->holds()->list()) missing.remove(index);
+    }
+    std::erase_if(wished_, [&](uint32_t index) { return !missing.has(index); });
+    for (const uint32_t index : wished_) wished.add(index);
+    wish_at_ = steady_now() + kWishPause;
+  }
+  if (wished.count() == 0) return;
+  const auto rooms = by_room(addresses);
+  for (const ExpertSet* set : {&missing, &wished}) {
+    for (const std::string& address : rooms) {
+      const auto held = ask_expert_server(address, config_.tls, {{"verb", "hold"}, {"model", stamp_text(config_.stamp)}, {"experts", write_set(shape_, *set)}}, kWishTime);
+      if (held.ok()) {
+        log_warning("experts of '", config_.model, "': ", set->count(), " that no server held are loaded at ", address);
+        return;
+      }
+      log_warning("experts of '", config_.model, "': ", held.status().message());
+    }
+  }
+}
+
+// Who has most room for weights first.
+std::vector<std::string> ExpertLinks::by_room(const std::vector<std::string>& addresses) const {
+  std::vector<std::pair<double, std::string>> room;
+  for (const std::string& address : addresses) {
+    const auto status = ask_expert_server(address, config_.tls, {{"verb", "status"}}, kProbe);
+    if (!status.ok()) continue;
+    const Json memory = status->value("memory", Json::object());
+    const auto used = json_double(memory, "used", 0), limit = json_double(memory, "limit", 0);
+    if (used.ok() && limit.ok()) room.emplace_back(*used - *limit, address);
+  }
+  std::sort(room.begin(), room.end());
+  std::vector<std::string> result;
+  for (auto& [used, address] : room) result.push_back(std::move(address));
+  return result;
+}
+
+}  // namespace shoal

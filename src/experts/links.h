@@ -1,0 +1,72 @@
+// The connections of one model's client: made, kept, made again, on a thread of its own.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "experts/client.h"
+#include "experts/link.h"
+
+namespace shoal {
+
+class ExpertLinks {
+ public:
+  using List = std::vector<std::shared_ptr<ExpertLink>>;
+
+  // `bell`: of the thread that polls, to be rung when something about them changed.
+  ExpertLinks(const RemoteExpertsConfig& config, std::shared_ptr<Bell> bell);
+  ~ExpertLinks();
+
+  void set_servers(std::vector<ExpertAddress> servers);
+  std::shared_ptr<const List> now() const;  // connected and probed
+  uint64_t version() const { return version_.load(std::memory_order_acquire); }
+  // Nobody who is connected holds this one: a server with room for it is asked to.
+  void wish(uint32_t index);
+  uint64_t wishes() const { return wishes_; }
+  void look();  // something may have ended
+  Status wait_complete(Duration most) const;
+  std::vector<RemoteExpertServer> servers() const;
+  const ExpertShape& shape() const { return shape_; }
+
+ private:
+  struct Known {
+    ExpertAddress server;
+    std::shared_ptr<ExpertLink> link;
+    TimePoint try_at{};
+    Duration pause{};
+    std::string error;
+    std::shared_ptr<std::atomic<bool>> dialing;  // true once the thread that connects is over
+  };
+  struct Dialing {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> over;
+  };
+  void run();
+  void begin_to_connect(TimePoint now);  // REQUIRES: mutex_ held
+  void connect(const ExpertAddress& server);
+  StatusOr<std::shared_ptr<ExpertLink>> dial(const std::string& address, const std::string& name);
+  bool end_lost(TimePoint now);
+  void grant_wishes();
+  std::vector<std::string> by_room(const std::vector<std::string>& addresses) const;
+  void publish();  // REQUIRES: mutex_ held
+
+  const RemoteExpertsConfig& config_;
+  const ExpertShape shape_;
+  const std::shared_ptr<Bell> bell_;
+  std::atomic<uint64_t> version_{0}, wishes_{0};
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool stop_ = false, look_ = false;
+  std::map<std::string, Known> known_;  // by address
+  std::set<uint32_t> wished_;
+  TimePoint wish_at_{};
+  std::shared_ptr<const List> list_ = std::make_shared<const List>();
+  std::vector<Dialing> dialing_;  // of the thread: who does not answer keeps nobody else waiting
+  std::thread thread_;
+};
+
+}  // namespace shoal

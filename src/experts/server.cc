@@ -1,0 +1,393 @@
+#include "experts/server.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <list>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "device/memory_limits.h"
+#include "experts/serving.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+constexpr size_t kConnectionsMax = 256;
+constexpr Duration kTidy = std::chrono::milliseconds(100);
+constexpr size_t kHotMax = 8;  // experts that are named as those with most rows
+
+class Server : public ExpertServer {
+ public:
+  Server(ExpertServerConfig config, std::vector<ExpertModel> models)
+      : config_(std::move(config)), holdings_(std::move(models), config_.memory_bytes, config_.threads), epoch_(static_cast<uint16_t>(std::random_device()() | 1)) {}
+  ~Server() override;
+
+  Status begin();
+  uint16_t port() const override { return tcp_ == nullptr ? 0 : tcp_->port(); }
+  Json status() const override;
+  Status hold(uint64_t stamp, const Json& experts) override;
+  Status drop(uint64_t stamp, const Json& experts) override;
+
+ private:
+  // Of a connection until its channel takes over, or of an operator.
+  struct Visit {
+    std::thread thread;
+    std::atomic<bool> over{false};
+    BulkSocket* socket = nullptr;  // guarded by visits_mutex_; null: it is somebody else's
+  };
+
+  Status self_test() const;
+  template <typename Listener>
+  void accept(Listener& listener);
+  void visit(Visit& visit, std::unique_ptr<BulkSocket> socket, UnixSocket* shared);
+  Status greet(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSocket* shared);
+  Status greet_client(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSocket* shared, const Json& note);
+  StatusOr<size_t> model_of(const ExpertHello& hello) const;
+  Status connect(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSocket* shared, const ExpertHello& hello, size_t model);
+  Status join_answers(Visit& visit, std::unique_ptr<BulkSocket>& socket, const Json& note);
+  Json operate(const Json& request);
+  StatusOr<std::pair<size_t, ExpertSet>> named(uint64_t stamp, const Json& experts) const;
+  void publish();
+  void forget(Visit& visit);
+  void tidy();
+  Json model_json(size_t model, const std::vector<double>& rows) const;
+
+  const ExpertServerConfig config_;
+  Holdings holdings_;
+  std::shared_ptr<Bell> bell_;
+  std::unique_ptr<Serving> serving_;
+  std::unique_ptr<UnixListener> unix_;
+  std::unique_ptr<BulkListener> tcp_;
+  std::atomic<bool> stop_{false};
+  std::atomic<uint16_t> epoch_;
+  std::atomic<uint64_t> next_client_{1};
+  std::mutex visits_mutex_;
+  std::list<Visit> visits_;
+  // Clients over TCP whose second stream is to come, by the token that it brings.
+  struct Half {
+    std::shared_ptr<ExpertClientSide> client;
+    std::unique_ptr<BulkSocket> in;
+    TimePoint until;
+  };
+  std::map<std::string, Half> halves_;  // guarded by visits_mutex_
+  std::vector<std::thread> threads_;
+};
+
+Status Server::begin() {
+  for (size_t i = 0; i < holdings_.models().size(); ++i) {
+    const ExpertSet& wanted = holdings_.models()[i].holds;
+    if (wanted.count() > 0) RETURN_IF_ERROR(holdings_.hold(i, wanted));
+  }
+  RETURN_IF_ERROR(self_test());
+  ASSIGN_OR_RETURN(bell_, Bell::make());
+  serving_ = std::make_unique<Serving>(config_, holdings_, bell_);
+  if (!config_.unix_address.empty()) {
+    ASSIGN_OR_RETURN(unix_, UnixListener::start(config_.unix_address));
+    threads_.emplace_back([this] { accept(*unix_); });
+  }
+  if (!config_.tcp_address.empty()) {
+    ASSIGN_OR_RETURN(tcp_, BulkListener::start(config_.tcp_address, config_.tls));
+    threads_.emplace_back([this] { accept(*tcp_); });
+  }
+  threads_.emplace_back([this] { tidy(); });
+  return OkStatus();
+}
+
+Server::~Server() {
+  stop_ = true;
+  if (unix_ != nullptr) unix_->shut_down();
+  if (tcp_ != nullptr) tcp_->shut_down();
+  for (std::thread& thread : threads_) thread.join();
+  {
+    std::lock_guard lock(visits_mutex_);
+    for (Visit& visit : visits_) {
+      if (visit.socket != nullptr) visit.socket->shut_down();
+    }
+    halves_.clear();
+  }
+  for (Visit& visit : visits_) visit.thread.join();
+  if (serving_ != nullptr) {
+    for (const auto& client : serving_->clients()) client->channel->end();
+  }
+  serving_.reset();
+}
+
+// One expert of each model, computed twice on different numbers of rows: what comes out is finite and does not depend on the others.
+Status Server::self_test() const {
+  ThreadPool threads(1);
+  ExpertCompute compute(threads);
+  const auto held = holdings_.now();
+  for (size_t m = 0; m < holdings_.models().size(); ++m) {
+    const auto& experts = held->models[m];
+    const auto first = std::find_if(experts.begin(), experts.end(), [](const auto& expert) { return expert != nullptr; });
+    if (first == experts.end()) continue;
+    const ExpertPlan& plan = *holdings_.models()[m].plan;
+    std::vector<float> alone;
+    for (const uint32_t rows : {1u, 3u}) {
+      const std::span<float> input = compute.input(plan, rows);
+      for (size_t i = 0; i < input.size(); ++i) input[i] = std::sin(static_cast<float>(i % plan.hidden()));
+      const ExpertCompute::Group group{first->get(), rows};
+      const std::vector<float> weights(rows, 1.0f);
+      const std::span<const float> out = compute.run(plan, {&group, 1}, weights).last(plan.hidden());
+      if (!std::all_of(out.begin(), out.end(), [](float x) { return std::isfinite(x); })) return data_loss("an expert of '", holdings_.models()[m].name, "' gives no finite numbers; fetch its files again");
+      if (rows > 1 && !std::equal(out.begin(), out.end(), alone.begin())) return absl::InternalError("an expert's rows depend on each other");
+      alone.assign(out.begin(), out.end());
+    }
+  }
+  return OkStatus();
+}
+
+template <typename Listener>
+void Server::accept(Listener& listener) {
+  while (auto socket = listener.accept()) {
+    UnixSocket* shared = nullptr;
+    if constexpr (std::is_same_v<Listener, UnixListener>) shared = socket.get();
+    std::lock_guard lock(visits_mutex_);
+    if (stop_) return;
+    if (visits_.size() >= kConnectionsMax) continue;  // closed; who asks tries again
+    Visit& next = visits_.emplace_back();
+    next.socket = socket.get();
+    next.thread = std::thread([this, &next, shared, moved = std::unique_ptr<BulkSocket>(std::move(socket))]() mutable { visit(next, std::move(moved), shared); });
+  }
+}
+
+void Server::forget(Visit& visit) {
+  std::lock_guard lock(visits_mutex_);
+  visit.socket = nullptr;
+}
+
+void Server::visit(Visit& visit, std::unique_ptr<BulkSocket> socket, UnixSocket* shared) {
+  if (shared != nullptr) shared->set_timeout(kHandshakeTime);
+  const Status status = greet(visit, socket, shared);
+  if (!status.ok() && socket != nullptr) {
+    log_debug("a connection was refused: ", status.message());
+    write_note(*socket, refusal(status)).IgnoreError();
+  }
+  forget(visit);
+  visit.over = true;
+}
+
+// What is left in `socket` is closed.
+Status Server::greet(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSocket* shared) {
+  ASSIGN_OR_RETURN(const Json note, read_note(*socket));
+  RETURN_IF_ERROR(check_protocol(note, "the client"));
+  ASSIGN_OR_RETURN(const std::string kind, json_string(note, "kind", ""));
+  if (kind == "client") return greet_client(visit, socket, shared, note);
+  if (kind == "answers") return join_answers(visit, socket, note);
+  if (kind != "control") return invalid_argument("a connection of a kind that this server does not know");
+  while (true) {
+    ASSIGN_OR_RETURN(const Json request, read_note(*socket));
+    if (shared != nullptr) shared->set_timeout(Duration(0));
+    RETURN_IF_ERROR(write_note(*socket, operate(request)));
+  }
+}
+
+Status Server::greet_client(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSocket* shared, const Json& note) {
+  ASSIGN_OR_RETURN(const ExpertHello hello, read_hello(note));
+  ASSIGN_OR_RETURN(const size_t model, model_of(hello));
+  return connect(visit, socket, shared, hello, model);
+}
+
+// The model that the client means, if it is of the same files.
+StatusOr<size_t> Server::model_of(const ExpertHello& hello) const {
+  const std::optional<size_t> model = holdings_.find(hello.stamp);
+  if (!model) {
+    std::string here;
+    for (const ExpertModel& m : holdings_.models()) absl::StrAppend(&here, here.empty() ? "" : ", ", "'", m.name, "' (", stamp_text(m.stamp), ")");
+    return absl::FailedPreconditionError(absl::StrCat("expert server '", config_.name, "' has experts of ", here, ", and '", hello.client, "' asks for those of '", hello.model, "' (",
+                                                      stamp_text(hello.stamp), "): other files, or other --quantization; start both with the same"));
+  }
+  const ExpertPlan& plan = *holdings_.models()[*model].plan;
+  if (!(hello.shape == holdings_.shape(*model)) || hello.hidden != plan.hidden()) return absl::FailedPreconditionError("the model has another shape here");
+  return *model;
+}
+
+Status Server::connect(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSocket* shared, const ExpertHello& hello, size_t model) {
+  const ExpertPlan& plan = *holdings_.models()[model].plan;
+  auto client = std::make_shared<ExpertClientSide>();
+  client->id = next_client_++;
+  client->model = model;
+  client->hello = hello;
+  client->slots.resize(hello.lanes);
+  client->answer_bytes.resize(hello.lanes);
+  ExpertWelcome welcome{.server = config_.name, .pid = ::getpid(), .client = client->id};
+  do welcome.epoch = ++epoch_; while (welcome.epoch == 0);
+  welcome.rows_max = rows_per_request(plan.hidden());
+  welcome.tokens_max = welcome.rows_max;
+  welcome.version = holdings_.version();
+  welcome.holds = holdings_.set(model);
+  for (ServerSlot& slot : client->slots) slot.attach(welcome.epoch);
+  Json reply = write_welcome(welcome, holdings_.shape(model));
+  const SlotSizes in{hello.lanes, request_bytes(welcome.tokens_max, welcome.rows_max, plan.hidden())};
+  const SlotSizes out{hello.lanes, response_bytes(welcome.rows_max, plan.hidden())};
+  SlotChannel::Parts parts{.bell = bell_};
+  if (shared == nullptr) {
+    std::string token;
+    std::random_device random;
+    for (int i = 0; i < 4; ++i) absl::StrAppendFormat(&token, "%08x", random());
+    reply["token"] = token;
+    RETURN_IF_ERROR(write_note(*socket, reply));
+    forget(visit);
+    std::lock_guard lock(visits_mutex_);
+    halves_[token] = {std::move(client), std::move(socket), steady_now() + kHandshakeTime};
+    return OkStatus();
+  }
+  ASSIGN_OR_RETURN(parts.inbox, Region::make_shared(in));
+  RETURN_IF_ERROR(write_note(*socket, reply));
+  ASSIGN_OR_RETURN(const std::vector<int> theirs, shared->receive_descriptors(2));
+  parts.peer_bell = Bell::of(theirs[1]);
+  ASSIGN_OR_RETURN(parts.outbox, Region::map(theirs[0], out));
+  const int own[] = {parts.inbox->fd(), bell_->fd()};
+  RETURN_IF_ERROR(shared->send_descriptors(own));
+  shared->set_timeout(Duration(0));
+  forget(visit);
+  parts.in = std::move(socket);
+  client->channel = std::make_unique<SlotChannel>(std::move(parts), hello.lanes, nullptr);
+  log_info("'", hello.client, "' is connected for experts of '", holdings_.models()[model].name, "'");
+  serving_->add(std::move(client));
+  return OkStatus();
+}
+
+Status Server::join_answers(Visit& visit, std::unique_ptr<BulkSocket>& socket, const Json& note) {
+  ASSIGN_OR_RETURN(const std::string token, json_string(note, "token", ""));
+  Half half;
+  {
+    std::lock_guard lock(visits_mutex_);
+    auto found = halves_.extract(token);
+    if (found.empty()) return not_found("no client waits for these answers");
+    half = std::move(found.mapped());
+  }
+  const ExpertHello& hello = half.client->hello;
+  const uint32_t rows = rows_per_request(hello.hidden);
+  SlotChannel::Parts parts{.bell = bell_};
+  ASSIGN_OR_RETURN(parts.inbox, Region::make_private({hello.lanes, request_bytes(rows, rows, hello.hidden)}));
+  ASSIGN_OR_RETURN(parts.outbox, Region::make_private({hello.lanes, response_bytes(rows, hello.hidden)}));
+  RETURN_IF_ERROR(write_note(*socket, Json::object()));
+  forget(visit);
+  parts.in = std::move(half.in);
+  parts.out = std::move(socket);
+  half.client->channel = std::make_unique<SlotChannel>(std::move(parts), hello.lanes, nullptr);
+  log_info("'", hello.client, "' is connected over TCP for experts of '", holdings_.models()[half.client->model].name, "'");
+  serving_->add(std::move(half.client));
+  return OkStatus();
+}
+
+// Connections that ended, and threads that are over.
+void Server::tidy() {
+  while (!stop_) {
+    bell_->ring();
+    std::this_thread::sleep_for(kTidy);
+    serving_->take_ended();  // their channels end here
+    std::list<Visit> over;
+    std::lock_guard lock(visits_mutex_);
+    for (auto it = visits_.begin(); it != visits_.end();) {
+      const auto next = std::next(it);
+      if (it->over) over.splice(over.end(), visits_, it);
+      it = next;
+    }
+    for (Visit& visit : over) visit.thread.join();
+    std::erase_if(halves_, [now = steady_now()](const auto& half) { return half.second.until < now; });
+  }
+}
+
+Json Server::operate(const Json& request) {
+  const auto run = [&]() -> StatusOr<Json> {
+    ASSIGN_OR_RETURN(const std::string verb, json_string(request, "verb", ""));
+    if (verb == "status") return status();
+    if (verb != "hold" && verb != "drop") return invalid_argument("an expert server takes no '", verb, "'; it takes status, hold and drop");
+    ASSIGN_OR_RETURN(const uint64_t stamp, read_stamp(request, "model"));
+    RETURN_IF_ERROR(verb == "hold" ? hold(stamp, request.value("experts", Json::object())) : drop(stamp, request.value("experts", Json::object())));
+    return status();
+  };
+  auto answer = run();
+  return answer.ok() ? *std::move(answer) : refusal(answer.status());
+}
+
+StatusOr<std::pair<size_t, ExpertSet>> Server::named(uint64_t stamp, const Json& experts) const {
+  const std::optional<size_t> model = holdings_.find(stamp);
+  if (!model) return not_found("expert server '", config_.name, "' has no model of the stamp ", stamp_text(stamp));
+  ASSIGN_OR_RETURN(ExpertSet set, read_set(holdings_.shape(*model), experts));
+  return std::pair(*model, std::move(set));
+}
+
+Status Server::hold(uint64_t stamp, const Json& experts) {
+  ASSIGN_OR_RETURN(const auto named_set, named(stamp, experts));
+  RETURN_IF_ERROR(holdings_.hold(named_set.first, named_set.second));
+  publish();
+  return OkStatus();
+}
+
+Status Server::drop(uint64_t stamp, const Json& experts) {
+  ASSIGN_OR_RETURN(const auto named_set, named(stamp, experts));
+  const ExpertSet held = holdings_.set(named_set.first);
+  for (const uint32_t index : named_set.second.list()) {
+    if (!held.has(index)) return not_found("'", config_.name, "' does not hold ", expert_text(holdings_.shape(named_set.first), index));
+  }
+  holdings_.drop(named_set.first, named_set.second);
+  publish();
+  return OkStatus();
+}
+
+// To everybody who is connected; who has not heard of it yet is told when it asks for what is gone.
+void Server::publish() {
+  for (const auto& client : serving_->clients()) {
+    client->channel->note({{"version", holdings_.version()}, {"holds", write_set(holdings_.shape(client->model), holdings_.set(client->model))}});
+  }
+}
+
+Json Server::model_json(size_t m, const std::vector<double>& rows) const {
+  const ExpertModel& model = holdings_.models()[m];
+  const ExpertShape& shape = holdings_.shape(m);
+  const ExpertSet held = holdings_.set(m);
+  std::vector<uint32_t> hot = held.list();
+  std::sort(hot.begin(), hot.end(), [&](uint32_t a, uint32_t b) { return rows[a] > rows[b]; });
+  Json busiest = Json::array();
+  for (size_t i = 0; i < std::min(hot.size(), kHotMax); ++i) {
+    if (rows[hot[i]] > 0) busiest.push_back({{"layer", shape.numbers[hot[i] / shape.experts]}, {"expert", hot[i] % shape.experts}, {"rows", std::round(rows[hot[i]])}});
+  }
+  uint64_t bytes = 0;
+  for (const uint32_t index : held.list()) bytes += model.plan->bytes(index / shape.experts, index % shape.experts);
+  return {{"name", model.name}, {"stamp", stamp_text(model.stamp)}, {"shape", write_shape(shape)}, {"holds", write_set(shape, held)}, {"experts", held.count()},
+          {"bytes", bytes}, {"expert_bytes", model.plan->bytes_max()}, {"busiest", std::move(busiest)}};
+}
+
+Json Server::status() const {
+  const ServingCounts counts = serving_->counts();
+  const auto rows = serving_->rows_by_expert();
+  const double batches = static_cast<double>(std::max<uint64_t>(counts.batches, 1));
+  Json models = Json::array(), clients = Json::array(), table = Json::array();
+  for (size_t i = 0; i < holdings_.models().size(); ++i) models.push_back(model_json(i, rows[i]));
+  for (const auto& client : serving_->clients()) {
+    clients.push_back({{"name", client->hello.client}, {"pid", client->hello.pid}, {"model", client->hello.model}, {"lanes", client->hello.lanes},
+                       {"requests", client->requests.load()}, {"over", client->channel->streamed() ? "tcp" : "shared memory"}});
+  }
+  for (const Serving::Timed& timed : serving_->table()) table.push_back({{"rows", timed.rows}, {"experts", timed.active}, {"seconds", timed.seconds}, {"batches", timed.batches}});
+  return {{"name", config_.name}, {"pid", ::getpid()}, {"version", holdings_.version()}, {"threads", config_.threads},
+          {"memory", {{"limit", config_.memory_bytes}, {"used", holdings_.bytes()}}}, {"models", std::move(models)}, {"clients", std::move(clients)},
+          {"batch_rule", std::string(batch_rule_name(config_.batch.rule))},
+          {"load", {{"requests", counts.requests}, {"rows", counts.rows}, {"batches", counts.batches}, {"refused", counts.refused}, {"torn", counts.damaged},
+                    {"busy_seconds", counts.busy_seconds}, {"rows_per_batch", static_cast<double>(counts.rows) / batches},
+                    {"experts_per_batch", static_cast<double>(counts.active) / batches}, {"requests_per_batch", static_cast<double>(counts.requests) / batches}}},
+          {"times", std::move(table)}};
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<ExpertServer>> ExpertServer::start(ExpertServerConfig config, std::vector<ExpertModel> models) {
+  if (config.memory_bytes == 0) config.memory_bytes = available_memory_bytes() / 10 * 8;
+  auto server = std::make_unique<Server>(std::move(config), std::move(models));
+  RETURN_IF_ERROR(server->begin());
+  return std::unique_ptr<ExpertServer>(std::move(server));
+}
+
+}  // namespace shoal

@@ -1,0 +1,117 @@
+// Experts computed apart from their model: the same bits as within it.
+#include "models/expert_plan.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "gtest/gtest.h"
+#include "models/test_runner.h"
+
+namespace shoal {
+namespace {
+
+// Answers what passes ask for, each expert loaded alone.
+class Apart {
+ public:
+  explicit Apart(std::shared_ptr<const ExpertPlan> plan) : plan_(std::move(plan)) {}
+
+  void answer(const Exchange& exchange) {
+    const uint64_t width = exchange.width;
+    const float* const input = CpuDevice::at(exchange.input);
+    std::vector<ExpertCompute::Group> groups;
+    std::vector<float> weights;
+    std::vector<uint32_t> order;  // routed rows
+    for (const auto& active : exchange.routes->active) {
+      if (active.expert >= exchange.experts) continue;
+      auto& held = held_[{exchange.layer, active.expert}];
+      if (held == nullptr) held = *plan_->load(exchange.layer, active.expert, threads_);
+      groups.push_back({held.get(), active.rows});
+      for (uint32_t i = active.begin; i < active.begin + active.rows; ++i) order.push_back(i);
+    }
+    if (groups.empty()) return;
+    const std::span<float> rows = compute_.input(*plan_, static_cast<uint32_t>(order.size()));
+    for (size_t i = 0; i < order.size(); ++i) {
+      std::memcpy(rows.data() + i * width, input + exchange.routes->routed[order[i]].row * width, width * sizeof(float));
+      weights.push_back(exchange.routes->routed[order[i]].weight);
+    }
+    const std::span<const float> out = compute_.run(*plan_, groups, weights);
+    for (size_t i = 0; i < order.size(); ++i) std::memcpy(CpuDevice::at(exchange.output) + order[i] * width, out.data() + i * width, width * sizeof(float));
+  }
+
+  size_t loaded() const { return held_.size(); }
+
+ private:
+  ThreadPool threads_{2};
+  const std::shared_ptr<const ExpertPlan> plan_;
+  ExpertCompute compute_{threads_};
+  std::map<std::pair<uint32_t, uint32_t>, std::shared_ptr<const HeldExpert>> held_;
+};
+
+// Logits of all rows of one pass over the prompt.
+std::vector<float> logits_of(TestModel& model, Apart* apart, std::span<const TokenId> tokens) {
+  TestSequence sequence(model, {tokens.begin(), tokens.end()});
+  const auto rows = static_cast<uint32_t>(tokens.size());
+  const std::vector<SequenceSlice> slices{sequence.slice(rows)};
+  std::vector<LogitsQuery> queries;
+  for (uint32_t row = 0; row < rows; ++row) queries.push_back({row});
+  const ForwardInput input{tokens, slices, queries};
+  const auto pass = *model.model().begin(input, model.workspace(rows, rows));
+  for (int asked = 0;; ++asked) {
+    const auto exchange = *pass->advance();
+    if (!exchange) {
+      EXPECT_EQ(asked > 0, apart != nullptr);
+      break;
+    }
+    if (asked % 2 == 0) pass->meanwhile();  // or advance() does it
+    apart->answer(*exchange);
+  }
+  std::vector<float> logits;
+  for (size_t i = 0; i < queries.size(); ++i) logits.insert(logits.end(), pass->logits(i).all.begin(), pass->logits(i).all.end());
+  return logits;
+}
+
+std::vector<std::string> models_with_experts() {
+  std::vector<std::string> found;
+  for (const char* folder : {SHOAL_SOURCE_DIR "/models", SHOAL_SHARED_DIR "/models/reference", SHOAL_SHARED_DIR "/models/gguf"}) {
+    if (!std::filesystem::exists(folder)) continue;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (!entry.is_directory() && entry.path().extension() != ".gguf") continue;
+      const auto checkpoint = open_checkpoint(entry.path());
+      if (checkpoint.ok() && (*checkpoint)->config.experts) found.push_back(entry.path());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+TEST(ExpertPlan, ExpertsElsewhereGiveTheBitsOfExpertsHere) {
+  const std::vector<std::string> paths = models_with_experts();
+  ASSERT_GE(paths.size(), 2u);
+  size_t checked = 0;
+  for (const std::string& path : paths) {
+    for (const Quantization quantization : {Quantization::kNone, Quantization::kQ8_0}) {
+      if (quantization != Quantization::kNone && path.ends_with(".gguf")) continue;
+      const auto here = TestModel::open(path, {.quantization = quantization});
+      if (!here.ok()) continue;  // a family that is not served
+      const auto elsewhere = TestModel::open(path, {.quantization = quantization, .experts_elsewhere = true});
+      ASSERT_TRUE(elsewhere.ok()) << elsewhere.status();
+      if ((*elsewhere)->plan().expert_plan() == nullptr) {  // a family that does not ask for them
+        EXPECT_EQ((*elsewhere)->plan().weight_bytes(), (*here)->plan().weight_bytes()) << path;
+        continue;
+      }
+      EXPECT_LT((*elsewhere)->plan().weight_bytes(), (*here)->plan().weight_bytes());
+      Apart apart((*elsewhere)->plan().expert_plan());
+      std::vector<TokenId> tokens(37);
+      for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>((i * 29 + 3) % (*here)->plan().vocab_size());
+      EXPECT_EQ(logits_of(**here, nullptr, tokens), logits_of(**elsewhere, &apart, tokens)) << path;
+      EXPECT_GT(apart.loaded(), 0u);
+      ++checked;
+    }
+  }
+  EXPECT_GE(checked, 4u);
+}
+
+}  // namespace
+}  // namespace shoal
