@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "apps/bench_flags.h"
+#include "apps/expert_report.h"
 #include "apps/output_file.h"
 #include "apps/progress.h"
 #include "apps/signals.h"
@@ -29,6 +30,7 @@ constexpr char kExamples[] =
     "  shoal plan --models 40 --request-rate 4 --kinds A100,H800,H20\n"
     "  shoal plan --trace arrivals.csv --profiles profiles.csv --kinds H800=3.10,A100=1.90 --goal 0.95 --report plan.html\n"
     "  shoal plan --models 40 --request-rate 4 --devices 16xH800,8xA100\n"
+    "  shoal plan --experts 2048,4096,8192 --kinds H800=3.10 --tbt 0.1\n"
     "  shoal plan --models 4 --model-mix qwen2_72b --request-rate 2 --kinds A100,H800 --tbt 0.2\n"
     "Every figure is simulated. A model that no single device can serve gets gangs of 2, 4 or 8 that compute as one (:tp4); prices are list prices per hour unless NAME=PRICE says otherwise.";
 
@@ -41,6 +43,8 @@ struct Plan {
   std::vector<std::string> kinds = {"A100", "H20", "H100", "H800"};
   std::vector<std::string> devices;  // that there are, instead of kinds
   std::string report;
+  std::vector<uint32_t> experts;         // sequences: plan experts as services
+  uint32_t context = 1024;
   bool as_json = false, no_mix = false, no_shapes = false;
   std::vector<Hardware> hardware;        // with the prices asked for; rows refer to them
   std::map<std::string, uint32_t> most;  // devices there are, by kind; none for a kind without a limit of its own
@@ -280,6 +284,10 @@ OrderedJson plan_json(const std::vector<PlanRow>& rows, const std::vector<PlanPr
 
 StatusOr<int> make_plan(const CLI::App& verb, Plan& plan) {
   RETURN_IF_ERROR(check_output("--report", plan.report));
+  if (!plan.experts.empty()) {
+    RETURN_IF_ERROR(plan_experts(plan.experts, verb.get_option("--kinds")->empty() ? "H800" : plan.kinds.front(), plan.context, plan.flags.tbt, plan.as_json, plan.report, shown_settings(verb)));
+    return kExitOk;
+  }
   RETURN_IF_ERROR(settle_kinds(plan));
   ASSIGN_OR_RETURN(const SimulateInputs inputs, SimulateInputs::read(plan.flags));
   const uint32_t models = inputs.models(runs_of(plan.flags).front());
@@ -321,6 +329,9 @@ RunVerb add_plan(CLI::App& app) {
   verb->add_option("--tensor-max", state->goal.tensor_max, "Widest gang of devices that compute as one")->capture_default_str()->check(CLI::IsMember({1u, 2u, 4u, 8u}));
   verb->add_flag("--no-mix", state->no_mix, "Consider one kind at a time only");
   verb->add_flag("--no-shapes", state->no_shapes, "Do not try other partitions into prompts and answers, fewer models at once, and wider gangs");
+  verb->add_option("--experts", state->experts, "Instead: DeepSeek-V3 for so many sequences at once, as experts as services and as whole groups, on the first of --kinds (H800, H200, H20), a token within --tbt")
+      ->delimiter(',')->check(CLI::Range(1u, 65'536u));
+  verb->add_option("--context", state->context, "With --experts: tokens of a sequence")->capture_default_str()->check(CLI::Range(1u, 1'000'000u));
   add_workload_flags(*verb, state->flags);
   add_cluster_flags(*verb, state->flags);
   verb->add_flag("--json", state->as_json, "Print JSON instead of the table");

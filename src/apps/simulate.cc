@@ -11,6 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
 #include "apps/bench_flags.h"
+#include "apps/expert_report.h"
 #include "apps/output_file.h"
 #include "apps/progress.h"
 #include "apps/signals.h"
@@ -32,11 +33,13 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  shoal simulate --devices 16xH800 --models 70 --request-rate 7 --policy token,paper,request,static\n"
     "  shoal simulate --trace arrivals.csv --profiles profiles.csv --report run.html\n"
+    "  shoal simulate --experts losses,afd\n"
     "Every figure is simulated: the roles and policies are those of `shoal serve`, the devices are cost models.";
 
 struct Simulate {
   SimulateFlags flags;
   std::string report, csv, replay, fit;
+  std::vector<std::string> experts;  // studies
   bool as_json = false, no_progress = false, costs = false;
   double sample_seconds = 1;
 };
@@ -122,6 +125,10 @@ StatusOr<int> simulate(const CLI::App& verb, Simulate& s) {
     RETURN_IF_ERROR(check_output(flag, path));
   }
   if (!s.replay.empty()) return replay_run(s.replay, s.fit);
+  if (!s.experts.empty()) {
+    RETURN_IF_ERROR(run_expert_studies(s.experts, s.flags.seed, s.as_json, s.report, shown_settings(verb)));
+    return kExitOk;
+  }
   if (!s.fit.empty()) return invalid_argument("--fit: needs the run to fit, by --replay");
   ASSIGN_OR_RETURN(const SimulateInputs inputs, SimulateInputs::read(s.flags));
   if (s.costs) {
@@ -172,6 +179,8 @@ RunVerb add_simulate(CLI::App& app) {
   verb->add_option("--report", state->report, "Write a page with plots to this file (HTML)");
   verb->add_option("--sample", state->sample_seconds, "Seconds between the points of time lines")->capture_default_str()->check(CLI::Range(0.01, 1e5));
   verb->add_option("--replay", state->replay, "Instead: tell production nodes what those of a real run were told (`shoal serve --record-events`), and compare every decision");
+  verb->add_option("--experts", state->experts, "Instead: experts as services on clusters of H800, beside what was published: way, afd, ratio, load, elastic, price, grow, losses, placement, lanes, transport, batch-rules, or all")
+      ->delimiter(',');
   verb->add_option("--fit", state->fit, "With --replay: write what steps took there to this file, for --profiles");
   verb->add_flag("--no-progress", state->no_progress, "Show no progress line");
   verb->footer(kExamples);

@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kServersMax = 1u << 16;
 constexpr uint32_t kExpertsMax = 1u << 16;  // of a layer
-constexpr size_t kReliefsPerServer = 4;
+constexpr size_t kReliefsPerServer = 8;
+constexpr int kSweeps = 12;
 constexpr double kWorthwhile = 1e-3;  // of the slowest server's time
 
 Status check_servers(const PlacementView& view) {
@@ -184,15 +185,33 @@ bool ExpertLayout::relieve_slowest(size_t layer) {
     }
     if (after < best) best = after, chosen = e;
   }
-  if (!chosen) return false;
-  const std::vector<double> shares = filled(layer, *chosen);
+  if (chosen) fill(layer, *chosen);
+  return chosen.has_value();
+}
+
+void ExpertLayout::fill(size_t layer, uint32_t expert) {
+  const std::vector<double> shares = filled(layer, expert);
   for (size_t i = 0; i < shares.size(); ++i) {
-    Copy& copy = copies_[layer][*chosen][i];
-    charge(layer, *chosen, copy, -1);
+    Copy& copy = copies_[layer][expert][i];
+    charge(layer, expert, copy, -1);
     copy.share = shares[i];
-    charge(layer, *chosen, copy, 1);
+    charge(layer, expert, copy, 1);
   }
-  return true;
+}
+
+void ExpertLayout::relieve(size_t layer) {
+  for (size_t i = 0; i < kReliefsPerServer * free_.size() && relieve_slowest(layer); ++i) {
+  }
+}
+
+void ExpertLayout::give_evenly(size_t layer) {
+  std::fill(time_[layer].begin(), time_[layer].end(), 0.0);
+  for (uint32_t e = 0; e < experts(layer); ++e) {
+    for (Copy& copy : copies_[layer][e]) {
+      copy.share = 1.0 / static_cast<double>(copies_[layer][e].size());
+      charge(layer, e, copy, 1);
+    }
+  }
 }
 
 void ExpertLayout::level(size_t layer) {
@@ -200,14 +219,21 @@ void ExpertLayout::level(size_t layer) {
   for (uint32_t e = 0; e < experts(layer); ++e) {
     if (!copies_[layer][e].empty()) order.push_back(e);
   }
-  std::fill(time_[layer].begin(), time_[layer].end(), 0.0);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {  // those with no choice first, then the heaviest
     const bool free_a = copies_[layer][a].size() > 1, free_b = copies_[layer][b].size() > 1;
     return free_a != free_b ? !free_a : rows(layer, a) > rows(layer, b);
   });
-  for (const uint32_t e : order) give_whole(layer, e);
-  for (size_t i = 0; i < kReliefsPerServer * free_.size() && relieve_slowest(layer); ++i) {
+  give_evenly(layer);
+  for (int sweep = 0; sweep < kSweeps; ++sweep) {  // what one server has too much of spreads to all, neighbour by neighbour
+    for (const uint32_t e : order) fill(layer, e);
   }
+  relieve(layer);
+  Saved even = save(layer);
+  const double split = slowest(layer);
+  std::fill(time_[layer].begin(), time_[layer].end(), 0.0);
+  for (const uint32_t e : order) give_whole(layer, e);
+  relieve(layer);
+  if (split < slowest(layer) * (1 - kWorthwhile)) restore(layer, std::move(even));
 }
 
 void ExpertLayout::restore(size_t layer, Saved saved) {

@@ -46,7 +46,8 @@ class ExpertLayout {
   void add(size_t layer, uint32_t expert, uint32_t server, double share);
   void remove(size_t layer, uint32_t expert, uint32_t server);
   // The shares of one layer: every expert's rows to one of its copies, then those of the slowest server are split by
-  // water-filling for as long as that makes it quicker. So nothing is split (and read from memory twice) without need.
+  // water-filling for as long as that makes it quicker. So nothing is split (and read from memory twice) without need. Where it
+  // ends quicker from equal shares, as with many rows, from those.
   void level(size_t layer);
   // One such split. False if none helps.
   bool relieve_slowest(size_t layer);
@@ -72,6 +73,9 @@ class ExpertLayout {
  private:
   void charge(size_t layer, uint32_t expert, const Copy& copy, double sign);
   void give_whole(size_t layer, uint32_t expert);
+  void give_evenly(size_t layer);
+  void fill(size_t layer, uint32_t expert);
+  void relieve(size_t layer);
   std::vector<double> filled(size_t layer, uint32_t expert) const;
 
   PlacementView view_;

@@ -30,7 +30,7 @@ double ExpertCosts::attention_s(const ExpertDevice& d, double batch, double cont
   const double cache = model_.cache_bytes * context * batch / memory;
   const auto matrices = [&](double weights) { return std::max(weights / memory, 2 * weights * batch / gemm); };
   const double gate = model_.hidden * model_.experts / memory;
-  return std::max(scores, cache) + matrices(model_.attention_weights) + matrices(model_.shared_weights) + gate + efficiency_.kernels_s;
+  return std::max(scores, cache) + matrices(model_.attention_weights) + matrices(model_.shared_weights) + gate + efficiency_.attention_fixed_s;
 }
 
 double ExpertCosts::active(double rows, double held) { return held <= 0 ? 0 : held * -std::expm1(-rows / held); }
@@ -38,7 +38,7 @@ double ExpertCosts::active(double rows, double held) { return held <= 0 ? 0 : he
 double ExpertCosts::experts_s(const ExpertDevice& d, double rows, double held, double hottest) const {
   const double weights = active(rows * hottest, held) * model_.expert_bytes() / (d.memory_bytes_per_second * efficiency_.memory);
   const double arithmetic = rows * hottest * 2 * model_.expert_weights / (d.fp8_flops * efficiency_.gemm);
-  return std::max(weights, arithmetic) + efficiency_.kernels_s;
+  return std::max(weights, arithmetic);
 }
 
 // n = M (1 - C(E - E/M, k) / C(E, k)).
@@ -73,8 +73,8 @@ LaneTimes ExpertCosts::lane(const ExpertDevice& attention, const ExpertDevice& e
   return {attention_s(attention, batch, context), experts_s(experts, rows, static_cast<double>(model_.experts) / n_experts, hottest), w.dispatch, w.combine};
 }
 
-double ExpertCosts::sequences_max(const ExpertDevice& d, double context, double held_experts) const {
-  const double weights = model_.weight_bytes_attention() + held_experts * model_.expert_layers * model_.expert_bytes();
+double ExpertCosts::sequences_max(const ExpertDevice& d, double context, double held_experts, double part) const {
+  const double weights = part * model_.weight_bytes_attention() + held_experts * model_.expert_layers * model_.expert_bytes();
   return std::max(0.0, (d.memory_bytes * 0.9 - weights) / (model_.cache_bytes * model_.layers * context));
 }
 
@@ -94,7 +94,7 @@ double ExpertCosts::tensor_parallel_s(const ExpertDevice& d, double batch, doubl
   const double rows = batch * model_.experts_per_token;
   const double experts = std::max(active(rows, model_.experts) * model_.expert_weights / n / memory, 2 * model_.expert_weights / n * rows / gemm);
   const double reduce = 2 * (kReduceSeconds + 2.0 * (n - 1) / n * batch * model_.hidden * kAnswerBytes / (d.nic_bytes_per_second * d.per_machine * efficiency_.nic));
-  return std::max(scores, cache) + matrices + experts + reduce;
+  return std::max(scores, cache) + matrices + experts + reduce + efficiency_.attention_fixed_s;
 }
 
 }  // namespace shoal

@@ -24,7 +24,7 @@ const ExpertDevice* find_expert_device(std::string_view name);  // H800, H20, H2
 // Of what a data sheet says; chosen once, for every table.
 struct ExpertEfficiency {
   double mla = 0.66, gemm = 0.70, memory = 0.80, nic = 0.80;
-  double kernels_s = 0;              // of launches, per lane and layer
+  double attention_fixed_s = 0;      // of the attention kernel, however small: published models of H800 take 50 us
 };
 
 // DeepSeek-V3: shapes of its config; attention computed in the absorbed form, weights and dispatched rows as FP8, answers as BF16.
@@ -63,8 +63,8 @@ class ExpertCosts {
 
   LaneTimes lane(const ExpertDevice& attention, const ExpertDevice& experts, double batch, double context, uint32_t n_attention, uint32_t n_experts, bool two_phases, double hottest = 1) const;
 
-  // Sequences for whose caches a device has room beside its weights.
-  double sequences_max(const ExpertDevice& device, double context, double held_experts) const;
+  // Sequences for whose caches a device has room beside its weights; `part`: of attention's weights that it holds.
+  double sequences_max(const ExpertDevice& device, double context, double held_experts, double part = 1) const;
 
   // Everything on the same n devices, data-parallel attention and expert-parallel experts, `lanes` halves of the batch overlapped
   // where that helps: seconds of a layer for `batch` tokens a device.
