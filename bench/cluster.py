@@ -102,7 +102,7 @@ def main():
     folder = options.models or models()
     one = Server('--threads', '1', '--device-memory', '1500MiB', models=folder)
     try:
-        with Cluster(nodes=1, folder_of_models=folder, node_words=('--device-memory', '1500MiB')).wait_ready(1) as cluster:
+        with Cluster(nodes=1, folder_of_models=folder, memory='1500MiB').wait_ready(1) as cluster:
             alone, apart, alone_rate, apart_rate = [], [], [], []
             for _ in range(options.runs):
                 alone.append(token_seconds(one.url, options.model))

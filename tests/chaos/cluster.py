@@ -112,7 +112,7 @@ class Cluster:
     """A controller (with the directory, or etcd's), `nodes` nodes and `gateways` gateways."""
 
     def __init__(self, nodes=2, gateways=1, etcd=False, folder_of_models=None, node_words=(), words=(), roles=(), prefix_of=lambda name: (), listen_of=lambda name: '127.0.0.1:0', joined_words=(), join=None,
-                 etcd_words=(), environment_of=lambda name: None):
+                 etcd_words=(), environment_of=lambda name: None, memory='600MiB'):
         self.folder = tempfile.mkdtemp(prefix='shoal-chaos-')
         self.etcd = Etcd(self.folder, words=etcd_words) if etcd else None
         self.join = join or (self.etcd.join if etcd else f'unix:{self.folder}/cluster.sock')
@@ -124,7 +124,7 @@ class Cluster:
         for i in range(nodes):
             name = f'node-{i}'
             role = ['--role', roles[i]] if i < len(roles) else []
-            self.add(name, 'node', folder_of_models or models(), '--join', self.join, '--name', name, '--listen', listen_of(name), *joined_words, '--threads', '1', '--device-memory', '600MiB', *role, *node_words,
+            self.add(name, 'node', folder_of_models or models(), '--join', self.join, '--name', name, '--listen', listen_of(name), *joined_words, '--threads', '1', '--device-memory', memory, *role, *node_words,
                      prefix=prefix_of(name), environment=environment_of(name))
         for i in range(gateways):
             name = f'gateway-{i}'
