@@ -11,8 +11,8 @@ HEAD = '''# Experts as services, simulated
 Printed by `bench/expert_tables.py` on {day}, at commit {commit}. **Every figure on this page is simulated**, and stands beside what the two publications report
 (Expert-as-a-Service, arXiv 2509.17863; attention apart from experts, Baidu Baige). Each table says how it came about:
 
-- **messages**: clients, servers and a monitor over an event heap, with the object files of production: slots (`src/slots`), when a server begins (`slots/batch.h`), what a
-  layer asks of whom and asks again (`policy/expert_calls.h`), placement (`policy/expert_placement.h`). Short windows, a part of the layers.
+- **messages**: clients, servers and a monitor over an event heap, with the object files of production for slots (`src/slots`) and for when a server begins (`slots/batch.h`), and
+  those of `policy` for placement (`expert_placement.h`) and for what a layer asks of whom and asks again (`expert_calls.h`; the client of real servers keeps that account itself). Short windows, a part of the layers.
 - **aggregate**: a layer at a time, every layer alike: rooflines of data sheets with stated efficiencies (`src/sim/expert_costs.h`), and the production policies that
   choose lanes, ratios and numbers of servers. No launches but 50 us of the attention kernel, no host, no imbalance unless a table has it: upper bounds, to be compared with each other only.
 

@@ -44,7 +44,7 @@ policies are the object files that `shoal serve` runs; devices, links and client
   two models on a device (the one that computes and the one that is prefetched). `token` is ours, with as many models on a device as fit. `request` swaps whole models between requests, `static` never swaps.
 
 - **Invariants**: I1-I7, I9 and I10 of the design are checked in every event of `tests/sim`, and I8 (each row has exactly one answer of an expert, its own)
-  in worlds of expert servers, `sim_experts`: clients and servers with the production slots, batch forming, calls and placement, killed, stopped, cut off,
+  in worlds of expert servers, `sim_experts`: clients and servers with the production slots and batch forming, and the placement and calls of `policy`, killed, stopped, cut off,
   with writes lost, torn or out of order, at every event of a layer, two at once, and with nobody watching.
 
 - **Gangs** (`8xH800:tp4`: two of four devices that compute every step as one): weights, KV and links are shared evenly; of each term of a step the part that

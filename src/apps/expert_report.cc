@@ -24,7 +24,7 @@ OrderedJson study_json(const StudyTable& table) {
 }
 
 std::string studies_html(const std::vector<StudyTable>& tables, const Settings& settings) {
-  HtmlPage page("Experts as services, simulated", {"shoal simulate --experts: the protocol, batch forming, placement and overlap of production on devices that are cost models. No figure here was measured on a device."});
+  HtmlPage page("Experts as services, simulated", {"shoal simulate --experts: the slots and batch forming of production, and the policies of placement and overlap, on devices that are cost models. No figure here was measured on a device."});
   for (const StudyTable& table : tables) {
     PageTable out{.title = table.title, .note = table.how + ". " + absl::StrJoin(table.notes, " "), .columns = table.columns};
     for (const auto& row : table.rows) out.rows.push_back({row, ""});

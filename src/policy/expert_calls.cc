@@ -83,7 +83,7 @@ bool ExpertCall::awaits(NodeId server) const {
   return false;
 }
 
-void AnswerTimes::add(Duration took) {
+void ExpertAnswerTimes::add(Duration took) {
   const double us = std::max(1.0, to_seconds(took) * 1e6);
   ++counts_[std::min(kBuckets - 1, static_cast<size_t>(4 * std::log2(us)))];
   if (++seen_ < kHalveAt) return;
@@ -91,7 +91,7 @@ void AnswerTimes::add(Duration took) {
   for (uint32_t& count : counts_) seen_ += count /= 2;
 }
 
-Duration AnswerTimes::p99() const {
+Duration ExpertAnswerTimes::p99() const {
   const uint32_t beyond = seen_ / 100;  // so many took longer
   uint32_t above = 0;
   for (size_t bucket = kBuckets; bucket-- > 0;) {
@@ -101,6 +101,6 @@ Duration AnswerTimes::p99() const {
   return Duration(0);
 }
 
-Duration AnswerTimes::timeout() const { return seen_ < kSeenMin ? kUnknown : std::max(kLeast, 5 * p99()); }
+Duration ExpertAnswerTimes::timeout() const { return seen_ < kSeenMin ? kUnknown : std::max(kLeast, 5 * p99()); }
 
 }  // namespace shoal

@@ -67,7 +67,7 @@ class ExpertCall {
 
 // How long answers took, and so how long one may take before its server is given up: max(5 x p99, 2 ms) as designed, and less
 // sure while little was seen.
-class AnswerTimes {
+class ExpertAnswerTimes {
  public:
   void add(Duration took);
   Duration p99() const;      // of about the last thousand, within a quarter; 0 while nothing was seen

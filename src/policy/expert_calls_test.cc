@@ -125,16 +125,16 @@ TEST(ExpertCall, RowsOfNoLayerAreMissing) {
   EXPECT_TRUE(call.done());
 }
 
-TEST(AnswerTimes, ATimeoutIsFiveTimesWhatNearlyAllTakeAndNeverUnderTwoMilliseconds) {
-  AnswerTimes times;
-  EXPECT_EQ(times.timeout(), AnswerTimes::kUnknown);
+TEST(ExpertAnswerTimes, ATimeoutIsFiveTimesWhatNearlyAllTakeAndNeverUnderTwoMilliseconds) {
+  ExpertAnswerTimes times;
+  EXPECT_EQ(times.timeout(), ExpertAnswerTimes::kUnknown);
   for (int i = 0; i < 500; ++i) times.add(std::chrono::microseconds(200));
-  EXPECT_EQ(times.timeout(), AnswerTimes::kLeast);
+  EXPECT_EQ(times.timeout(), ExpertAnswerTimes::kLeast);
   for (int i = 0; i < 500; ++i) times.add(std::chrono::microseconds(4000));
   EXPECT_GE(times.timeout(), std::chrono::microseconds(20'000));
   EXPECT_LE(times.timeout(), std::chrono::microseconds(26'000));
   for (int i = 0; i < 20'000; ++i) times.add(std::chrono::microseconds(100));  // what was is forgotten
-  EXPECT_EQ(times.timeout(), AnswerTimes::kLeast);
+  EXPECT_EQ(times.timeout(), ExpertAnswerTimes::kLeast);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ constexpr double kQuarantineSeconds = 50e-3;  // of a slot without its late answ
 
 }  // namespace
 
-SimExpertClient::SimExpertClient(ExpertWorldState& world, uint32_t id, std::vector<ExpertLink*> links, Look look, End end)
+SimExpertClient::SimExpertClient(ExpertWorldState& world, uint32_t id, std::vector<SimExpertLink*> links, Look look, End end)
     : world_(world), id_(id), links_(std::move(links)), look_(std::move(look)), end_(std::move(end)), lanes_(world.setup.lanes) {
   double sum = 0;
   for (uint32_t e = 0; e < world.setup.experts; ++e) popularity_.push_back(sum += std::pow(e + 1, -world.setup.skew));
@@ -39,7 +39,7 @@ void SimExpertClient::kill() {
   ++life_;
   suspected_.clear();
   times_ = {};
-  for (ExpertLink* link : links_) link->cut_short(true);
+  for (SimExpertLink* link : links_) link->cut_short(true);
 }
 
 void SimExpertClient::compute(uint32_t lane) {
@@ -85,8 +85,8 @@ void SimExpertClient::send(uint32_t lane, const std::vector<ExpertAsk>& asks) {
 
 // The next request of a slot, if it is free.
 void SimExpertClient::submit(uint32_t server, uint32_t lane) {
-  ExpertLink& link = *links_[server];
-  ExpertLink::Lane& slot = link.lane(lane);
+  SimExpertLink& link = *links_[server];
+  SimExpertLink::Lane& slot = link.lane(lane);
   if (slot.queue.empty() || slot.client.state() != ClientSlot::State::kIdle || !link.up()) return;
   ExpertAsk ask = std::move(slot.queue.front());
   slot.queue.pop_front();
@@ -117,8 +117,8 @@ void SimExpertClient::submit(uint32_t server, uint32_t lane) {
 }
 
 void SimExpertClient::timed_out(uint32_t server, uint32_t lane, uint64_t link_life, uint32_t seq) {
-  ExpertLink& link = *links_[server];
-  ExpertLink::Lane& slot = link.lane(lane);
+  SimExpertLink& link = *links_[server];
+  SimExpertLink::Lane& slot = link.lane(lane);
   if (link.life() != link_life || !slot.under_way || slot.client.seq() != seq) return;
   ++world_.outcome.given_up;
   give_up(server);
@@ -137,9 +137,9 @@ bool SimExpertClient::quarantined(uint32_t server) const {
 // Whatever it owes is asked of others. Its slots are quarantined until their late answers came, or a new connection is made.
 void SimExpertClient::give_up(uint32_t server) {
   if (std::find(suspected_.begin(), suspected_.end(), NodeId(server)) == suspected_.end()) suspected_.push_back(NodeId(server));
-  ExpertLink& link = *links_[server];
+  SimExpertLink& link = *links_[server];
   for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    ExpertLink::Lane& slot = link.lane(lane);
+    SimExpertLink::Lane& slot = link.lane(lane);
     if (link.up() && slot.client.state() == ClientSlot::State::kSubmitted) slot.client.give_up();
     slot.under_way.reset();
     slot.queue.clear();
@@ -178,12 +178,12 @@ void SimExpertClient::retry() {
 }
 
 void SimExpertClient::hear(uint32_t server, uint32_t lane) {
-  ExpertLink& link = *links_[server];
+  SimExpertLink& link = *links_[server];
   if (!alive_ || !link.up()) return;
-  ExpertLink::Lane& slot = link.lane(lane);
+  SimExpertLink::Lane& slot = link.lane(lane);
   ResponseView view;
   Status why;
-  const auto heard = slot.client.hear(ExpertLink::word_of(slot.response), slot.response, view, why);
+  const auto heard = slot.client.hear(SimExpertLink::word_of(slot.response), slot.response, view, why);
   if (heard == ClientSlot::Heard::kTorn) ++world_.outcome.torn;
   if (heard == ClientSlot::Heard::kBad) world_.violate(absl::StrCat("a senseless answer of server ", server, ": ", std::string(why.message())));
   if (heard == ClientSlot::Heard::kLate) {  // it is alive after all

@@ -1,4 +1,5 @@
-// A client of expert servers in the simulated world: lanes of passes, layer by layer, with the production calls and slots.
+// A client of expert servers in the simulated world: lanes of passes, layer by layer, with the production slots. Whom it asks, and asks
+// again, is policy/expert_calls.h; the client of real servers (experts/client.h) keeps the same account in its own way.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,7 @@ class SimExpertClient {
   using Look = std::function<void(uint32_t client, uint32_t server, uint32_t lane)>;
   // `end`: a server that was given up and does not answer: its connection is ended, and made anew where that can be.
   using End = std::function<void(uint32_t client, uint32_t server)>;
-  SimExpertClient(ExpertWorldState& world, uint32_t id, std::vector<ExpertLink*> links, Look look, End end);
+  SimExpertClient(ExpertWorldState& world, uint32_t id, std::vector<SimExpertLink*> links, Look look, End end);
 
   bool alive() const { return alive_; }
   uint64_t life() const { return life_; }
@@ -57,13 +58,13 @@ class SimExpertClient {
 
   ExpertWorldState& world_;
   const uint32_t id_;
-  std::vector<ExpertLink*> links_;
+  std::vector<SimExpertLink*> links_;
   Look look_;
   End end_;
   std::vector<Lane> lanes_;
   ExpertPlacement placement_;
   std::vector<NodeId> suspected_;
-  AnswerTimes times_;
+  ExpertAnswerTimes times_;
   std::vector<double> popularity_;  // cumulated, of experts
   bool alive_ = false;
   uint64_t life_ = 0;

@@ -38,13 +38,13 @@ double ExpertWorldOutcome::quantile(double share, double from, double to) const 
   return *at;
 }
 
-uint64_t ExpertLink::word_of(const std::vector<std::byte>& half) {
+uint64_t SimExpertLink::word_of(const std::vector<std::byte>& half) {
   uint64_t word = 0;
   std::memcpy(&word, half.data(), sizeof(word));
   return word;
 }
 
-void ExpertLink::connect(uint64_t client_number) {
+void SimExpertLink::connect(uint64_t client_number) {
   ++life_, ++epoch_;
   up_ = true;
   const ExpertWorldSetup& s = world_.setup;
@@ -60,7 +60,7 @@ void ExpertLink::connect(uint64_t client_number) {
   }
 }
 
-void ExpertLink::disconnect() {
+void SimExpertLink::disconnect() {
   ++life_;
   up_ = false;
   for (Lane& lane : lanes_) {
@@ -70,7 +70,7 @@ void ExpertLink::disconnect() {
   }
 }
 
-void ExpertLink::write(bool to_server, uint32_t lane, std::vector<std::byte> half, uint64_t word, const Leaving& leaving, std::function<void()> arrived) {
+void SimExpertLink::write(bool to_server, uint32_t lane, std::vector<std::byte> half, uint64_t word, const Leaving& leaving, std::function<void()> arrived) {
   if (lossy() || cut()) return;
   std::memcpy(half.data(), &word, sizeof(word));
   const auto shared = std::make_shared<const std::vector<std::byte>>(std::move(half));

@@ -35,7 +35,7 @@ struct ExpertWorldState {
 // What an expert makes of a row of one value: exact in f32, another for every layer, expert and value.
 inline float expert_value(uint32_t layer, uint32_t expert, float hidden) { return hidden * 3 + static_cast<float>(layer * 1009 + expert * 17); }
 
-class ExpertLink {
+class SimExpertLink {
  public:
   struct Lane {
     ClientSlot client;
@@ -46,7 +46,7 @@ class ExpertLink {
     TimePoint submitted{};
   };
 
-  ExpertLink(ExpertWorldState& world, uint32_t client, uint32_t server) : world_(world), client_(client), server_(server), lanes_(world.setup.lanes) {}
+  SimExpertLink(ExpertWorldState& world, uint32_t client, uint32_t server) : world_(world), client_(client), server_(server), lanes_(world.setup.lanes) {}
 
   uint32_t client() const { return client_; }
   uint32_t server() const { return server_; }

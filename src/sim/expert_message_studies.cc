@@ -1,4 +1,4 @@
-// The studies by messages, and those of the planner itself: production slots, calls, batch forming and placement.
+// The studies by messages, and those of the planner itself: production slots and batch forming, placement and calls of policy/.
 #include <algorithm>
 #include <cmath>
 

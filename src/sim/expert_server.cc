@@ -6,7 +6,7 @@
 
 namespace shoal {
 
-SimExpertServer::SimExpertServer(ExpertWorldState& world, uint32_t id, std::vector<ExpertLink*> links, Hear hear)
+SimExpertServer::SimExpertServer(ExpertWorldState& world, uint32_t id, std::vector<SimExpertLink*> links, Hear hear)
     : world_(world), id_(id), links_(std::move(links)), hear_(std::move(hear)) {}
 
 void SimExpertServer::start() {
@@ -50,13 +50,13 @@ bool SimExpertServer::later(std::function<void()> act) {
 
 void SimExpertServer::look(uint32_t client, uint32_t lane) {
   if (!alive_ || later([this, client, lane] { look(client, lane); })) return;
-  ExpertLink& link = *links_[client];
+  SimExpertLink& link = *links_[client];
   if (!link.up() || !attached_.contains(client)) return;
-  ExpertLink::Lane& at = link.lane(lane);
+  SimExpertLink::Lane& at = link.lane(lane);
   const ExpertWorldSetup& s = world_.setup;
   RequestView view;
   Status why;
-  const auto found = at.server.look(ExpertLink::word_of(at.request), at.request, {.width = 1, .layers = s.layers, .experts = s.experts}, false, view, why);
+  const auto found = at.server.look(SimExpertLink::word_of(at.request), at.request, {.width = 1, .layers = s.layers, .experts = s.experts}, false, view, why);
   if (found == ServerSlot::Found::kTorn) ++world_.outcome.torn;
   if (found == ServerSlot::Found::kBad) world_.violate(absl::StrCat("server ", id_, " was asked something senseless: ", std::string(why.message())));
   if (found != ServerSlot::Found::kRequest) return;
@@ -127,9 +127,9 @@ void SimExpertServer::finish(const std::vector<Item>& batch) {
 }
 
 void SimExpertServer::answer(const Item& item, SlotStatus status, uint32_t clients) {
-  ExpertLink& link = *links_[item.client];
+  SimExpertLink& link = *links_[item.client];
   if (!link.up() || link.life() != item.link_life) return;
-  ExpertLink::Lane& at = link.lane(item.lane);
+  SimExpertLink::Lane& at = link.lane(item.lane);
   const bool ok = status == SlotStatus::kOk;
   std::vector<std::byte> half(at.response.size());
   const uint32_t rows = ok ? item.head.rows : 0;

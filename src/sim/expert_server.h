@@ -16,7 +16,7 @@ class SimExpertServer {
  public:
   // `links`: [clients] to this server. `hear`: a half of this client and lane has new bytes for its client.
   using Hear = std::function<void(uint32_t client, uint32_t server, uint32_t lane)>;
-  SimExpertServer(ExpertWorldState& world, uint32_t id, std::vector<ExpertLink*> links, Hear hear);
+  SimExpertServer(ExpertWorldState& world, uint32_t id, std::vector<SimExpertLink*> links, Hear hear);
 
   bool alive() const { return alive_; }
   uint64_t life() const { return life_; }
@@ -58,7 +58,7 @@ class SimExpertServer {
 
   ExpertWorldState& world_;
   const uint32_t id_;
-  std::vector<ExpertLink*> links_;
+  std::vector<SimExpertLink*> links_;
   Hear hear_;
   std::optional<BatchFormer> former_;          // anew in every life
   std::set<uint32_t> attached_;                // clients

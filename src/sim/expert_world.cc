@@ -16,15 +16,15 @@ constexpr double kSecondsMax = 600;          // of a world: beyond, something is
 ExpertWorld::ExpertWorld(const ExpertWorldSetup& setup)
     : setup_(setup), servers_all_(setup.servers + static_cast<uint32_t>(setup.joins.size())), state_(setup_) {
   for (uint32_t c = 0; c < setup_.clients; ++c) {
-    for (uint32_t s = 0; s < servers_all_; ++s) links_.push_back(std::make_unique<ExpertLink>(state_, c, s));
+    for (uint32_t s = 0; s < servers_all_; ++s) links_.push_back(std::make_unique<SimExpertLink>(state_, c, s));
   }
   for (uint32_t s = 0; s < servers_all_; ++s) {
-    std::vector<ExpertLink*> of;
+    std::vector<SimExpertLink*> of;
     for (uint32_t c = 0; c < setup_.clients; ++c) of.push_back(&link(c, s));
     servers_.push_back(std::make_unique<SimExpertServer>(state_, s, of, [this](uint32_t c, uint32_t server, uint32_t lane) { clients_[c]->hear(server, lane); }));
   }
   for (uint32_t c = 0; c < setup_.clients; ++c) {
-    std::vector<ExpertLink*> of;
+    std::vector<SimExpertLink*> of;
     for (uint32_t s = 0; s < servers_all_; ++s) of.push_back(&link(c, s));
     clients_.push_back(std::make_unique<SimExpertClient>(state_, c, of, [this](uint32_t client, uint32_t s, uint32_t lane) { servers_[s]->look(client, lane); },
                                                          [this](uint32_t client, uint32_t s) { lose(link(client, s)); }));
@@ -73,7 +73,7 @@ void ExpertWorld::tick() {
 
 // ---- connections ----------------------------------------------------------------------------------------------------------
 
-void ExpertWorld::connect(ExpertLink& l) {
+void ExpertWorld::connect(SimExpertLink& l) {
   SimExpertServer& server = *servers_[l.server()];
   SimExpertClient& client = *clients_[l.client()];
   if (!client.alive()) return;
@@ -85,13 +85,13 @@ void ExpertWorld::connect(ExpertLink& l) {
 }
 
 // Nothing to connect to yet: again a little later, while both may still come.
-void ExpertWorld::reconnect_later(ExpertLink& l) {
+void ExpertWorld::reconnect_later(SimExpertLink& l) {
   state_.heap.at(state_.now + setup_.reconnect, [this, &l, life = l.life(), client = clients_[l.client()]->life()] {
     if (l.life() == life && clients_[l.client()]->life() == client) connect(l);
   }, /*work=*/false);
 }
 
-void ExpertWorld::lose(ExpertLink& l) {
+void ExpertWorld::lose(SimExpertLink& l) {
   if (!l.up()) return;
   l.disconnect();
   if (servers_[l.server()]->alive()) servers_[l.server()]->detach(l.client());
@@ -133,7 +133,7 @@ void ExpertWorld::start_server(uint32_t server) {
   servers_[server]->start();
 }
 
-void ExpertWorld::cut(ExpertLink& l, Duration lasts) {
+void ExpertWorld::cut(SimExpertLink& l, Duration lasts) {
   l.cut_until(state_.now + lasts);
   state_.after(kHeardSeconds, [this, &l, life = l.life()] {
     if (l.life() == life) lose(l);

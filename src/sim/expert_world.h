@@ -1,4 +1,5 @@
-// Experts as services, message by message: production slots (slots/), calls, placement and batch forming over an event heap.
+// Experts as services, message by message: production slots and batch forming (slots/), with the placement and calls of policy/, over
+// an event heap.
 // What is checked: every pass of every client that lives ends, each row has exactly one answer and it is that of its layer,
 // expert and value, only who holds an expert computes it, and the same setup gives the same trace.
 #pragma once
@@ -22,18 +23,18 @@ class ExpertWorld {
   void kill_server(uint32_t server, Duration lasts);
   void start_server(uint32_t server);
   void kill_client(uint32_t client, Duration lasts);
-  void cut(ExpertLink& link, Duration lasts);
-  void lose(ExpertLink& link);
-  void connect(ExpertLink& link);
-  void reconnect_later(ExpertLink& link);
+  void cut(SimExpertLink& link, Duration lasts);
+  void lose(SimExpertLink& link);
+  void connect(SimExpertLink& link);
+  void reconnect_later(SimExpertLink& link);
   void tick();
   bool finished() const;
-  ExpertLink& link(uint32_t client, uint32_t server) { return *links_[client * servers_all_ + server]; }
+  SimExpertLink& link(uint32_t client, uint32_t server) { return *links_[client * servers_all_ + server]; }
 
   const ExpertWorldSetup setup_;
   const uint32_t servers_all_;
   ExpertWorldState state_;
-  std::vector<std::unique_ptr<ExpertLink>> links_;  // [clients][servers]
+  std::vector<std::unique_ptr<SimExpertLink>> links_;  // [clients][servers]
   std::vector<std::unique_ptr<SimExpertServer>> servers_;
   std::vector<std::unique_ptr<SimExpertClient>> clients_;
   std::unique_ptr<SimExpertMonitor> monitor_;
