@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <map>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 namespace shoal {
 namespace {
@@ -107,11 +110,35 @@ std::string grid_csv(const GridResult& result, const std::vector<std::string>& p
   for (const GridPoint& p : result.points) {
     const Place& l = p.place;
     absl::StrAppend(&out, l.seed, ",", p.apart, ",", l.hardware->name, ",", l.devices, ",", l.models, ",", l.rooms, ",", l.load_factor, ",", l.strictness, ",");
-    absl::StrAppend(&out, l.input_mean, ",", l.output_mean, ",", l.zipf, ",", l.cv, ",", p.load, ",", p.requests_per_second);
+    absl::StrAppend(&out, l.input_mean, ",", l.output_mean, ",", l.zipf, ",", l.cv, ",", p.load);
+    absl::StrAppendFormat(&out, ",%.17g", p.requests_per_second);
     for (const double share : p.on_time) absl::StrAppendFormat(&out, ",%.4f", share);
     out += "\n";
   }
   return out;
+}
+
+StatusOr<std::vector<KnownPoint>> read_grid_csv(const std::string& path, const std::vector<std::string>& policies) {
+  constexpr size_t kSeed = 0, kLoad = 12, kRate = 13, kShares = 14;  // columns
+  std::ifstream file(path);
+  std::string line;
+  std::vector<KnownPoint> points;
+  for (size_t number = 1; std::getline(file, line); ++number) {
+    const std::vector<std::string> cells = absl::StrSplit(line, ',');
+    const auto wrong = [&](absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": ", what, "; give a file that --csv wrote for the same --policies")); };
+    if (cells.size() != kShares + policies.size()) return wrong("another number of columns");
+    if (number == 1) {
+      if (!std::equal(policies.begin(), policies.end(), cells.begin() + kShares)) return wrong("other policies");
+      continue;
+    }
+    KnownPoint& point = points.emplace_back();
+    point.on_time.resize(policies.size());
+    bool read = absl::SimpleAtoi(cells[kSeed], &point.place_seed) && absl::SimpleAtod(cells[kLoad], &point.load) && absl::SimpleAtod(cells[kRate], &point.requests_per_second);
+    for (size_t i = 0; i < policies.size(); ++i) read = read && absl::SimpleAtod(cells[kShares + i], &point.on_time[i]);
+    if (!read) return wrong("not a number");
+  }
+  if (points.empty()) return absl::InvalidArgumentError(path + ": no points in it");
+  return points;
 }
 
 namespace {

@@ -28,6 +28,16 @@ struct GridResult {
 // The sums, who wins by how much along each dimension, and the worst points of the first policy.
 std::string grid_table(GridResult& result, const std::vector<std::string>& policies, bool every_point);
 std::string grid_csv(const GridResult& result, const std::vector<std::string>& policies);
+
+// A row of grid_csv().
+struct KnownPoint {
+  uint64_t place_seed = 0;
+  double load = 0, requests_per_second = 0;
+  std::vector<double> on_time;  // by policy
+};
+// InvalidArgument, with the line, for a file that grid_csv() did not write for these policies.
+StatusOr<std::vector<KnownPoint>> read_grid_csv(const std::string& path, const std::vector<std::string>& policies);
+
 // By objective and length of answers: a dot for each point, its load to the right, the first policy's gain upwards, coloured
 // by who wins.
 std::string grid_svg(const GridResult& result, const std::vector<std::string>& policies);

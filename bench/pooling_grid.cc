@@ -3,10 +3,15 @@
 //
 //   pooling_grid [--seeds 1,2,3] [--apart 101,102] [--places 24] [--loads-each 3] [--devices 1] [--jobs 1]
 //                [--policies token,request,static,paper] [--svg FILE] [--csv FILE] [--points]
+//                [--again FILE] [--only 1003,101006]
+//
+// --again: the points of an earlier --csv with the same seeds and places; of the policies only the first is run anew, which
+// takes a tenth of the time. --only: of these places.
 //
 // Policies may be tuned on --seeds, never on --apart; the two are reported apart. Every point is one seeded run under each
 // policy with the same requests, at a load that is a share of what the place carries with memory for all its models.
 // Ctrl-C ends it with what was measured so far. Exit 1: a run broke an invariant, or a flag is wrong.
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -28,7 +33,8 @@ struct Flags {
   std::vector<uint64_t> seeds = {1, 2, 3}, apart = {101, 102};
   std::vector<std::string> policies{std::begin(kPolicies), std::end(kPolicies)};
   uint32_t places = 24, loads_each = 3, devices = 1, jobs = 1;
-  std::string svg, csv;
+  std::vector<uint64_t> only;
+  std::string svg, csv, again;
   bool points = false;
 };
 
@@ -41,7 +47,10 @@ std::vector<Job> jobs_of(const Flags& flags) {
   std::vector<Job> jobs;
   for (const bool apart : {false, true}) {
     for (const uint64_t seed : apart ? flags.apart : flags.seeds) {
-      for (Place& place : draw_places(seed, flags.places, flags.devices)) jobs.push_back({std::move(place), apart});
+      for (Place& place : draw_places(seed, flags.places, flags.devices)) {
+        const bool wanted = flags.only.empty() || std::find(flags.only.begin(), flags.only.end(), place.seed) != flags.only.end();
+        if (wanted) jobs.push_back({std::move(place), apart});
+      }
     }
   }
   return jobs;
@@ -57,7 +66,7 @@ std::vector<double> loads_of(const Place& place, uint32_t count) {
 
 class Grid {
  public:
-  explicit Grid(const Flags& flags) : flags_(flags), jobs_(jobs_of(flags)) {}
+  Grid(const Flags& flags, const std::vector<KnownPoint>& known) : flags_(flags), known_(known), jobs_(jobs_of(flags)) {}
 
   GridResult run() {
     std::vector<std::thread> threads;
@@ -71,6 +80,12 @@ class Grid {
   void work() {
     for (size_t i = next_++; i < jobs_.size() && !stopped; i = next_++) {
       const Job& job = jobs_[i];
+      if (!flags_.again.empty()) {
+        for (const KnownPoint& point : known_) {
+          if (point.place_seed == job.place.seed && !stopped) measure_again(job, point);
+        }
+        continue;
+      }
       const StatusOr<double> capacity = capacity_of(job.place);
       if (!capacity.ok()) {
         const std::lock_guard lock(mutex_);
@@ -83,6 +98,15 @@ class Grid {
       }
       std::fprintf(stderr, "\r%zu of %zu places", i + 1, jobs_.size());
     }
+  }
+
+  void measure_again(const Job& job, const KnownPoint& known) {
+    const StatusOr<double> share = on_time(job.place, flags_.policies.front(), known.requests_per_second);
+    const std::lock_guard lock(mutex_);
+    if (!share.ok()) return result_.broken.push_back(std::string(share.status().message()));
+    GridPoint point{job.place, job.apart, known.load, known.requests_per_second, known.on_time};
+    point.on_time.front() = *share;
+    result_.points.push_back(std::move(point));
   }
 
   void measure(const Job& job, double load, double rate) {
@@ -98,6 +122,7 @@ class Grid {
   }
 
   const Flags& flags_;
+  const std::vector<KnownPoint>& known_;
   const std::vector<Job> jobs_;
   std::atomic<size_t> next_{0};
   std::mutex mutex_;
@@ -126,10 +151,21 @@ int main(int argc, char** argv) {
   app.add_option("--jobs", flags.jobs, "Places at once")->check(CLI::Range(1u, 256u));
   app.add_option("--svg", flags.svg, "Writes the picture there");
   app.add_option("--csv", flags.csv, "Writes every point there");
+  app.add_option("--again", flags.again, "Points of an earlier --csv with these seeds and places; only the first policy is run")->check(CLI::ExistingFile);
+  app.add_option("--only", flags.only, "Of these places")->delimiter(',');
   app.add_flag("--points", flags.points, "Prints every point");
   CLI11_PARSE(app, argc, argv);
   std::signal(SIGINT, [](int) { stopped = 1; });
-  GridResult result = Grid(flags).run();
+  std::vector<KnownPoint> known;
+  if (!flags.again.empty()) {
+    StatusOr<std::vector<KnownPoint>> read = read_grid_csv(flags.again, flags.policies);
+    if (!read.ok()) {
+      std::fprintf(stderr, "%s\n", std::string(read.status().message()).c_str());
+      return 1;
+    }
+    known = *std::move(read);
+  }
+  GridResult result = Grid(flags, known).run();
   std::fputs("\n", stderr);
   std::fputs(grid_table(result, flags.policies, flags.points).c_str(), stdout);
   const bool written = write(flags.csv, grid_csv(result, flags.policies)) & write(flags.svg, grid_svg(result, flags.policies));

@@ -7,9 +7,6 @@
 namespace shoal {
 namespace {
 
-// The policy looks at so many waiting sequences per step: enough to fill any step, independent of the queue's length.
-constexpr size_t kWaitingViewMax = 64;
-
 Status tokens_exist(const Request& request, const EngineConfig& config) {
   const auto outside = [&](TokenId t) { return t < 0 || static_cast<uint32_t>(t) >= config.vocab_size; };
   for (const auto* tokens : {&request.prompt, &request.output}) {
@@ -52,6 +49,7 @@ std::optional<FinishReason> finished(const Sequence& s, uint32_t max_model_len) 
 Engine::Engine(BlockPool& blocks, const EngineConfig& config, BlockPool* host_blocks)
     : config_(config),
       device_(blocks, config.prefix_cache && config.kv_salt_above > 0, config.kv_salt_above, config.state_blocks, config.states_kept_max),
+      line_(config.late_wait, config.late_every),
       parking_(device_, host_blocks) {
   CHECK_GT(config_.max_model_len, 0u);
   CHECK_GT(config_.limits.tokens_per_step, 0u);
@@ -66,7 +64,7 @@ Engine::~Engine() {
 Status Engine::submit(Request request, const std::optional<HostKv>& kv) {
   RETURN_IF_ERROR(fits(request, config_));
   if (has(request.id)) return invalid_argument("request id ", request.id.text(), " is in use");
-  if (waiting_.size() >= config_.waiting_max) {
+  if (line_.size() >= config_.waiting_max) {
     return resource_exhausted("the queue of this model is full (", config_.waiting_max, " requests)");
   }
   auto sequence = std::make_unique<Sequence>();
@@ -82,7 +80,7 @@ Status Engine::submit(Request request, const std::optional<HostKv>& kv) {
     sequence->admitted_before = true;
     parking_.take(*sequence, *kv);
   } else {
-    waiting_[wait_key(*sequence)] = sequence.get();
+    line_.add(*sequence);
   }
   const RequestId id = sequence->request->id;
   sequences_[id] = std::move(sequence);
@@ -138,7 +136,7 @@ std::optional<StepInput> Engine::begin_step(TimePoint now, uint32_t tokens_max) 
   CHECK(!step_in_flight());
   BatchPlan plan;
   do {  // a step that only preempts is no step: what came free is planned with at once
-    plan = make_plan(tokens_max);
+    plan = make_plan(now, tokens_max);
     for (const RequestId id : plan.preempt) wait_again(*sequences_.at(id));
     counters_.preemptions += plan.preempt.size();
   } while (plan.slices.empty() && !plan.preempt.empty());
@@ -148,7 +146,12 @@ std::optional<StepInput> Engine::begin_step(TimePoint now, uint32_t tokens_max) 
   StepInput input;
   input.step = in_flight_step_ = next_step_++;
   for (const Slice& slice : plan.slices) input.slices.push_back(make_slice(*sequences_.at(slice.request), slice));
-  for (StepSlice& slice : input.slices) keep_state(slice);  // of the memory that is left
+  for (StepSlice& slice : input.slices) {  // states are kept in the memory that is left
+    Sequence& s = *sequences_.at(slice.request);
+    device_.plan_kept_state(s, slice.begin, slice.begin + static_cast<uint32_t>(slice.tokens.size()));
+    slice.state_kept = s.state.kept;
+    if (!slice.state_kept.empty()) slice.kept_tokens = s.state.kept_at - slice.begin;
+  }
   in_flight_.clear();
   for (const StepSlice& slice : input.slices) {
     in_flight_.push_back({slice.request, slice.begin + static_cast<uint32_t>(slice.tokens.size()), slice.sample,
@@ -188,10 +191,10 @@ std::vector<TokenDelta> Engine::finish_step(const StepResult& result) {
   return deltas;
 }
 
-BatchPlan Engine::make_plan(uint32_t tokens_max) const {
+BatchPlan Engine::make_plan(TimePoint now, uint32_t tokens_max) const {
   BatchLimits limits = config_.limits;
   limits.tokens_per_step = std::min(limits.tokens_per_step, tokens_max);
-  std::vector<SequenceView> running, waiting;
+  std::vector<SequenceView> running;
   running.reserve(running_.size());
   // What a preemption would free is worth counting only if this step could run out of blocks at all.
   const uint32_t available = device_.available();
@@ -202,16 +205,13 @@ BatchPlan Engine::make_plan(uint32_t tokens_max) const {
     view.scores_prompt = s->scores_prompt();
     running.push_back(view);
   }
-  for (const auto& [key, s] : waiting_) {
-    if (waiting.size() >= kWaitingViewMax || !config_.limits.admit || parking_.any_parked()) break;
-    SequenceView view{s->request->id, s->known()};
-    const PrefixIndex::Probe prefix = device_.find_prefix(*s);
-    view.blocks_held = prefix.blocks;
-    view.computed = prefix.blocks * kTokensPerBlock;
-    view.prefix_evictable = prefix.evictable;
-    view.state_blocks = device_.blocks_for_states();
-    view.scores_prompt = s->scores_prompt();
-    waiting.push_back(view);
+  std::vector<SequenceView> waiting;
+  if (limits.admit && !parking_.any_parked()) {
+    for (const Sequence* s : line_.next(next_step_, now, WaitingLine::kSeenMax)) {
+      const PrefixIndex::Probe prefix = device_.find_prefix(*s);
+      waiting.push_back({.request = s->request->id, .known = s->known(), .computed = prefix.blocks * kTokensPerBlock, .blocks_held = prefix.blocks,
+                         .prefix_evictable = prefix.evictable, .state_blocks = device_.blocks_for_states(), .scores_prompt = s->scores_prompt()});
+    }
   }
   const EngineView view{running, waiting, available, kTokensPerBlock};
   BatchPlan plan = plan_batch(view, limits);
@@ -225,7 +225,7 @@ void Engine::set_admitting(bool admit, uint32_t admissions_max) {
 }
 
 void Engine::admit(Sequence& s, TimePoint now) {
-  waiting_.erase(wait_key(s));
+  line_.remove(s);
   running_.push_back(&s);
   s.stage = Stage::kRunning;
   const bool looked_up = device_.take_prefix(s);
@@ -246,7 +246,7 @@ void Engine::wait_again(Sequence& s) {
   s.computed = 0;
   s.stage = Stage::kWaiting;
   s.next = Sequence::Next::kGoOn;
-  waiting_[wait_key(s)] = &s;
+  line_.add(s);
 }
 
 // ---- memory ------------------------------------------------------------------------------------------------------------------
@@ -259,11 +259,10 @@ bool Engine::preempt_youngest() {
   return true;
 }
 
-std::optional<KvMove> Engine::park_youngest() { return running_.empty() ? std::nullopt : park(running_.back()->request->id); }
-
-std::optional<KvMove> Engine::park(RequestId id) {
+std::optional<KvMove> Engine::park(std::optional<RequestId> id) {
   CHECK(!step_in_flight());
-  Sequence& s = *sequences_.at(id);
+  if (!id && running_.empty()) return std::nullopt;
+  Sequence& s = id ? *sequences_.at(*id) : *running_.back();
   std::optional<KvMove> move = parking_.park(s);
   if (!move) return std::nullopt;
   std::erase(running_, &s);
@@ -321,13 +320,6 @@ StepSlice Engine::make_slice(Sequence& s, const Slice& slice) {
   return out;
 }
 
-void Engine::keep_state(StepSlice& slice) {
-  Sequence& s = *sequences_.at(slice.request);
-  device_.plan_kept_state(s, slice.begin, slice.begin + static_cast<uint32_t>(slice.tokens.size()));
-  slice.state_kept = s.state.kept;
-  if (!slice.state_kept.empty()) slice.kept_tokens = s.state.kept_at - slice.begin;
-}
-
 void Engine::commit(Sequence& s, const InFlight& slice, const SliceResult& result, std::vector<TokenDelta>& deltas) {
   TokenDelta delta;
   delta.request = s.request->id;
@@ -369,67 +361,15 @@ void Engine::erase(Sequence& s) {
   CHECK(s.stage != Stage::kStepping && !s.moving());
   device_.release(s);
   parking_.forget(s);
-  waiting_.erase(wait_key(s));
+  line_.remove(s);
   std::erase(running_, &s);
   sequences_.erase(s.request->id);
 }
 
-// ---- what the node decides by ----------------------------------------------------------------------------------------------------
-
-Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
-  Demand demand;
-  const auto consider = [&](const Sequence& s) {
-    const SloTarget own = tightened(target, s.request->ttft_max, s.request->tbt_max);
-    const Duration until = slack(own, s.request->arrival, s.delivered + 1, now);
-    if (until < demand.slack) demand.slack = until, demand.computed = s.computed, demand.known = s.known();
-  };
-  for (const Sequence* s : running_) {
-    consider(*s);
-    ++demand.sequences;
-    if (s->known() == s->computed + 1) {
-      ++demand.decoding;
-      demand.tbt = std::min(demand.tbt, tightened(target, s->request->ttft_max, s->request->tbt_max).tbt);
-    }
-    demand.context_tokens += s->known();
-    demand.blocks += s->blocks.size() + s->state.now.size() + s->state.next.size() + s->state.spare.size();
-  }
-  size_t looked_at = 0;
-  parking_.for_each(consider);
-  for (const auto& [key, s] : waiting_) {
-    if (++looked_at > kWaitingViewMax) break;
-    consider(*s);
-  }
-  return demand;
-}
-
-uint32_t Engine::blocks_wanted() const {
-  return static_cast<uint32_t>(std::count_if(running_.begin(), running_.end(),
-                                             [](const Sequence* s) { return blocks_for(s->computed + 1) > s->blocks.size(); }));
-}
-
-uint32_t Engine::blocks_active() const {
-  if (running_.empty() && parking_.moves() == 0) return 0;
-  std::vector<BlockId> held;
-  const auto add = [&held](const Sequence& s) {
-    for (const auto* blocks : {&s.blocks, &s.state.now, &s.state.next, &s.state.spare, &s.state.kept}) held.insert(held.end(), blocks->begin(), blocks->end());
-  };
-  for (const Sequence* s : running_) add(*s);
-  parking_.for_each(add);
-  std::sort(held.begin(), held.end());
-  return static_cast<uint32_t>(std::unique(held.begin(), held.end()) - held.begin());
-}
-
-std::optional<RequestId> Engine::oldest_running() const {
-  return running_.empty() ? std::nullopt : std::optional(running_.front()->request->id);
-}
-
 void Engine::check() const {
-  CHECK_EQ(waiting_.size() + running_.size() + parking_.parked() + parking_.moves(), sequences_.size());
+  CHECK_EQ(line_.size() + running_.size() + parking_.parked() + parking_.moves(), sequences_.size());
   parking_.check();
-  for (const auto& [key, s] : waiting_) {
-    CHECK(s->stage == Stage::kWaiting && s->blocks.empty() && s->host_blocks.empty());
-    CHECK(key == wait_key(*s));
-  }
+  line_.check();
   for (const Sequence* s : running_) {
     CHECK(s->stage == Stage::kRunning || (s->stage == Stage::kStepping && step_in_flight()));
     CHECK(s->host_blocks.empty());

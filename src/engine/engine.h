@@ -8,13 +8,12 @@
 // The caller runs the StepInput between begin_step() and finish_step(), however long that takes; cancels and new
 // requests may come meanwhile.
 //
-// Three rooms: sequence.h, one request and the stage that it is in; device_kv.h, the blocks and the shared prefixes of
-// those on the device; parking.h, those that are off the device for a while.
+// Four rooms: sequence.h, one request and the stage that it is in; waiting_line.h, those that wait, and who of them can be on time;
+// device_kv.h, the blocks and the shared prefixes of those on the device; parking.h, those that are off the device for a while.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -25,9 +24,11 @@
 #include "engine/parking.h"
 #include "engine/sequence.h"
 #include "engine/step.h"
+#include "engine/waiting_line.h"
 #include "memory/block_pool.h"
 #include "memory/host_tier.h"
 #include "policy/batch.h"
+#include "policy/rehearsal.h"
 #include "policy/slo.h"
 
 namespace shoal {
@@ -42,6 +43,9 @@ struct EngineConfig {
   uint32_t kv_salt_above = UINT32_MAX;
   uint32_t state_blocks = 0;      // that hold the state of a sequence in layers that keep one; 0: the model has none
   uint32_t states_kept_max = 0;   // of them in the prefix index
+  // One that cannot be on time any more and has waited so long has a turn among those that can: each late_every-th step.
+  Duration late_wait = std::chrono::minutes(2);
+  uint32_t late_every = 8;
 };
 
 // New tokens of one request, in order; `finish` exactly once, on its last delta.
@@ -113,8 +117,12 @@ class Engine {
 
   // false: what runs goes on, nothing new is admitted. Else at most so many a step.
   void set_admitting(bool admit, uint32_t admissions_max = UINT32_MAX);
+  // Who waits, and who of them is to be passed over.
+  WaitingLine& line() { return line_; }
   // Whether begin_step() has anything to look at: something runs, or waits and may be admitted.
-  bool runnable() const { return !running_.empty() || parking_.any_parked() || (config_.limits.admit && !waiting_.empty()); }
+  bool runnable() const {
+    return !running_.empty() || parking_.any_parked() || (config_.limits.admit && line_.any_next());
+  }
   bool has_work() const { return !sequences_.empty(); }
   bool step_in_flight() const { return in_flight_step_ != 0; }
 
@@ -122,11 +130,9 @@ class Engine {
 
   // Preempts the youngest running sequence, so that another engine can use its blocks. REQUIRES: no step in flight.
   bool preempt_youngest();
-  // Takes the youngest running sequence off the device: its blocks are to be copied to the host tier, and come free when
-  // they are there. nullopt if none runs or the tier has no room. REQUIRES: no step in flight.
-  std::optional<KvMove> park_youngest();
-  // The same for this one. REQUIRES: stage(id) is kRunning; no step in flight.
-  std::optional<KvMove> park(RequestId id);
+  // Takes a running sequence, the youngest or this one, off the device: its blocks are to be copied to the host tier, and come free
+  // when they are there. nullopt if none runs or the tier has no room. REQUIRES: no step in flight; stage(*id) is kRunning.
+  std::optional<KvMove> park(std::optional<RequestId> id = std::nullopt);
   // Brings the parked sequence that came first back; it runs when its blocks are there. nullopt if there is none, or no
   // room for it and its next token. While one is parked, nothing new is admitted.
   std::optional<KvMove> unpark_oldest();
@@ -140,9 +146,10 @@ class Engine {
 
   // ---- what the node decides by -----------------------------------------------------------------------------------------
 
-  // What the requests under way and waiting want next.
+  // What the requests under way and waiting want next; of those that can still be on time, as far as line() knows.
   struct Demand {
     Duration slack = Duration::max();  // the least of them, until its next token is due
+    uint64_t promising = 0;            // of them all
     uint32_t computed = 0;             // of the tokens of the one with the least slack,
     uint32_t known = 0;                // of which all must be computed for that token
     uint64_t sequences = 0;            // running
@@ -152,9 +159,12 @@ class Engine {
     uint64_t blocks = 0;               // held by those, shared ones as often as they are held
   };
   Demand demand(const SloTarget& target, TimePoint now) const;
+  // All but those that wait and cannot be on time any more, about equal ones together; of those that wait the first ones,
+  // the others like the last of these.
+  Cohorts cohorts(TimePoint now) const;
   // The running sequence that is never preempted for others of this engine; nullopt when none runs.
   std::optional<RequestId> oldest_running() const;
-  size_t waiting() const { return waiting_.size() + parking_.parked(); }
+  size_t waiting() const { return line_.size() + parking_.parked(); }
   size_t running() const { return running_.size(); }
   uint32_t blocks_wanted() const;  // for one more token of everything that runs, beyond what it holds
   uint32_t blocks_active() const;  // held by sequences or moves, shared ones once
@@ -173,21 +183,18 @@ class Engine {
     bool sample;
     uint32_t scores;  // prompt tokens it scores
   };
-  using WaitKey = std::pair<int64_t, uint64_t>;  // (-priority, order)
 
-  static WaitKey wait_key(const Sequence& s) { return {-int64_t{s.request->priority}, s.order}; }
-  BatchPlan make_plan(uint32_t tokens_max) const;
+  BatchPlan make_plan(TimePoint now, uint32_t tokens_max) const;
   void admit(Sequence& s, TimePoint now);
   void wait_again(Sequence& s);  // released, to be computed anew
   StepSlice make_slice(Sequence& s, const Slice& slice);
-  void keep_state(StepSlice& slice);
   void commit(Sequence& s, const InFlight& slice, const SliceResult& result, std::vector<TokenDelta>& deltas);
   void erase(Sequence& s);
 
   EngineConfig config_;
   DeviceKv device_;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
-  std::map<WaitKey, Sequence*> waiting_;
+  WaitingLine line_;
   std::vector<Sequence*> running_;  // in order of admission
   Parking parking_;
   uint64_t next_order_ = 1;

@@ -353,6 +353,48 @@ TEST(Engine, DemandIsThatOfTheMostUrgentRequest) {
   EXPECT_EQ(demand.computed, 0u);
 }
 
+TEST(Engine, WhoCannotBeOnTimeAnyMoreStandsBehindThoseWhoCan) {
+  using std::chrono::seconds;
+  Harness h(32, {.limits = {.sequences_max = 1}});
+  Engine& engine = h.engine();
+  const Prospects prospects{{seconds(1), std::chrono::milliseconds(100)}, 0.02, 1e-4, 8};
+  const TimePoint now = TimePoint(seconds(60));
+  const auto came = [](TimePoint at) { return [at](Request& r) { r.arrival = at; }; };
+  ASSERT_TRUE(h.submit(1, 20, 4, came(TimePoint(seconds(50)))).ok());
+  ASSERT_TRUE(h.submit(2, 20, 4, came(TimePoint(seconds(55)))).ok());
+  ASSERT_TRUE(h.submit(3, 20, 4, came(now)).ok());
+  engine.line().sort_out(prospects, now);
+  engine.check();
+  EXPECT_EQ(engine.line().late(), 2u);
+  EXPECT_EQ(engine.waiting(), 3u);
+  EXPECT_EQ(engine.demand(prospects.slo, now).slack, seconds(1));  // of the one that can be
+  EXPECT_EQ(engine.demand(prospects.slo, now).promising, 1u);
+  engine.line().admit_late(false);
+  while (h.step()) {
+  }
+  EXPECT_FALSE(engine.has(RequestId(3)));
+  EXPECT_TRUE(engine.has(RequestId(1)) && engine.has(RequestId(2)));
+  EXPECT_FALSE(engine.runnable());
+  engine.line().admit_late(true);
+  EXPECT_TRUE(engine.runnable());
+  ASSERT_TRUE(engine.cancel(RequestId(2)));
+  while (h.step()) {
+  }
+  EXPECT_FALSE(engine.has_work());
+}
+
+TEST(Engine, WhoIsLateForTooLongIsTakenNowAndThen) {
+  using std::chrono::seconds;
+  Harness h(32, {.limits = {.sequences_max = 1}, .late_wait = seconds(1), .late_every = 1});
+  ASSERT_TRUE(h.submit(1, 20, 4, [](Request& r) { r.arrival = TimePoint(-seconds(60)); }).ok());
+  ASSERT_TRUE(h.submit(2, 20, 4).ok());
+  h.engine().line().sort_out({{seconds(1), std::chrono::milliseconds(100)}, 0.02, 1e-4, 8}, TimePoint());
+  EXPECT_EQ(h.engine().line().late(), 1u);
+  h.engine().line().admit_late(false);
+  ASSERT_TRUE(h.step());
+  EXPECT_EQ(h.last().slices.front().request, RequestId(1));
+}
+
 TEST(Engine, DemandCountsWhatABegunPromptStillNeeds) {
   Harness h(8, {.limits = {.tokens_per_step = 8}});
   const SloTarget target{std::chrono::seconds(1), std::chrono::milliseconds(100)};

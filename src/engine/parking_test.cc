@@ -10,7 +10,7 @@ TEST(Parking, AParkedSequenceGoesOnWhereItStopped) {
   Harness h(8, {.prefix_cache = false}, 8);
   ASSERT_TRUE(h.submit(1, 40, 20).ok());
   for (int i = 0; i < 5; ++i) h.step();
-  const auto out = h.engine().park_youngest();
+  const auto out = h.engine().park();
   ASSERT_TRUE(out.has_value());
   EXPECT_EQ(out->copies.size(), 3u);  // 44 tokens are computed
   EXPECT_EQ(h.pages().free(), 7u);    // not free before the copy is done
@@ -36,7 +36,7 @@ TEST(Parking, WithoutRoomOnTheHostTierNothingIsParked) {
   for (Harness* h : {&none, &small}) {
     ASSERT_TRUE(h->submit(1, 100, 20).ok());
     h->step();
-    EXPECT_FALSE(h->engine().park_youngest().has_value());
+    EXPECT_FALSE(h->engine().park().has_value());
     h->run();
     EXPECT_EQ(h->received(1), 20u);
   }
@@ -47,7 +47,7 @@ TEST(Parking, AParkedSequenceIsNotOvertakenByNewOnes) {
   ASSERT_TRUE(h.submit(1, 100, 20).ok());
   h.step();
   ASSERT_TRUE(h.submit(2, 16, 4).ok());
-  const auto out = h.engine().park_youngest();
+  const auto out = h.engine().park();
   h.engine().finish_move(out->id);
   EXPECT_FALSE(h.step());
   const auto back = h.engine().unpark_oldest();
@@ -65,7 +65,7 @@ TEST(Parking, WhatIsOfNoUseIsComputedAnewWhereverItIs) {
       ASSERT_TRUE(h.submit(1, 40, 20).ok());
       std::optional<KvMove> move;
       if (stage != Stage::kWaiting || back) h.step();
-      if (stage == Stage::kParking || stage == Stage::kParked) move = h.engine().park_youngest();
+      if (stage == Stage::kParking || stage == Stage::kParked) move = h.engine().park();
       if (back && move) {
         h.engine().finish_move(move->id);
         move = h.engine().unpark_oldest();
@@ -90,7 +90,7 @@ TEST(Parking, ACancelDuringACopyFreesBothSidesWhenItEnds) {
     Harness h(8, {.prefix_cache = false}, 8);
     ASSERT_TRUE(h.submit(1, 40, 20).ok());
     h.step();
-    std::optional<KvMove> move = h.engine().park_youngest();
+    std::optional<KvMove> move = h.engine().park();
     if (returning) {
       h.engine().finish_move(move->id);
       move = h.engine().unpark_oldest();

@@ -138,7 +138,7 @@ TEST(State, ParkingTakesTheStateAlong) {
   ASSERT_TRUE(h.submit(1, 40, 20).ok());
   for (int i = 0; i < 5; ++i) h.step();
   const std::vector<BlockId> state = h.last().slices[0].state_after;
-  const auto out = h.engine().park_youngest();
+  const auto out = h.engine().park();
   ASSERT_TRUE(out.has_value());
   ASSERT_EQ(out->copies.size(), 3u + 2u);  // 44 tokens are computed
   EXPECT_EQ(out->copies[3].from, state[0]);
@@ -181,7 +181,7 @@ TEST(State, AnyMixOfLengthsCancelsAndPreemptionsEndsWithEverythingFree) {
     if (rng.chance(0.2)) h.engine().cancel(RequestId(1 + rng.below(id)));
     if (rng.chance(0.2)) h.engine().preempt_youngest();
     if (rng.chance(0.3)) {
-      if (const auto move = h.engine().park_youngest()) h.engine().finish_move(move->id);
+      if (const auto move = h.engine().park()) h.engine().finish_move(move->id);
     }
     if (const auto move = h.engine().unpark_oldest()) h.engine().finish_move(move->id);
     h.engine().check();

@@ -36,7 +36,11 @@ struct TurnOptions {
   // No quota is shorter than two switches: one alone would not hide the next, and with little to do the formula would
   // rather switch most of the time than let anybody read ahead.
   bool cover_switch = true;
-  static TurnOptions paper() { return {4.0, false, false, false, false, false}; }
+  bool triage = true;                // who cannot be on time any more stands behind all who can
+  bool narrow = true;                // turns only among those for whom they bring more tokens on time (policy/rehearsal.h)
+  // Who is not among those for so long comes next, and stays as long as 32 switches to it take, or 10 s.
+  Duration dark_max = std::chrono::minutes(1);
+  static TurnOptions paper() { return {4.0, false, false, false, false, false, false, false}; }
   friend bool operator==(const TurnOptions&, const TurnOptions&) = default;
 };
 

@@ -13,6 +13,7 @@
 namespace shoal {
 namespace {
 
+constexpr double kArrivalSeconds = 30, kArrivalSecondsMin = 3;
 constexpr double kForget = 0.995;        // per observation: about 200 of them count
 constexpr double kRidge = 1e-5;          // pull towards the prior, as a share of what was seen
 constexpr double kCorrectionRate = 0.2;
@@ -113,6 +114,21 @@ void MovingMean::add(double x) {
   if (!std::isfinite(x) || x < 0) return;
   value = count == 0 ? x : value + kMeanRate * (x - value);
   ++count;
+}
+
+void ArrivalRate::add(TimePoint now) {
+  if (!any_) first_ = now;
+  weight_ = weight_ * std::exp(-to_seconds(now - last_) / kArrivalSeconds) + (any_ ? 1 : 0);
+  last_ = now;
+  any_ = true;
+}
+
+// Early on the memory is not full yet. The first one says nothing of how many come.
+double ArrivalRate::per_second(TimePoint now) const {
+  if (weight_ == 0) return 0;
+  const double age = std::max(to_seconds(now - first_), kArrivalSecondsMin);
+  const double full = kArrivalSeconds * (1 - std::exp(-age / kArrivalSeconds));
+  return weight_ * std::exp(-to_seconds(now - last_) / kArrivalSeconds) / full;
 }
 
 void ModelEstimator::observe_step(const StepWork& work, double seconds) {

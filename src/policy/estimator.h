@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "base/time.h"
 
 namespace shoal {
 
@@ -52,6 +53,18 @@ struct MovingMean {
   double value = 0;
   uint64_t count = 0;
   void add(double x);
+};
+
+// Arrivals a second, older ones forgotten by and by.
+class ArrivalRate {
+ public:
+  void add(TimePoint now);
+  double per_second(TimePoint now) const;
+
+ private:
+  bool any_ = false;
+  double weight_ = 0;      // of the arrivals after the first, as of last_
+  TimePoint first_{}, last_{};
 };
 
 class ModelEstimator {

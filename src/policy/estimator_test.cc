@@ -7,6 +7,19 @@
 namespace shoal {
 namespace {
 
+TEST(ArrivalRate, ComesNearWhatComes) {
+  ArrivalRate rate;
+  EXPECT_EQ(rate.per_second(TimePoint()), 0);
+  TimePoint now{};
+  rate.add(now);
+  EXPECT_EQ(rate.per_second(now), 0);  // one says nothing of how many
+  for (int i = 0; i < 40; ++i) rate.add(now += std::chrono::milliseconds(250));
+  EXPECT_NEAR(rate.per_second(now), 4, 0.6);
+  for (int i = 0; i < 400; ++i) rate.add(now += std::chrono::milliseconds(500));
+  EXPECT_NEAR(rate.per_second(now), 2, 0.2);
+  EXPECT_LT(rate.per_second(now + std::chrono::minutes(3)), 0.05);
+}
+
 // A device with exactly these costs, and some noise.
 struct Truth {
   double step, row, attended;

@@ -47,6 +47,7 @@ struct ModelView {
   bool fresh = false;             // loaded, and not a token since for the requests it has
   int32_t priority = 0;           // higher first among those that wait
   bool next_group = false;        // of the first queued group of prompts that needs another model
+  bool served = true;             // has turns; one that has none comes only where it takes nobody's room who has
   TurnView turn;
 };
 
@@ -79,7 +80,7 @@ struct SwitchLimits {
 // model whose requests are all still queued gives way only to one that has waited longer than hold_after.
 SwitchPlan plan_switch(std::span<const ModelView> models, const PoolView& pool, const SwitchLimits& limits, TimePoint now);
 
-// Token-level. Those that wait come in the order of the round: due in this one, then priority, then least slack. Room
+// Token-level. Those that wait come in the order of the round: those that are served, of them due in this one, then priority, then least slack. Room
 // comes from, in this order: idle KV and weights of models without work, least recently used first; models whose turn is
 // over, or may end early, most slack first; and when nothing else could compute meanwhile, KV of requests whose model is
 // not on the device, most slack first. A model that was just loaded stays until it gave a token, so that every turn

@@ -242,6 +242,17 @@ TEST(PlanTokenSwitch, TheRoundComesBeforePriorityAndPriorityBeforeSlack) {
   EXPECT_EQ(turns({served}, {20, 5}).load, ModelId(1));
 }
 
+TEST(PlanTokenSwitch, WhoIsNotServedTakesNobodysRoomAndGivesHis) {
+  ModelView here = working(1, 6, true, milliseconds(900)), dark = working(2, 6, false, milliseconds(10)), next = working(3, 6, false, milliseconds(500));
+  here.turn.over = true;
+  dark.served = false;
+  EXPECT_EQ(turns({here, dark, next}, {12, 5}).load, ModelId(3));
+  EXPECT_FALSE(turns({here, dark}, {12, 5}).load);
+  EXPECT_EQ(turns({here, dark}, {20, 8}).load, ModelId(2));  // there is room
+  here.turn.over = here.served = false;
+  EXPECT_EQ(turns({here, next}, {12, 5}).drop, std::vector<ModelId>{ModelId(1)});
+}
+
 TEST(PlanTokenSwitch, OfThoseWhoseTurnIsOverTheOneWithTheMostSlackGoes) {
   ModelView a = working(1, 6, true, milliseconds(900)), b = working(2, 6, true, milliseconds(4000));
   a.turn.over = b.turn.over = true;
@@ -290,6 +301,15 @@ TEST(NextTurn, WhoWouldBeLateComesFirstAndWhoIsLateTakesTurns) {
   EXPECT_EQ(next_turn(models), ModelId(1));
   models[1].slack = milliseconds(50);  // there is time for one step of the other
   EXPECT_EQ(next_turn(models), ModelId(1));
+}
+
+TEST(NextTurn, WhatIsLateAnywayHasFewStepsAndThoseThatNobodyWants) {
+  std::vector<StepView> models{{ModelId(1), true, 20, Duration::max(), 0.02}, {ModelId(2), true, 10, Duration::max(), 0.02, true}};
+  EXPECT_EQ(next_turn(models), ModelId(1));
+  models[0].last_turn = 10 + kLateShare;
+  EXPECT_EQ(next_turn(models), ModelId(2));
+  models[0] = {ModelId(1), false, 20};
+  EXPECT_EQ(next_turn(models), ModelId(2));
 }
 
 }  // namespace

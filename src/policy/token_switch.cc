@@ -27,7 +27,7 @@ class TokenSwitch {
     std::vector<const ModelView*> queue = waiting();
     if (queue.empty()) return {};
     const ModelView* const first = queue.front();
-    std::stable_partition(queue.begin() + 1, queue.end(), [](const ModelView* m) { return m->next_group; });
+    std::stable_partition(queue.begin() + 1, queue.end(), [](const ModelView* m) { return m->next_group && m->served; });
     for (const ModelView* wanted : queue) {
       if (wanted == first ? make_room(*wanted) : free_now_ >= need(*wanted)) {
         plan_.load = wanted->model;
@@ -40,9 +40,9 @@ class TokenSwitch {
   }
 
  private:
-  using Key = std::tuple<bool, int64_t, Duration, TimePoint>;
+  using Key = std::tuple<bool, bool, int64_t, Duration, TimePoint>;
   Key key(const ModelView& m) const {
-    return {!m.turn.due, -int64_t{m.priority}, options_.least_slack_first ? m.turn.slack : Duration(0), m.wanted_since};
+    return {!m.served, !m.turn.due, -int64_t{m.priority}, options_.least_slack_first ? m.turn.slack : Duration(0), m.wanted_since};
   }
   static bool has_work(const ModelView& m) { return m.busy || m.queued; }
   // The blocks that its own requests hold already are not needed twice.
@@ -71,6 +71,7 @@ class TokenSwitch {
 
   bool may_go(const ModelView& m, const ModelView& wanted) const {
     if (m.pinned || m.fresh || m.turn.stepping) return false;
+    if (m.served != wanted.served) return wanted.served;
     if (!has_work(m) || m.turn.over) return true;
     return ends_early({m.turn.slack, m.turn.switch_seconds, wanted.turn.slack, wanted.turn.switch_seconds, wanted.turn.step_seconds},
                       options_);

@@ -55,9 +55,10 @@ void to_pb(const NodeConfig& from, pb::NodeConfig* to) {
   to->set_waiting_max(waiting_max);
   to->set_prefix_cache(prefix_cache);
   to->set_scheduling(static_cast<uint32_t>(scheduling));
-  const auto& [quota_max_seconds, least_slack_first, enter_running_round, end_early, recompute, cover_switch] = turns;
+  const auto& [quota_max_seconds, least_slack_first, enter_running_round, end_early, recompute, cover_switch, triage, narrow, dark_max] = turns;
   to->set_quota_max_seconds(quota_max_seconds), to->set_least_slack_first(least_slack_first), to->set_enter_running_round(enter_running_round);
   to->set_end_early(end_early), to->set_recompute(recompute), to->set_cover_switch(cover_switch);
+  to->set_triage(triage), to->set_narrow(narrow), to->set_dark_max_ns(dark_max.count());
   const auto& [group_max, age_guard] = prompts;
   to->set_group_max(group_max), to->set_age_guard(age_guard);
   const auto& [hold_after] = switching;
@@ -86,7 +87,8 @@ StatusOr<NodeConfig> config_from(const pb::NodeConfig& from) {
   to.waiting_max = from.waiting_max();
   to.prefix_cache = from.prefix_cache();
   to.scheduling = static_cast<Scheduling>(from.scheduling());
-  to.turns = {from.quota_max_seconds(), from.least_slack_first(), from.enter_running_round(), from.end_early(), from.recompute(), from.cover_switch()};
+  to.turns = {from.quota_max_seconds(), from.least_slack_first(), from.enter_running_round(), from.end_early(), from.recompute(), from.cover_switch(),
+              from.triage(), from.narrow(), Duration(from.dark_max_ns())};
   to.prompts = {from.group_max(), from.age_guard()};
   to.switching = {Duration(from.hold_after_ns())};
   to.load_bytes_per_second = from.load_bytes_per_second();

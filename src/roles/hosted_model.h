@@ -18,8 +18,9 @@ struct TurnState {
   double quota_seconds = Turn::kUnlimited;
   double planned_seconds = 0;      // by the last plan of a round that it was in
   double spent_seconds = 0;        // of it, by steps after the first
+  double stretch = 1;              // quotas that a turn is long
   uint64_t steps = 0;
-  bool over() const { return spent_seconds >= quota_seconds; }
+  bool over() const { return spent_seconds >= quota_seconds * stretch; }
 };
 
 struct HostedModel {
@@ -28,6 +29,8 @@ struct HostedModel {
   BlockPool* blocks = nullptr;     // of its shape class
   uint32_t kv_pages = 0;           // kv_pages_min()
   ModelEstimator costs;
+  ArrivalRate arrivals;
+  MovingMean prompt_tokens, answer_tokens;  // of requests that came, of answers that ended
 
   // What the operator, the settings and static scheduling want of it.
   bool pinned = false;             // to be there at all times
@@ -55,6 +58,8 @@ struct HostedModel {
   uint64_t last_turn = 0;          // number of the last step
 
   TurnState turn;                  // on the device
+  bool served = true;              // has turns; false while more tokens are on time without it
+  TimePoint dark_since = kForever; // has work, and was not on the device since
 };
 
 }  // namespace shoal

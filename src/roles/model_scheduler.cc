@@ -21,6 +21,7 @@ void ModelScheduler::schedule(TimePoint now, std::vector<Effect>& effects) {
 void ModelScheduler::switch_models(TimePoint now, std::vector<Effect>& effects) {
   update_wants(now, effects);
   if (token_level()) quotas_.update(now);
+  if (token_level() && quotas_.contended() && quotas_.next_look() > now) effects.push_back(WakeAt{quotas_.next_look()});
   cancel_unwanted_load(effects);
   const SwitchPlan plan = plan_of_switch(now);
   hold_admissions(plan, now, effects);
@@ -103,6 +104,7 @@ ModelView ModelScheduler::view_of(const HostedModel& hosted, TimePoint now) cons
   view.fresh = hosted.fresh && engine.has_work();
   view.priority = hosted.facts.pooling.priority;
   view.next_group = requests_.prompts().prefetch() == view.model;
+  view.served = hosted.served || (!engine.has_work() && (hosted.asked || hosted.pinned));
   if (!token_level()) return view;
   TurnView& turn = view.turn;
   turn.stepping = engine.step_in_flight();
@@ -163,6 +165,7 @@ void ModelScheduler::hold_admissions(const SwitchPlan& plan, TimePoint now, std:
     if (quotas_.contended()) most = requests_.prompts().ready(id) + static_cast<uint32_t>(hosted.engine->waiting()) - requests_.prompts_queued(id);
     hosted.engine->set_admitting(may, most);
   }
+  if (token_level()) quotas_.admit_late(now);
 }
 
 void ModelScheduler::apply(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects) {
@@ -180,7 +183,7 @@ void ModelScheduler::apply(const SwitchPlan& plan, TimePoint now, std::vector<Ef
   for (const ModelId id : plan.take_kv) {
     HostedModel& hosted = catalogue_.at(id);
     while (pages.free() + catalogue_.pages_coming() < catalogue_.pages_needed(wanted)) {
-      if (std::optional<KvMove> move = hosted.engine->park_youngest()) {
+      if (std::optional<KvMove> move = hosted.engine->park()) {
         begin_move(hosted, *std::move(move), now, effects);
       } else if (!hosted.engine->preempt_youngest()) {  // no room there either: to be computed anew
         break;
@@ -277,6 +280,7 @@ std::vector<StepView> ModelScheduler::step_views(TimePoint now) {
       hosted.demand = hosted.engine->demand(hosted.facts.pooling.slo, now);
       if (token_level()) {
         step.slack = hosted.demand.slack;
+        step.late = hosted.demand.promising == 0;
         step.step_seconds = quotas_.next_token(hosted, hosted.demand);
       }
     }
@@ -364,7 +368,7 @@ void ModelScheduler::park_ahead(TimePoint now, std::vector<Effect>& effects) {
   if (catalogue_.pages().free() >= wanted) return;
   if (const std::optional<ModelId> id = first_to_park(relief_views(now))) {
     HostedModel& victim = catalogue_.at(*id);
-    if (std::optional<KvMove> move = victim.engine->park_youngest()) begin_move(victim, *std::move(move), now, effects);
+    if (std::optional<KvMove> move = victim.engine->park()) begin_move(victim, *std::move(move), now, effects);
   }
 }
 
@@ -416,7 +420,7 @@ bool ModelScheduler::apply(const ReliefPlan& plan, TimePoint now, std::vector<Ef
   }
   if (plan.take_kv) {
     HostedModel& victim = catalogue_.at(*plan.take_kv);
-    if (std::optional<KvMove> move = victim.engine->park_youngest()) {
+    if (std::optional<KvMove> move = victim.engine->park()) {
       begin_move(victim, *std::move(move), now, effects);
       return false;  // in a moment
     }

@@ -126,6 +126,10 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
   if (const Status status = hosted->engine->submit(accepted, kv); !status.ok()) return no(status);
   catalogue_.activate(*hosted);
   if (hosted->wanted_since == kForever) hosted->wanted_since = now;
+  if (!begun) {
+    hosted->arrivals.add(now);
+    hosted->prompt_tokens.add(static_cast<double>(request.prompt.size()));
+  }
   const bool stays = message.kv && message.kv->node == config_.self;
   requests_.add(request.id, {.gateway = from, .epoch = request.epoch, .model = request.model, .stays = stays, .weights = begun_with});
   if (!kv) queue_prompt(accepted, *hosted, now);
@@ -217,6 +221,7 @@ void Node::deliver(HostedModel& hosted, TokenDelta delta, std::vector<Effect>& e
   tokens.queued = delta.queued;
   tokens.weights = owned->weights;
   hosted.fresh = false;
+  if (tokens.finish) hosted.answer_tokens.add(static_cast<double>(tokens.first_index + tokens.tokens.size()));
   const NodeId gateway = owned->gateway;
   if (delta.finish) {
     requests_.erase(delta.request);

@@ -6,12 +6,16 @@
 namespace shoal {
 
 void TurnQuotas::update(TimePoint now) {
-  std::vector<ModelId> working;
   bool contended = false;
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (!hosted.engine->has_work()) continue;
-    working.push_back(id);
     contended |= !catalogue_.resident(hosted);
+    if (config_.turns.triage) hosted.engine->line().sort_out(served_.prospects(hosted), now);
+  }
+  served_.update(contended, now);
+  std::vector<ModelId> working;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    if (hosted.engine->has_work() && (hosted.served || catalogue_.resident(hosted))) working.push_back(id);
   }
   bool changed = round_.update(working);
   changed |= std::exchange(contended_, contended) != contended;
@@ -45,9 +49,24 @@ void TurnQuotas::update(TimePoint now) {
   }
 }
 
+void TurnQuotas::admit_late(TimePoint now) {
+  constexpr double kSpare = 0.5;
+  double pressure = 0;
+  bool anybody = false, promising = false;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    anybody |= hosted.engine->line().late() > 0;
+    if (!catalogue_.resident(hosted) || !hosted.engine->has_work()) continue;
+    const Engine::Demand demand = hosted.engine->demand(hosted.facts.pooling.slo, now);
+    promising |= demand.promising > 0;
+    if (demand.sequences > 0) pressure += decode(hosted, demand) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
+  }
+  if (!anybody) return;
+  for (auto& [id, hosted] : catalogue_.active()) hosted.engine->line().admit_late(hosted.fresh || !promising || pressure < kSpare);
+}
+
 void TurnQuotas::begin_turn(HostedModel& hosted) {
-  const double planned = hosted.turn.planned_seconds;
-  hosted.turn = {.planned_seconds = planned};
+  const double planned = hosted.turn.planned_seconds, stretch = hosted.turn.stretch;
+  hosted.turn = {.planned_seconds = planned, .stretch = stretch};
 }
 
 void TurnQuotas::observe(const LoadDesk::Cost& cost) {

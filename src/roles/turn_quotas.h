@@ -10,6 +10,7 @@
 #include "roles/catalogue.h"
 #include "roles/load_desk.h"
 #include "roles/request_table.h"
+#include "roles/served_set.h"
 
 namespace shoal {
 
@@ -24,12 +25,16 @@ class TurnQuotas {
  public:
   // All outlive this.
   TurnQuotas(const NodeConfig& config, Catalogue& catalogue, const RequestTable& requests, const LoadDesk& loads)
-      : config_(config), catalogue_(catalogue), requests_(requests), loads_(loads), round_(config.turns) {}
+      : config_(config), catalogue_(catalogue), requests_(requests), loads_(loads), round_(config.turns), served_(config, catalogue, loads) {}
 
   // Turns have quotas only while somebody waits for the device. To be called when who has work, or is there, may have changed.
   void update(TimePoint now);
+  TimePoint next_look() const { return served_.next(); }  // REQUIRES: contended()
   bool contended() const { return contended_; }  // models with work do not all fit the device
   bool is_due(ModelId model) const { return round_.is_due(model); }
+  // Requests that cannot be on time any more begin where they cost nobody his time: at a model that is to give a token, and while
+  // the device has nothing better to do or time to spare.
+  void admit_late(TimePoint now);
   // A turn begins: its weights have come.
   static void begin_turn(HostedModel& hosted);
   void observe(const LoadDesk::Cost& cost);  // of a switch, for predictions
@@ -65,6 +70,7 @@ class TurnQuotas {
   const RequestTable& requests_;
   const LoadDesk& loads_;
   RoundMembers round_;
+  ServedSet served_;
   RoundPlan plan_;
   bool contended_ = false;
 };

@@ -1,0 +1,76 @@
+// The sequences of an engine that wait to be admitted: who can still be on time, in order, and behind them all who cannot.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/time.h"
+#include "engine/sequence.h"
+#include "policy/slo.h"
+
+namespace shoal {
+
+// What is expected of the requests of an engine, to tell who can still be on time.
+struct Prospects {
+  SloTarget slo;               // a request may have a stricter one
+  double step_seconds = 0;     // between two tokens of an answer, if it goes on
+  double prompt_token_seconds = 0;
+  double answer_tokens = 0;    // of an answer, in the mean; 0: unknown, and everybody is on time
+
+  // Tokens that an answer of so many still has, as far as that can be known.
+  double left(uint64_t given, uint64_t most) const;
+  // Seconds from now until the next token of `s` is due.
+  double due(const Sequence& s, TimePoint now) const;
+  // Whether the answer can still be on time for the most part, if it goes on at once.
+  bool promises(const Sequence& s, TimePoint now) const;
+};
+
+class WaitingLine {
+ public:
+  static constexpr size_t kSeenMax = 64;  // looked at for a step: enough to fill any, independent of the line's length
+
+  // One that cannot be on time any more and has waited for `late_wait` is first in each `late_every`-th step.
+  WaitingLine(Duration late_wait, uint32_t late_every) : late_wait_(late_wait), late_every_(late_every) {}
+
+  void add(Sequence& s) { on_time_[key(s)] = &s; }
+  void remove(const Sequence& s);  // no error if it is not there
+  // By what is expected from now on: who cannot be on time stands behind all who can,
+  void sort_out(const Prospects& prospects, TimePoint now);
+  // and is passed over unless this says otherwise (as it does at first).
+  void admit_late(bool admitted) { admit_late_ = admitted; }
+
+  // Who may be admitted in this step, in order, `most` at most.
+  std::vector<const Sequence*> next(uint64_t step, TimePoint now, size_t most) const;
+  bool any_next() const { return !on_time_.empty() || (admit_late_ && !late_.empty()); }
+  // visit(sequence, number of equal ones that it stands for): those that can be on time; behind `most` the others like the last.
+  template <typename Visit>
+  void for_each_on_time(size_t most, Visit visit) const {
+    size_t seen = 0;
+    for (const auto& [at, s] : on_time_) {
+      const bool last = ++seen == most;
+      visit(*s, last ? on_time_.size() - seen + 1 : 1);
+      if (last) return;
+    }
+  }
+
+  size_t size() const { return on_time_.size() + late_.size(); }
+  size_t late() const { return late_.size(); }
+  const Prospects& prospects() const { return prospects_; }
+  void check() const;
+
+ private:
+  using Key = std::pair<int64_t, uint64_t>;  // (-priority, order)
+  using Queue = std::map<Key, Sequence*>;
+  static Key key(const Sequence& s) { return {-int64_t{s.request->priority}, s.order}; }
+
+  const Duration late_wait_;
+  const uint32_t late_every_;
+  Queue on_time_, late_;
+  Prospects prospects_;
+  bool admit_late_ = true;
+};
+
+}  // namespace shoal

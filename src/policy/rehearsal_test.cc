@@ -1,0 +1,105 @@
+#include "policy/rehearsal.h"
+
+#include <gtest/gtest.h>
+
+namespace shoal {
+namespace {
+
+TEST(TokensInTime, WhoIsInTimeStaysSoIfTheyComeFasterThanTheyAreRead) {
+  EXPECT_DOUBLE_EQ(tokens_in_time(100, 1, 0.05, 2, 0.1), 100);
+  EXPECT_DOUBLE_EQ(tokens_in_time(100, 1, 0.2, 2, 0.1), 11);   // a second ahead, and a tenth lost with each
+  EXPECT_DOUBLE_EQ(tokens_in_time(5, 1, 0.2, 2, 0.1), 5);
+}
+
+TEST(TokensInTime, WhoIsLateCatchesUpOrDoesNot) {
+  EXPECT_DOUBLE_EQ(tokens_in_time(100, 2, 0.05, 1, 0.1), 80);  // a second behind, a twentieth gained with each
+  EXPECT_DOUBLE_EQ(tokens_in_time(10, 2, 0.05, 1, 0.1), 0);
+  EXPECT_DOUBLE_EQ(tokens_in_time(100, 2, 0.1, 1, 0.1), 0);
+  EXPECT_TRUE(promising(100, 2, 0.05, 1, 0.1));
+  EXPECT_FALSE(promising(30, 2, 0.05, 1, 0.1));
+}
+
+TEST(Cohorts, LoseNobody) {
+  Cohorts cohorts;
+  for (int i = 0; i < 20; ++i) cohorts.add({1, 0.1 * i, 100, i % 2 == 0 ? 0.0 : 0.2});
+  double requests = 0, decoding = 0;
+  size_t count = 0;
+  for (const Cohort& c : cohorts) requests += c.requests, decoding += c.prompt_seconds > 0 ? 0 : c.requests, ++count;
+  EXPECT_EQ(count, Cohorts::kMax);
+  EXPECT_DOUBLE_EQ(requests, 20);
+  EXPECT_DOUBLE_EQ(decoding, 10);
+}
+
+// A step takes 20 ms, an answer has 100 tokens.
+RehearsedModel model(uint32_t id, bool resident, double arrivals, double switch_seconds) {
+  RehearsedModel m;
+  m.model = ModelId(id);
+  m.resident = resident;
+  m.switch_seconds = switch_seconds;
+  m.step_base = 0.02;
+  m.step_each = 0.0005;
+  m.ttft = 5;
+  m.arrivals = arrivals;
+  m.prompt_seconds = 0.05;
+  m.answer_tokens = 100;
+  m.sequences_max = 64;
+  m.quota_seconds = 0.5;
+  m.cohorts.add({1, 4, 100, 0.05});
+  return m;
+}
+
+TEST(Rehearse, AModelAloneIsOnTimeAsLongAsItKeepsUp) {
+  const RehearsedModel easy[] = {model(0, true, 2, 0.2)};
+  const Rehearsed little = rehearse(easy, 1, {1, 1}, 30);
+  EXPECT_NEAR(little.on_time, (1 + 2 * 25) * 100, 1500);  // those that come at the end are still under way
+  EXPECT_LT(little.lost, 0.01 * little.on_time);
+  const RehearsedModel hard[] = {model(0, true, 40, 0.2)};
+  EXPECT_GT(rehearse(hard, 1, {1, 1}, 30).lost, little.on_time);
+}
+
+TEST(Rehearse, WhatMoreCountsWeighsMore) {
+  RehearsedModel heavy[] = {model(0, true, 2, 0.2)};
+  const double once = rehearse(heavy, 1, {1, 1}, 30).on_time;
+  heavy[0].weight = 4;
+  EXPECT_NEAR(rehearse(heavy, 1, {1, 1}, 30).on_time, 4 * once, 1e-6);
+}
+
+TEST(BestCourse, WhereThereIsTimeEverybodyHasTurns) {
+  const RehearsedModel models[] = {model(0, true, 0.3, 0.2), model(1, false, 0.3, 0.2), model(2, false, 0.3, 0.2)};
+  EXPECT_EQ(best_course(models, 1, 30, {}, {}), (Course{3, 1}));
+  EXPECT_EQ(best_course(models, 1, 30, {1, 1}, {}), (Course{3, 1}));  // and comes back to it
+  EXPECT_EQ(best_course(models, 3, 30, {}, {}), (Course{3, 1}));
+}
+
+TEST(BestCourse, WhenSwitchesEatTheTimeAFewAreServed) {
+  const RehearsedModel models[] = {model(0, true, 8, 4), model(1, false, 8, 4), model(2, false, 8, 4)};
+  const Course course = best_course(models, 1, 60, {}, {});
+  EXPECT_TRUE(course.served == 1 || course.stretch > 1) << course.served << " x" << course.stretch;
+  const double turns = rehearse(models, 1, {3, 1}, 60).on_time, chosen = rehearse(models, 1, course, 60).on_time;
+  EXPECT_GT(chosen, 1.5 * turns);
+}
+
+TEST(BestCourse, WhatIsKeptGoesForLittle) {
+  const RehearsedModel models[] = {model(0, true, 8, 4), model(1, false, 8, 4), model(2, false, 8, 4)};
+  const Course best = best_course(models, 1, 60, {}, {});
+  EXPECT_EQ(best_course(models, 1, 60, best, {}), best);
+  EXPECT_EQ(best_course(models, 1, 60, {3, 1}, {.gain_min = 1e9}), (Course{3, 1}));
+}
+
+TEST(WorthASwitch, NotIfEverythingWouldBeTooLate) {
+  RehearsedModel m = model(0, false, 0, 3);
+  EXPECT_TRUE(worth_a_switch(m));
+  m.cohorts = {};
+  m.cohorts.add({1, 1, 10, 0.05});  // due in a second, and the weights come in three
+  EXPECT_FALSE(worth_a_switch(m));
+  m.cohorts.add({1, 1, 1000, 0.05});  // a long answer catches up
+  EXPECT_TRUE(worth_a_switch(m));
+}
+
+TEST(Yield, ThosePeopleWantMoreAndThoseWhoAreHereComeFirst) {
+  EXPECT_GT(yield(model(0, true, 2, 1), 30), yield(model(0, false, 2, 1), 30));
+  EXPECT_GT(yield(model(0, true, 4, 1), 30), yield(model(0, true, 1, 1), 30));
+}
+
+}  // namespace
+}  // namespace shoal

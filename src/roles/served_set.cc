@@ -1,0 +1,198 @@
+#include "roles/served_set.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace shoal {
+namespace {
+
+constexpr Duration kInterval = std::chrono::milliseconds(250);
+constexpr size_t kRehearsedMax = 16;
+constexpr double kAnswerTokens = 256;    // believed until one has ended
+constexpr double kHere = 1.2;            // what being there is worth in the order
+constexpr double kPriorityWeight = 4;    // of a token, for one of priority more
+constexpr double kStaySwitches = 8;      // of one that was in the dark,
+constexpr double kStaySecondsMin = 2;
+constexpr double kOthers = 19;           // and after it the others have so much longer
+constexpr double kLateShare = 0.1;       // of the requests there are, from which on it is believed that not all can be on time
+
+double switch_seconds(const HostedModel& hosted, const LoadDesk& loads) { return hosted.costs.switch_seconds(loads.seconds_for(hosted.facts.weight_bytes)); }
+
+double stay_seconds(const HostedModel& hosted, const LoadDesk& loads) {
+  return std::max(kStaySecondsMin, (1 + kStaySwitches) * switch_seconds(hosted, loads));
+}
+
+}  // namespace
+
+Prospects ServedSet::prospects(const HostedModel& hosted) const {
+  constexpr uint64_t kPrompt = 512;
+  Prospects p;
+  p.slo = hosted.facts.pooling.slo;
+  const uint64_t sequences = hosted.engine->running() + 1;
+  p.step_seconds = hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value));
+  p.prompt_token_seconds = hosted.costs.prefill_seconds(0, kPrompt, config_.limits.tokens_per_step) / kPrompt;
+  p.answer_tokens = hosted.answer_tokens.count == 0 ? kAnswerTokens : hosted.answer_tokens.value;
+  return p;
+}
+
+void ServedSet::update(bool contended, TimePoint now) {
+  if (!config_.turns.narrow) return;
+  note_dark(now);
+  if (!contended || stuck()) {
+    if (course_ != Course{}) serve_all();
+    course_ = {};
+    next_ = now;
+    return;
+  }
+  if (now < next_) return;
+  next_ = now + kInterval;
+  favour(now);
+  const double ahead = horizon();
+  const std::vector<RehearsedModel> models = models_in_order(ahead, now);
+  // Of many the first ones tell what is best for all.
+  const std::span<const RehearsedModel> rehearsed(models.data(), std::min(models.size(), kRehearsedMax));
+  if (course_.served == 0 && !many_are_late()) return serve_all();  // predictions may be off: what goes well goes on
+  course_ = best_course(rehearsed, rooms(models), ahead, course_, {});
+  if (course_.served == rehearsed.size()) course_.served = static_cast<uint32_t>(models.size());
+  const double stretch = course_.stretch;
+  for (uint32_t i = 0; i < models.size(); ++i) {
+    HostedModel& hosted = catalogue_.at(models[i].model);
+    hosted.served = i < course_.served && (models[i].resident || hosted.facts.model == favoured_ || worth_a_switch(models[i]) || idle_long_enough(models, i));
+    hosted.turn.stretch = stretch;
+  }
+}
+
+void ServedSet::serve_all() {
+  for (auto& [id, hosted] : catalogue_.active()) hosted.served = true, hosted.turn.stretch = 1;
+}
+
+bool ServedSet::many_are_late() const {
+  double late = 0, all = 0;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    late += static_cast<double>(hosted.engine->line().late());
+    all += static_cast<double>(hosted.engine->waiting() + hosted.engine->running());
+  }
+  return late > kLateShare * all;
+}
+
+// Those on the device have work and can do none of it.
+bool ServedSet::stuck() const {
+  bool work = false;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    if (catalogue_.away(hosted)) continue;
+    if (!catalogue_.resident(hosted)) return false;
+    work |= hosted.engine->has_work();
+    if (hosted.engine->runnable() && hosted.stalled_since == kForever && hosted.deferrals == 0) return false;
+  }
+  return work;
+}
+
+// What comes too late for a model is served while nobody is on the device who has work, if what is likely to come for those
+// until they could be back is worth less.
+bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size_t which) const {
+  constexpr double kLate = 0.05;  // of a token on time
+  const RehearsedModel& late = models[which];
+  double lost = 0;
+  for (const RehearsedModel& m : models) {
+    if (!m.resident) continue;
+    if (catalogue_.at(m.model).engine->has_work()) return false;
+    lost += m.weight * m.arrivals * (late.switch_seconds + m.switch_seconds + late.answer_tokens * late.step_seconds(1)) * m.answer_tokens;
+  }
+  return kLate * late.weight * static_cast<double>(catalogue_.at(late.model).engine->waiting()) * late.answer_tokens > lost;
+}
+
+void ServedSet::note_dark(TimePoint now) {
+  for (auto& [id, hosted] : catalogue_.active()) {
+    const bool dark = hosted.engine->has_work() && catalogue_.away(hosted);
+    if (!dark) hosted.dark_since = kForever;
+    if (dark && hosted.dark_since == kForever) hosted.dark_since = now;
+  }
+}
+
+// Who was in the dark for too long comes first for a while; then the others go on for many times as long.
+void ServedSet::favour(TimePoint now) {
+  if (favoured_) {
+    const HostedModel* hosted = catalogue_.find(*favoured_);
+    const bool over = hosted == nullptr || !hosted->engine->has_work() || now >= favoured_until_ - from_seconds(kOthers * stay_seconds(*hosted, loads_));
+    if (over) favoured_.reset();
+  }
+  if (now < favoured_until_) return;
+  const HostedModel* first = nullptr;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    if (hosted.dark_since != kForever && (first == nullptr || hosted.dark_since < first->dark_since)) first = &hosted;
+  }
+  if (first == nullptr || now - first->dark_since < std::min(config_.turns.dark_max, first->facts.pooling.max_wait / 2)) return;
+  favoured_ = first->facts.model;
+  favoured_until_ = now + from_seconds((1 + kOthers) * stay_seconds(*first, loads_));
+}
+
+RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, TimePoint now) const {
+  const Engine& engine = *hosted.engine;
+  const Prospects expected = prospects(hosted);
+  const auto context = static_cast<uint64_t>(hosted.prompt_tokens.value + expected.answer_tokens / 2);
+  constexpr uint64_t kMany = 33;
+  RehearsedModel m;
+  m.model = hosted.facts.model;
+  m.resident = !catalogue_.away(hosted);
+  m.stays = hosted.pinned;
+  m.switch_seconds = switch_seconds(hosted, loads_);
+  const double one = hosted.costs.decode_seconds(1, context), many = hosted.costs.decode_seconds(kMany, kMany * context);
+  m.step_each = (many - one) / (kMany - 1);
+  m.step_base = one - m.step_each;
+  m.ttft = to_seconds(hosted.facts.pooling.slo.ttft);
+  m.tbt = to_seconds(hosted.facts.pooling.slo.tbt);
+  m.weight = std::pow(kPriorityWeight, std::clamp(hosted.facts.pooling.priority, -3, 3));
+  m.arrivals = hosted.arrivals.per_second(now);
+  m.prompt_seconds = expected.prompt_token_seconds * hosted.prompt_tokens.value;
+  m.answer_tokens = expected.answer_tokens;
+  const uint32_t pages = catalogue_.pages().capacity() - std::min(catalogue_.pages().capacity(), catalogue_.weight_pages(hosted));
+  const double tokens = static_cast<double>(pages) * kPageBytes / static_cast<double>(hosted.facts.kv_block_bytes) * kTokensPerBlock;
+  m.sequences_max = std::clamp(tokens / (static_cast<double>(context) + 1), 1.0, static_cast<double>(config_.limits.sequences_max));
+  m.quota_seconds = hosted.turn.planned_seconds > 0 && hosted.turn.planned_seconds < Turn::kUnlimited ? hosted.turn.planned_seconds : 2 * m.switch_seconds;
+  m.spent_seconds = hosted.turn.spent_seconds;
+  m.cohorts = engine.cohorts(now);
+  return m;
+}
+
+std::vector<RehearsedModel> ServedSet::models_in_order(double horizon, TimePoint now) const {
+  std::vector<std::pair<double, RehearsedModel>> all;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    if (!hosted.engine->has_work() && catalogue_.away(hosted)) continue;
+    RehearsedModel m = rehearsed(hosted, now);
+    const double worth = yield(m, horizon) * (hosted.served && m.resident ? kHere : 1);
+    all.emplace_back(id == favoured_ || m.stays ? std::numeric_limits<double>::infinity() : worth, std::move(m));
+  }
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<RehearsedModel> models;
+  models.reserve(all.size());
+  for (auto& [worth, m] : all) models.push_back(std::move(m));
+  return models;
+}
+
+// The first ones whose weights fit, with KV for one answer of any length.
+uint32_t ServedSet::rooms(const std::vector<RehearsedModel>& models) const {
+  uint64_t weights = 0, kv = 0;
+  uint32_t count = 0;
+  for (const RehearsedModel& m : models) {
+    const HostedModel& hosted = catalogue_.at(m.model);
+    weights += catalogue_.weight_pages(hosted);
+    kv = std::max<uint64_t>(kv, hosted.kv_pages);
+    if (weights + kv > catalogue_.pages().capacity()) break;
+    ++count;
+  }
+  return std::max(count, 1u);
+}
+
+// Long enough for what the first token may take, for what an answer takes, and for a switch to earn its cost.
+double ServedSet::horizon() const {
+  double seconds = 5;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    if (!hosted.engine->has_work()) continue;
+    const SloTarget& slo = hosted.facts.pooling.slo;
+    const double answer = prospects(hosted).answer_tokens * to_seconds(slo.tbt);
+    seconds = std::max({seconds, 2 * to_seconds(slo.ttft), 16 * switch_seconds(hosted, loads_), 0.5 * answer});
+  }
+  return std::min(seconds, 120.0);
+}
+
+}  // namespace shoal

@@ -1,0 +1,46 @@
+// Who has turns on the device while more models have work than it holds: rehearses (policy/rehearsal.h) with what the node
+// knows, and says it to the models.
+#pragma once
+
+#include <vector>
+
+#include "policy/rehearsal.h"
+#include "roles/catalogue.h"
+#include "roles/load_desk.h"
+
+namespace shoal {
+
+class ServedSet {
+ public:
+  // All outlive this.
+  ServedSet(const NodeConfig& config, Catalogue& catalogue, const LoadDesk& loads) : config_(config), catalogue_(catalogue), loads_(loads) {}
+
+  // What is expected of a model's requests.
+  Prospects prospects(const HostedModel& hosted) const;
+  // To be called with every change; decides anew now and then. `contended`: models with work do not all fit the device.
+  void update(bool contended, TimePoint now);
+  TimePoint next() const { return next_; }  // when it decides anew
+  const Course& course() const { return course_; }
+
+ private:
+  void serve_all();
+  void note_dark(TimePoint now);
+  bool stuck() const;
+  bool idle_long_enough(const std::vector<RehearsedModel>& models, size_t which) const;
+  std::vector<RehearsedModel> models_in_order(double horizon, TimePoint now) const;
+  RehearsedModel rehearsed(const HostedModel& hosted, TimePoint now) const;
+  uint32_t rooms(const std::vector<RehearsedModel>& models) const;
+  double horizon() const;
+  void favour(TimePoint now);
+  bool many_are_late() const;
+
+  const NodeConfig& config_;
+  Catalogue& catalogue_;
+  const LoadDesk& loads_;
+  Course course_;
+  TimePoint next_{};
+  std::optional<ModelId> favoured_;  // was in the dark too long
+  TimePoint favoured_until_{};
+};
+
+}  // namespace shoal
