@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "apps/admin_socket.h"
+#include "apps/expert_routing.h"
 #include "apps/signals.h"
 #include "apps/version.h"
 #include "base/clock.h"
@@ -127,8 +128,8 @@ class FrontImpl : public Front {
                   .starting = [this] { return starting_.load(); }},
                  parts_.catalog, parts_.router),
         patience_ns_(from_seconds(flags.shutdown_timeout_s).count()),
-        socket_admin_({.shutdown = stop(), .reload = reload()}, service_, parts_.catalog, parts_.router),
-        tcp_admin_({.key = flags.admin_key, .shutdown = stop(), .reload = reload()}, service_, parts_.catalog, parts_.router) {}
+        socket_admin_(admin(""), service_, parts_.catalog, parts_.router),
+        tcp_admin_(admin(flags.admin_key), service_, parts_.catalog, parts_.router) {}
 
   Status listen(const ServeFlags& flags) {
     const HttpServerConfig http{.host = flags.host, .port = flags.port, .unix_socket = flags.uds,
@@ -158,6 +159,13 @@ class FrontImpl : public Front {
       if (patience) patience_ns_.store(patience->count());
       kill(getpid(), SIGTERM);
     };
+  }
+  AdminConfig admin(const std::string& key) {
+    AdminConfig config{.key = key, .shutdown = stop(), .reload = reload()};
+    if (parts_.experts == nullptr) return config;
+    config.list_experts = [experts = parts_.experts] { return list_experts(*experts); };
+    config.change_experts = [experts = parts_.experts](const std::string& verb, const Json& request) { return shoal::change_experts(*experts, verb, request); };
+    return config;
   }
   std::function<std::shared_future<StatusOr<Json>>()> reload() {
     return [this] { return reloads_.ask(); };

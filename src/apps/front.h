@@ -11,6 +11,8 @@
 
 namespace shoal {
 
+class ExpertRouting;
+
 class Front {
  public:
   // All outlive the front.
@@ -18,6 +20,7 @@ class Front {
     Catalog& catalog;
     RouterLoop& router;
     std::function<double()> stalled_seconds;
+    ExpertRouting* experts = nullptr;  // null: none are elsewhere
     std::function<StatusOr<Json>()> reload;  // reads settings and models again: what changed, or why nothing did
   };
 

@@ -19,6 +19,7 @@ class LocalCluster {
 
   Catalog& catalog() { return nodes_->catalog(); }
   RouterLoop& router() { return *router_; }
+  ExpertRouting* experts() { return nodes_->experts(); }
   double stalled_seconds() const { return nodes_->stalled_seconds(); }
 
   // As LocalNodes::update().

@@ -65,6 +65,7 @@ StatusOr<std::vector<NodeHostConfig>> node_configs(const EngineFlags& flags, con
   NodeHostConfig config{.gateways = where.gateways, .threads = flags.threads, .sequences_max = flags.max_num_seqs,
                         .waiting_max = flags.max_num_queued_reqs, .tokens_per_step = flags.max_num_batched_tokens,
                         .prefix_cache = !flags.no_prefix_cache};
+  if (flags.experts != "here") config.lanes = flags.expert_lanes;
   ASSIGN_OR_RETURN(config.device_memory_bytes, device_memory_bytes(flags));
   if (config.device_memory_bytes == 0 && devices.size() > 1) config.device_memory_bytes = available_memory_bytes() / 10 * 8 / devices.size();
   ASSIGN_OR_RETURN(config.host_memory_bytes, host_memory_bytes(flags));
@@ -93,13 +94,22 @@ StatusOr<std::unique_ptr<LocalNodes>> LocalNodes::plan(const EngineFlags& flags,
   LocalNodes* self = nodes.get();
   std::vector<ServedModel> wanted;
   for (const FoundModel& model : models) wanted.push_back(self->served(flags, load, model));
+  if (flags.experts != "here") {
+    self->experts_ = std::make_unique<ExpertRouting>(ExpertRouting::Options{.client = where.name, .nodes = configs.size(), .lanes = flags.expert_lanes, .tls = where.tls});
+    ASSIGN_OR_RETURN(std::vector<ExpertAddress> servers, expert_addresses(flags.experts));
+    self->experts_->set_servers(std::move(servers));
+  }
   for (const NodeHostConfig& config : configs) {
     ASSIGN_OR_RETURN(self->plans_.emplace_back(), plan_node(config, wanted));
+    if (self->experts_ != nullptr) self->plans_.back().experts = [routing = self->experts_.get(), node = self->plans_.size() - 1](ModelId id) { return routing->partner(node, id); };
     self->plans_.back().names = self->names_;
     self->plans_.back().kv_link = where.kv_link;
     self->ids_.push_back(config.self);
   }
   ASSIGN_OR_RETURN(self->models_, admitted(self->plans_, models));
+  for (const FoundModel& model : self->models_) {
+    if (self->experts_ != nullptr) RETURN_IF_ERROR(self->experts_->add(self->served(flags, load, model)));
+  }
   self->next_id_ = static_cast<uint32_t>(models.size());
   self->catalog_ = std::make_unique<Catalog>(
       entries_of(self->models_), [](const ModelEntry& model) { return load_model_text(model.path, model.tool_call_parser, model.reasoning_parser); }, kTextsMax);
@@ -142,6 +152,7 @@ ServedModel LocalNodes::served(const EngineFlags& flags, const LoadOptions& load
 // To every node, or to none. The longest sequence that all of them take.
 StatusOr<uint32_t> LocalNodes::add_to_all(const ServedModel& model) {
   uint32_t length = UINT32_MAX;
+  if (experts_ != nullptr) RETURN_IF_ERROR(experts_->add(model));
   for (size_t i = 0; i < hosts_.size(); ++i) {
     const auto facts = hosts_[i]->add_model(model);
     if (!facts.ok()) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "apps/expert_routing.h"
 #include "apps/model_scan.h"
 #include "apps/settings.h"
 #include "gateway/catalog.h"
@@ -26,6 +27,8 @@ class LocalNodes {
     std::function<NodeId(size_t)> id;       // of each device's node
     std::vector<NodeId> gateways;           // that get reports; others are found in the cluster
     std::optional<KvLinkConfig> kv_link;    // for nodes of other processes
+    std::string name = "serve";             // of this process
+    std::shared_ptr<BulkTlsContext> tls;    // of what goes to other machines
   };
   // What follows from a change of models, in this order: `configure` for settings of models that stay; `serve` with the models of
   // before and after, then, once requests that were on their way have come, with those of after.
@@ -47,6 +50,7 @@ class LocalNodes {
   NodeId id(size_t i) const { return ids_[i]; }
   std::vector<ModelId> models() const;       // that are served
   const std::vector<FoundModel>& found() const { return models_; }
+  ExpertRouting* experts() { return experts_.get(); }  // null: every expert is computed here
   double stalled_seconds() const;            // of the node that has made no progress for longest
 
   // Serves these models from now on, as their settings say: new ones come, those that are not among them end with their
@@ -64,6 +68,7 @@ class LocalNodes {
   std::unique_ptr<Catalog> catalog_;
   std::vector<NodePlan> plans_;      // until they are started
   std::vector<NodeId> ids_;
+  std::unique_ptr<ExpertRouting> experts_;  // outlives the hosts
   std::vector<std::unique_ptr<NodeHost>> hosts_;
   std::vector<FoundModel> models_;   // offered; their lengths are those that fit the device
   uint32_t next_id_ = 0;

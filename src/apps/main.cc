@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "shoal " + version_line());
 
   std::vector<RunVerb> runs;
-  for (const auto add : {add_serve, add_gateway, add_node, add_controller, add_run, add_chat, add_list, add_show, add_ps, add_load, add_unload, add_stop, add_top, add_trace, add_reload, add_tokenize, add_render, add_bench, add_simulate, add_plan,
+  for (const auto add : {add_serve, add_gateway, add_node, add_controller, add_expert, add_experts, add_run, add_chat, add_list, add_show, add_ps, add_load, add_unload, add_stop, add_top, add_trace, add_reload, add_tokenize, add_render, add_bench, add_simulate, add_plan,
                          add_config, add_completion, add_man, add_version}) {
     runs.push_back(add(app));
   }

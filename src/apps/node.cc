@@ -57,7 +57,7 @@ class NodeProcess {
     if (options.tls.given()) {
       ASSIGN_OR_RETURN(kv.tls, make_bulk_tls(options.tls));
     }
-    LocalNodes::Where where{.id = [id = id_of_member(options.name)](size_t) { return id; }, .kv_link = std::move(kv)};
+    LocalNodes::Where where{.id = [id = id_of_member(options.name)](size_t) { return id; }, .kv_link = kv, .name = options.name, .tls = kv.tls};
     ASSIGN_OR_RETURN(self->nodes_, LocalNodes::plan(flags.serve.engine, std::move(models), where));
     if (self->nodes_->size() != 1) return invalid_argument("--devices: a node is one device; start a node for each");
     PeerHandlers handlers{.cards = [self] { return self->cards(); }, .operate = [self](const std::string& verb) { return self->operate(verb); },
@@ -72,6 +72,9 @@ class NodeProcess {
     const ClusterLink::Hooks hooks{
         .cluster = [this](ClusterState state) { host().set_cluster(std::move(state)); },
         .link = [this](NodeId peer, bool up) { host().peer_link(peer, up); },
+        .members = [this](const std::map<std::string, MemberRecord>& members) {
+          if (nodes_->experts() != nullptr && flags_.serve.engine.experts == "cluster") nodes_->experts()->set_servers(expert_members(members));
+        },
         .bulk = [this](const std::map<NodeId, BulkAddress>& peers) {
           std::map<NodeId, BulkAddress> addresses;
           for (const auto& [id, peer] : peers) addresses[id] = {peer.address, peer.same_machine && flags_.cluster.kv_transport != "tcp"};

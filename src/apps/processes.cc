@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "apps/admin_socket.h"
 #include "apps/cluster_flags.h"
+#include "apps/expert_routing.h"
 #include "apps/signals.h"
 #include "apps/verbs.h"
 #include "base/clock.h"
@@ -212,10 +213,40 @@ StatusOr<std::vector<ProcessSpec>> process_specs(const ServeFlags& flags, const 
   return specs;
 }
 
+// Expert servers, each with its share of cores, experts and memory, and the process that serves with them.
+StatusOr<std::vector<ProcessSpec>> expert_process_specs(const ServeFlags& flags, const std::string& socket) {
+  ASSIGN_OR_RETURN(const uint32_t count, expert_processes(flags.engine.experts));
+  if (flags.processes > 0) return invalid_argument("--experts auto:N starts processes beside one that serves; with --processes, start expert servers by themselves (shoal expert --join) and say --experts cluster");
+  const std::vector<std::string> cores = core_shares(count + 1);
+  const std::string config = absl::StrCat("--config=", flags.config.empty() ? "none" : flags.config);
+  const uint64_t memory = available_memory_bytes() / 10 * 8 / (count + 1);
+  std::vector<ProcessSpec> specs;
+  std::string addresses;
+  for (uint32_t i = 0; i < count; ++i) {
+    const std::string name = absl::StrCat("expert-", i), at = absl::StrCat("unix:", socket, ".", i);
+    ProcessSpec spec{name, {"expert", flags.path, absl::StrCat("--name=", name), absl::StrCat("--listen=", at), "--experts=auto", absl::StrCat("--share=", i, "/", count),
+                            absl::StrCat("--memory=", memory >> 20, "MiB"), absl::StrCat("--quantization=", flags.engine.quantization),
+                            absl::StrCat("--log-level=", flags.log.level), absl::StrCat("--log-format=", flags.log.format)}};
+    if (cores.empty()) spec.words.emplace_back("--threads=1");
+    else spec.words.push_back(absl::StrCat("--cores=", cores[i + 1]));
+    absl::StrAppend(&addresses, i == 0 ? "" : ",", at);
+    specs.push_back(std::move(spec));
+  }
+  ProcessSpec serve{"serve", {"serve", flags.path, config, absl::StrCat("--experts=", addresses)}};
+  if (flags.engine.device_memory.empty()) serve.words.push_back(absl::StrCat("--device-memory=", memory >> 20, "MiB"));
+  if (flags.engine.devices.empty() && flags.engine.threads == 0) {
+    serve.words.push_back(cores.empty() ? std::string("--threads=1") : absl::StrCat("--devices=", cores[0]));
+  }
+  for (std::string& word : passed_on(flags, add_serve_flags, {"config", "experts", "processes"})) serve.words.push_back(std::move(word));
+  specs.push_back(std::move(serve));
+  return specs;
+}
+
 StatusOr<int> serve_in_processes(const ServeFlags& flags) {
   const std::string socket = absl::StrCat(default_admin_socket(flags.port), ".", ::getpid(), ".cluster");
   RETURN_IF_ERROR(make_admin_socket_folder(socket));
-  ASSIGN_OR_RETURN(std::vector<ProcessSpec> specs, process_specs(flags, socket));
+  ASSIGN_OR_RETURN(const uint32_t experts, expert_processes(flags.engine.experts));
+  ASSIGN_OR_RETURN(std::vector<ProcessSpec> specs, experts > 0 ? expert_process_specs(flags, socket) : process_specs(flags, socket));
   return Supervisor(std::move(specs)).run(from_seconds(flags.shutdown_timeout_s));
 }
 

@@ -18,6 +18,9 @@ struct ProcessSpec {
 // devices that are not as many as the nodes.
 StatusOr<std::vector<ProcessSpec>> process_specs(const ServeFlags& flags, const std::string& socket);
 
+// Likewise for `serve --experts auto:N`.
+StatusOr<std::vector<ProcessSpec>> expert_process_specs(const ServeFlags& flags, const std::string& socket);
+
 // Until a signal ends it; the exit code. REQUIRES: stop and reload signals are blocked, and no other thread was started.
 StatusOr<int> serve_in_processes(const ServeFlags& flags);
 

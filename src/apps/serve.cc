@@ -28,6 +28,7 @@ constexpr char kExamples[] =
     "  shoal serve model.gguf --alias gpt-4o --api-key secret\n"
     "  shoal serve models/ --device-memory 8GiB --quantization q8_0";
 constexpr Duration kReadyWait = std::chrono::seconds(60);
+constexpr Duration kExpertsWait = std::chrono::seconds(60);
 constexpr size_t kTokenizersMade = 16;  // at start, for models that are loaded then
 
 // Starts loading the models, and makes their tokenizers meanwhile, which the first request would wait for. Ends by itself;
@@ -57,18 +58,27 @@ void announce(const HttpServer& server, const ServeFlags& flags, const std::vect
   std::fflush(stdout);
 }
 
+// The first request need not find half of them; who is not there by then may still come.
+void wait_for_experts(const ExpertRouting& experts) {
+  const Status complete = experts.wait_complete(kExpertsWait);
+  if (!complete.ok()) log_warning(complete.message(), "; requests for such models wait until they are");
+}
+
 StatusOr<int> serve(ServeFlags& flags) {
   RETURN_IF_ERROR(settle(flags));
   block_stop_signals();
   block_reload_signal();
   RETURN_IF_ERROR(api_keys(flags).status());  // before anything is loaded
-  if (flags.processes > 0) return serve_in_processes(flags);
+  ASSIGN_OR_RETURN(const uint32_t expert_count, expert_processes(flags.engine.experts));
+  if (flags.processes > 0 || expert_count > 0) return serve_in_processes(flags);
   ASSIGN_OR_RETURN(std::vector<FoundModel> models, models_to_serve(flags));
   ASSIGN_OR_RETURN(const std::vector<ModelId> preload, models_to_preload(flags.preload, models));
   ASSIGN_OR_RETURN(const auto cluster, LocalCluster::start(flags.engine, std::move(models)));
+  if (cluster->experts() != nullptr) wait_for_experts(*cluster->experts());
   const std::jthread preloading = preload_models(*cluster, preload);
   ASSIGN_OR_RETURN(const auto front, Front::start(flags, {.catalog = cluster->catalog(), .router = cluster->router(),
                                                           .stalled_seconds = [&] { return cluster->stalled_seconds(); },
+                                                          .experts = cluster->experts(),
                                                           .reload = [&] { return reload_folder(flags, add_serve_flags, {
                                                             .catalog = cluster->catalog(),
                                                             .update = [&](std::vector<FoundModel> found) { return cluster->update(flags.engine, std::move(found)); },

@@ -114,6 +114,7 @@ void add_model_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_option("--reasoning-parser", flags.reasoning_parsers, "Likewise for reasoning; none: it stays in the content")->delimiter(',');
   add_pooling_flags(verb, flags);
   add_engine_flags(verb, flags.engine);
+  add_expert_flags(verb, flags.engine);
 }
 
 void add_process_flags(CLI::App& verb, ServeFlags& flags) {

@@ -236,6 +236,12 @@ void add_engine_flags(CLI::App& verb, EngineFlags& flags) {
   verb.add_flag("--no-prefix-cache", flags.no_prefix_cache, "Do not keep the KV of common prompt beginnings");
 }
 
+void add_expert_flags(CLI::App& verb, EngineFlags& flags) {
+  verb.add_option("--experts", flags.experts, "Who computes the routed experts of models that have some: here; auto:N, N processes of this machine that are started and supervised; "
+                  "unix:PATH or HOST:PORT of expert servers, with commas; cluster: those of the cluster")->capture_default_str();
+  verb.add_option("--expert-lanes", flags.expert_lanes, "Passes under way at once while experts elsewhere compute, so that neither side waits")->capture_default_str()->check(CLI::Range(1, 4));
+}
+
 void add_log_flags(CLI::App& verb, LogFlags& flags, const std::string& default_level) {
   flags.level = default_level;
   verb.add_option("--log-level", flags.level, "debug, info, warning or error")
@@ -252,7 +258,7 @@ StatusOr<LoadOptions> load_options(const EngineFlags& flags) {
   if (kv_type == kKvTypes.end()) return invalid_argument("--kv-cache-dtype ", flags.kv_cache_dtype, " is unknown");
   const auto io = kModelIos.find(flags.model_io);
   if (io == kModelIos.end()) return invalid_argument("--model-io ", flags.model_io, " is unknown");
-  return LoadOptions{.quantization = quantization->second, .kv_type = kv_type->second, .io = io->second};
+  return LoadOptions{.quantization = quantization->second, .kv_type = kv_type->second, .io = io->second, .experts_elsewhere = flags.experts != "here"};
 }
 
 StatusOr<std::optional<uint64_t>> host_memory_bytes(const EngineFlags& flags) {

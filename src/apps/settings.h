@@ -74,11 +74,14 @@ struct EngineFlags {
   std::string kv_cache_dtype = "auto";
   std::string model_io = "mmap";
   bool no_prefix_cache = false;
+  std::string experts = "here";    // or who computes them: see apps/expert_routing.h
+  uint32_t expert_lanes = 2;       // passes under way at once of a model whose experts are elsewhere
   std::string estimates_file;      // of host/estimate_store.h; empty: none
   std::string digests_file;        // of host/digest_store.h; empty: none
   std::string record_events;       // file for what nodes were told and answered; empty: none
 };
 void add_engine_flags(CLI::App& verb, EngineFlags& flags);
+void add_expert_flags(CLI::App& verb, EngineFlags& flags);
 
 struct LogFlags {
   std::string level;

@@ -24,6 +24,8 @@ RunVerb add_serve(CLI::App& app);
 RunVerb add_gateway(CLI::App& app);
 RunVerb add_node(CLI::App& app);
 RunVerb add_controller(CLI::App& app);
+RunVerb add_expert(CLI::App& app);
+RunVerb add_experts(CLI::App& app);
 RunVerb add_run(CLI::App& app);
 RunVerb add_chat(CLI::App& app);
 RunVerb add_list(CLI::App& app);

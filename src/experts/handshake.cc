@@ -21,7 +21,7 @@ Json opening(const char* kind) { return {{"shoal", "experts"}, {"protocol", kExp
 
 SlotSizes sizes_of(uint32_t lanes, uint64_t half_bytes) { return {lanes, half_bytes}; }
 
-Status dial_shared(UnixSocket& socket, const ExpertHello& hello, const ExpertWelcome& welcome, const std::shared_ptr<Bell>& bell, SlotChannel::Parts& parts) {
+Status dial_shared(LocalSocket& socket, const ExpertHello& hello, const ExpertWelcome& welcome, const std::shared_ptr<Bell>& bell, SlotChannel::Parts& parts) {
   ASSIGN_OR_RETURN(parts.inbox, Region::make_shared(sizes_of(hello.lanes, response_bytes(welcome.rows_max, hello.hidden))));
   const int own[] = {parts.inbox->fd(), bell->fd()};
   RETURN_IF_ERROR(socket.send_descriptors(own));
@@ -47,7 +47,7 @@ Status dial_streamed(const std::string& address, const std::shared_ptr<BulkTlsCo
 
 StatusOr<std::unique_ptr<BulkSocket>> connect_to(const std::string& address, const std::shared_ptr<BulkTlsContext>& tls) {
   if (!is_unix_address(address)) return bulk_connect(address, tls);
-  ASSIGN_OR_RETURN(std::unique_ptr<UnixSocket> socket, unix_connect(address.substr(5)));
+  ASSIGN_OR_RETURN(std::unique_ptr<LocalSocket> socket, unix_connect(address.substr(5)));
   return std::unique_ptr<BulkSocket>(std::move(socket));
 }
 
@@ -136,7 +136,7 @@ StatusOr<Dialed> dial_experts(const std::string& address, const std::shared_ptr<
                               const std::shared_ptr<Bell>& bell, SlotChannel::OnNote on_note) {
   const auto dial = [&]() -> StatusOr<Dialed> {
     SlotChannel::Parts parts{.bell = bell};
-    std::unique_ptr<UnixSocket> shared;
+    std::unique_ptr<LocalSocket> shared;
     if (is_unix_address(address)) {
       ASSIGN_OR_RETURN(shared, unix_connect(address.substr(5)));
       shared->set_timeout(kHandshakeTime);
@@ -164,7 +164,7 @@ StatusOr<Dialed> dial_experts(const std::string& address, const std::shared_ptr<
 StatusOr<Json> ask_expert_server(const std::string& address, const std::shared_ptr<BulkTlsContext>& tls, const Json& request, Duration patience) {
   const auto ask = [&]() -> StatusOr<Json> {
     ASSIGN_OR_RETURN(const std::unique_ptr<BulkSocket> socket, connect_to(address, tls));
-    if (is_unix_address(address)) static_cast<UnixSocket&>(*socket).set_timeout(patience);
+    if (is_unix_address(address)) static_cast<LocalSocket&>(*socket).set_timeout(patience);
     RETURN_IF_ERROR(write_note(*socket, opening("control")));
     RETURN_IF_ERROR(write_note(*socket, request));
     ASSIGN_OR_RETURN(Json answer, read_note(*socket));

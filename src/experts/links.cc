@@ -211,6 +211,7 @@ void ExpertLinks::connect(const ExpertAddress& server) {
   }
   log_info("experts of '", config_.model, "': connected with '", (*link)->name, "', which holds ", (*link)->holds()->count(), (*link)->channel->streamed() ? ", over TCP" : ", by shared memory");
   known.link = *std::move(link);
+  known.server.name = known.link->name;  // also while it is away
   known.error.clear();
   known.pause = kPauseMin;
   publish();

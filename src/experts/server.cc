@@ -49,11 +49,11 @@ class Server : public ExpertServer {
   Status self_test() const;
   template <typename Listener>
   void accept(Listener& listener);
-  void visit(Visit& visit, std::unique_ptr<BulkSocket> socket, UnixSocket* shared);
-  Status greet(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSocket* shared);
-  Status greet_client(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSocket* shared, const Json& note);
+  void visit(Visit& visit, std::unique_ptr<BulkSocket> socket, LocalSocket* shared);
+  Status greet(Visit& visit, std::unique_ptr<BulkSocket>& socket, LocalSocket* shared);
+  Status greet_client(Visit& visit, std::unique_ptr<BulkSocket>& socket, LocalSocket* shared, const Json& note);
   StatusOr<size_t> model_of(const ExpertHello& hello) const;
-  Status connect(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSocket* shared, const ExpertHello& hello, size_t model);
+  Status connect(Visit& visit, std::unique_ptr<BulkSocket>& socket, LocalSocket* shared, const ExpertHello& hello, size_t model);
   Status join_answers(Visit& visit, std::unique_ptr<BulkSocket>& socket, const Json& note);
   Json operate(const Json& request);
   StatusOr<std::pair<size_t, ExpertSet>> named(uint64_t stamp, const Json& experts) const;
@@ -66,7 +66,7 @@ class Server : public ExpertServer {
   Holdings holdings_;
   std::shared_ptr<Bell> bell_;
   std::unique_ptr<Serving> serving_;
-  std::unique_ptr<UnixListener> unix_;
+  std::unique_ptr<LocalListener> unix_;
   std::unique_ptr<BulkListener> tcp_;
   std::atomic<bool> stop_{false};
   std::atomic<uint16_t> epoch_;
@@ -92,7 +92,7 @@ Status Server::begin() {
   ASSIGN_OR_RETURN(bell_, Bell::make());
   serving_ = std::make_unique<Serving>(config_, holdings_, bell_);
   if (!config_.unix_address.empty()) {
-    ASSIGN_OR_RETURN(unix_, UnixListener::start(config_.unix_address));
+    ASSIGN_OR_RETURN(unix_, LocalListener::start(config_.unix_address));
     threads_.emplace_back([this] { accept(*unix_); });
   }
   if (!config_.tcp_address.empty()) {
@@ -150,8 +150,8 @@ Status Server::self_test() const {
 template <typename Listener>
 void Server::accept(Listener& listener) {
   while (auto socket = listener.accept()) {
-    UnixSocket* shared = nullptr;
-    if constexpr (std::is_same_v<Listener, UnixListener>) shared = socket.get();
+    LocalSocket* shared = nullptr;
+    if constexpr (std::is_same_v<Listener, LocalListener>) shared = socket.get();
     std::lock_guard lock(visits_mutex_);
     if (stop_) return;
     if (visits_.size() >= kConnectionsMax) continue;  // closed; who asks tries again
@@ -166,7 +166,7 @@ void Server::forget(Visit& visit) {
   visit.socket = nullptr;
 }
 
-void Server::visit(Visit& visit, std::unique_ptr<BulkSocket> socket, UnixSocket* shared) {
+void Server::visit(Visit& visit, std::unique_ptr<BulkSocket> socket, LocalSocket* shared) {
   if (shared != nullptr) shared->set_timeout(kHandshakeTime);
   const Status status = greet(visit, socket, shared);
   if (!status.ok() && socket != nullptr) {
@@ -178,7 +178,7 @@ void Server::visit(Visit& visit, std::unique_ptr<BulkSocket> socket, UnixSocket*
 }
 
 // What is left in `socket` is closed.
-Status Server::greet(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSocket* shared) {
+Status Server::greet(Visit& visit, std::unique_ptr<BulkSocket>& socket, LocalSocket* shared) {
   ASSIGN_OR_RETURN(const Json note, read_note(*socket));
   RETURN_IF_ERROR(check_protocol(note, "the client"));
   ASSIGN_OR_RETURN(const std::string kind, json_string(note, "kind", ""));
@@ -192,7 +192,7 @@ Status Server::greet(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSock
   }
 }
 
-Status Server::greet_client(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSocket* shared, const Json& note) {
+Status Server::greet_client(Visit& visit, std::unique_ptr<BulkSocket>& socket, LocalSocket* shared, const Json& note) {
   ASSIGN_OR_RETURN(const ExpertHello hello, read_hello(note));
   ASSIGN_OR_RETURN(const size_t model, model_of(hello));
   return connect(visit, socket, shared, hello, model);
@@ -212,7 +212,7 @@ StatusOr<size_t> Server::model_of(const ExpertHello& hello) const {
   return *model;
 }
 
-Status Server::connect(Visit& visit, std::unique_ptr<BulkSocket>& socket, UnixSocket* shared, const ExpertHello& hello, size_t model) {
+Status Server::connect(Visit& visit, std::unique_ptr<BulkSocket>& socket, LocalSocket* shared, const ExpertHello& hello, size_t model) {
   const ExpertPlan& plan = *holdings_.models()[model].plan;
   auto client = std::make_shared<ExpertClientSide>();
   client->id = next_client_++;

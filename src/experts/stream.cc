@@ -40,15 +40,15 @@ bool own_user(int fd) {
 
 }  // namespace
 
-UnixSocket::~UnixSocket() { ::close(fd_); }
-void UnixSocket::shut_down() { ::shutdown(fd_, SHUT_RDWR); }
+LocalSocket::~LocalSocket() { ::close(fd_); }
+void LocalSocket::shut_down() { ::shutdown(fd_, SHUT_RDWR); }
 
-void UnixSocket::set_timeout(Duration of_reads) const {
+void LocalSocket::set_timeout(Duration of_reads) const {
   const timeval time{.tv_sec = of_reads.count() / 1'000'000'000, .tv_usec = of_reads.count() % 1'000'000'000 / 1000};
   ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
 }
 
-Status UnixSocket::write(std::span<const std::byte> bytes) {
+Status LocalSocket::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
@@ -58,7 +58,7 @@ Status UnixSocket::write(std::span<const std::byte> bytes) {
   return OkStatus();
 }
 
-Status UnixSocket::read(std::span<std::byte> bytes) {
+Status LocalSocket::read(std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::recv(fd_, bytes.data(), bytes.size(), 0);
     if (n < 0 && errno == EINTR) continue;
@@ -68,7 +68,7 @@ Status UnixSocket::read(std::span<std::byte> bytes) {
   return OkStatus();
 }
 
-Status UnixSocket::send_descriptors(std::span<const int> fds) {
+Status LocalSocket::send_descriptors(std::span<const int> fds) {
   char byte = 0;
   iovec data{&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kDescriptorsMax)] = {};
@@ -85,7 +85,7 @@ Status UnixSocket::send_descriptors(std::span<const int> fds) {
   return ::sendmsg(fd_, &message, MSG_NOSIGNAL) == 1 ? OkStatus() : unavailable("descriptors could not be sent: ", std::strerror(errno));
 }
 
-StatusOr<std::vector<int>> UnixSocket::receive_descriptors(size_t count) {
+StatusOr<std::vector<int>> LocalSocket::receive_descriptors(size_t count) {
   char byte = 0;
   iovec data{&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kDescriptorsMax)] = {};
@@ -106,17 +106,17 @@ StatusOr<std::vector<int>> UnixSocket::receive_descriptors(size_t count) {
   return unavailable("the peer sent ", fds.size(), " descriptors instead of ", count);
 }
 
-StatusOr<std::unique_ptr<UnixSocket>> unix_connect(const std::string& address) {
+StatusOr<std::unique_ptr<LocalSocket>> unix_connect(const std::string& address) {
   ASSIGN_OR_RETURN(const UnixAddress to, unix_address(address));
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return unavailable(address, ": ", std::strerror(errno));
-  auto socket = std::make_unique<UnixSocket>(fd);
+  auto socket = std::make_unique<LocalSocket>(fd);
   if (::connect(fd, reinterpret_cast<const sockaddr*>(&to.name), to.size) != 0) return unavailable(address, ": ", std::strerror(errno));
   if (!own_user(fd)) return absl::PermissionDeniedError(absl::StrCat(address, ": a process of another user listens there"));
   return socket;
 }
 
-StatusOr<std::unique_ptr<UnixListener>> UnixListener::start(const std::string& address) {
+StatusOr<std::unique_ptr<LocalListener>> LocalListener::start(const std::string& address) {
   ASSIGN_OR_RETURN(const UnixAddress at, unix_address(address));
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return unavailable(address, ": ", std::strerror(errno));
@@ -133,16 +133,16 @@ StatusOr<std::unique_ptr<UnixListener>> UnixListener::start(const std::string& a
     ::close(fd);
     return why;
   }
-  return std::unique_ptr<UnixListener>(new UnixListener(fd, ::eventfd(0, EFD_CLOEXEC), path));
+  return std::unique_ptr<LocalListener>(new LocalListener(fd, ::eventfd(0, EFD_CLOEXEC), path));
 }
 
-UnixListener::~UnixListener() {
+LocalListener::~LocalListener() {
   ::close(fd_);
   ::close(wake_);
   if (!path_.empty()) ::unlink(path_.c_str());
 }
 
-std::unique_ptr<UnixSocket> UnixListener::accept() {
+std::unique_ptr<LocalSocket> LocalListener::accept() {
   while (!over_) {
     pollfd wait[2] = {{.fd = fd_, .events = POLLIN, .revents = 0}, {.fd = wake_, .events = POLLIN, .revents = 0}};
     if (::poll(wait, 2, -1) < 0 && errno != EINTR) return nullptr;
@@ -152,13 +152,13 @@ std::unique_ptr<UnixSocket> UnixListener::accept() {
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) ::poll(nullptr, 0, 50);  // others may close some
       continue;
     }
-    auto socket = std::make_unique<UnixSocket>(fd);
+    auto socket = std::make_unique<LocalSocket>(fd);
     if (own_user(fd)) return socket;
   }
   return nullptr;
 }
 
-void UnixListener::shut_down() {
+void LocalListener::shut_down() {
   over_ = true;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t n = ::write(wake_, &one, sizeof(one));

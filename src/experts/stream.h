@@ -17,10 +17,10 @@ namespace shoal {
 
 constexpr size_t kNoteBytesMax = 4u << 20;
 
-class UnixSocket : public BulkSocket {
+class LocalSocket : public BulkSocket {
  public:
-  explicit UnixSocket(int fd) : fd_(fd) {}
-  ~UnixSocket() override;
+  explicit LocalSocket(int fd) : fd_(fd) {}
+  ~LocalSocket() override;
   Status write(std::span<const std::byte> bytes) override;
   Status read(std::span<std::byte> bytes) override;
   void shut_down() override;
@@ -34,17 +34,17 @@ class UnixSocket : public BulkSocket {
 };
 
 // "PATH", or "@NAME" for one that no file has. Unavailable with the address; PermissionDenied if another user's process listens.
-StatusOr<std::unique_ptr<UnixSocket>> unix_connect(const std::string& address);
+StatusOr<std::unique_ptr<LocalSocket>> unix_connect(const std::string& address);
 
-class UnixListener {
+class LocalListener {
  public:
-  static StatusOr<std::unique_ptr<UnixListener>> start(const std::string& address);
-  ~UnixListener();
-  std::unique_ptr<UnixSocket> accept();  // of this user's processes; null after shut_down()
+  static StatusOr<std::unique_ptr<LocalListener>> start(const std::string& address);
+  ~LocalListener();
+  std::unique_ptr<LocalSocket> accept();  // of this user's processes; null after shut_down()
   void shut_down();
 
  private:
-  UnixListener(int fd, int wake, std::string path) : fd_(fd), wake_(wake), path_(std::move(path)) {}
+  LocalListener(int fd, int wake, std::string path) : fd_(fd), wake_(wake), path_(std::move(path)) {}
   const int fd_, wake_;
   const std::string path_;
   std::atomic<bool> over_{false};

@@ -49,6 +49,8 @@ AdminReply Admin::reply(std::string_view method, std::string_view target, std::s
   if (get && path == "/status") return json_reply(status_json(catalog_, loop_, service_.metrics(), steady_now()));
   if (get && path == "/trace") return HttpReply{.body = loop_.timeline().chrome_trace()};
   if (post && path == "/admin/reload") return reload();
+  if (get && path == "/experts") return experts();
+  if (post && path.starts_with("/experts/")) return change_experts(path.substr(9), body);
   if (post && path == "/models/load") return load(body);
   if (post && path == "/models/unload") return unload(body);
   if (post && path == "/admin/shutdown") return shutdown(body);
@@ -170,6 +172,39 @@ AdminReply Admin::reload() {
     return error_reply({.http_status = 400, .type = "invalid_request_error",
                         .message = absl::StrCat("Nothing was changed: ", result.status().message()), .code = "invalid_settings"});
   });
+}
+
+namespace {
+
+ApiError no_experts() {
+  return {.http_status = 404, .type = "invalid_request_error", .message = "This server computes experts itself; start it with --experts auto:N, or with the addresses of expert servers.",
+          .code = "experts_are_here"};
+}
+
+// Computes on a thread of its own what waits for other processes.
+PendingReply later(std::function<StatusOr<Json>()> work) {
+  auto done = std::async(std::launch::async, std::move(work)).share();
+  return [done]() -> std::optional<HttpReply> {
+    if (done.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return std::nullopt;
+    const StatusOr<Json>& result = done.get();
+    if (result.ok()) return json_reply(*result);
+    const int status = result.status().code() == StatusCode::kNotFound ? 404 : result.status().code() == StatusCode::kUnavailable ? 503 : result.status().code() == StatusCode::kFailedPrecondition ? 409 : 400;
+    return error_reply({.http_status = status, .type = status == 503 ? "server_error" : "invalid_request_error", .message = std::string(result.status().message()), .code = "experts_unchanged"});
+  };
+}
+
+}  // namespace
+
+AdminReply Admin::experts() const {
+  if (!config_.list_experts) return error_reply(no_experts());
+  return later([list = config_.list_experts]() -> StatusOr<Json> { return list(); });
+}
+
+AdminReply Admin::change_experts(std::string_view verb, std::string_view body) const {
+  if (!config_.change_experts) return error_reply(no_experts());
+  auto json = body_of(body);
+  if (!json.ok()) return error_reply(json.error());
+  return later([change = config_.change_experts, verb = std::string(verb), request = Json::parse(json->dump())] { return change(verb, request); });
 }
 
 HttpReply Admin::shutdown(std::string_view body) {

@@ -19,6 +19,10 @@ struct AdminConfig {
   std::function<void(std::optional<Duration>)> shutdown;  // drain and end; the patience, if the caller named one
   // Reads the settings again; what changed, or why nothing did (InvalidArgument: the file is wrong).
   std::function<std::shared_future<StatusOr<Json>>()> reload;
+  // Servers of experts, where this server has some: what they hold and do, and a change of that (add, drain, move, replicate). Both wait
+  // for others.
+  std::function<Json()> list_experts;
+  std::function<StatusOr<Json>(const std::string& verb, const Json& request)> change_experts;
   Duration load_time_max = std::chrono::minutes(30);    // of a load that the caller waits for
 };
 
@@ -44,6 +48,8 @@ class Admin {
   HttpReply unload(std::string_view body);
   HttpReply shutdown(std::string_view body);
   AdminReply reload();
+  AdminReply experts() const;
+  AdminReply change_experts(std::string_view verb, std::string_view body) const;
   std::optional<HttpReply> load_result(const ModelEntry& model, TimePoint until) const;
 
   const AdminConfig config_;

@@ -92,7 +92,8 @@ class NodeHostImpl : public NodeHost {
         device_(std::move(memory.device)),
         pool_(ThreadPoolOptions{.threads = plan.cpus.threads, .cpus = plan.cpus.cpus}),
         backend_(make_cpu_backend(*device_, pool_)),
-        runner_(memory.workspace),
+        experts_(std::move(plan.experts)),
+        runner_(memory.workspace, {plan.lanes}),
         kv_(config_.self, *device_, std::move(memory.host_tier), std::move(peers),
             [this](ModelId model, uint64_t move, bool ok) { loop_.push(Event(KvCopied{model, move, ok})); }),
         steps_(runner_, plan.cpus.cpus, [this](ModelId id, StepResult result) { loop_.push(Event(StepDone{id, std::move(result)})); }),
@@ -250,7 +251,7 @@ class NodeHostImpl : public NodeHost {
     const ServedModels::Entry& served = served_.at(start.model);
     std::vector<DeviceAddress> blocks = kv_.blocks_of(start.input, served.facts.kv_block_bytes);
     steps_.start({start.model, &weights_.model(start.model), served.facts.vocab_size, served.constraints.get(),
-                  {std::move(start.input), std::move(blocks)}, node_.loads().packing(start.model)});
+                  {std::move(start.input), std::move(blocks)}, node_.loads().packing(start.model), experts_ ? experts_(start.model) : nullptr});
   }
 
   // What copies tell is heard as long as they go on, and they go on until nothing is loaded any more.
@@ -275,6 +276,7 @@ class NodeHostImpl : public NodeHost {
   const std::unique_ptr<CpuDevice> device_;
   ThreadPool pool_;
   const std::unique_ptr<Backend> backend_;
+  const std::function<ExchangePartner*(ModelId)> experts_;
   StepRunner runner_;
   KvDriver kv_;
   StepThread steps_;

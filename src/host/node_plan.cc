@@ -31,8 +31,8 @@ StatusOr<Opened> open_plan(const ServedModel& served, DigestStore* digests) {
 
 using ModelPlans = std::map<ModelId, Opened>;
 
-uint64_t workspace_bytes(const ModelPlan& plan, uint32_t tokens_per_step, uint32_t sequences_max) {
-  return StepRunner::workspace_bytes(plan, tokens_per_step, sequences_max) + uint64_t{sequences_max} * plan.vocab_size() * sizeof(float);
+uint64_t workspace_bytes(const ModelPlan& plan, uint32_t tokens_per_step, uint32_t sequences_max, uint32_t lanes) {
+  return StepRunner::workspace_bytes(plan, tokens_per_step, sequences_max, lanes) + uint64_t{sequences_max} * plan.vocab_size() * sizeof(float);
 }
 
 // The workspace is made once, for the largest step of any model; the rest of the budget is pages.
@@ -40,7 +40,7 @@ Status split_budget(const NodeHostConfig& config, const ModelPlans& plans, NodeP
   uint64_t budget = config.device_memory_bytes;
   if (budget == 0) budget = available_memory_bytes() / 10 * 8;
   for (const auto& [id, opened] : plans) {
-    result.workspace_bytes = std::max(result.workspace_bytes, workspace_bytes(*opened.plan, config.tokens_per_step, config.sequences_max));
+    result.workspace_bytes = std::max(result.workspace_bytes, workspace_bytes(*opened.plan, config.tokens_per_step, config.sequences_max, config.lanes));
   }
   const uint64_t others = budget + config.weight_cache_bytes;
   const uint64_t left = available_memory_bytes() > others ? available_memory_bytes() - others : 0;
@@ -113,7 +113,7 @@ StatusOr<NodeModel> node_model(const ServedModel& served, const Opened& opened, 
 
 StatusOr<NodeModel> plan_another(const NodeConfig& node, const ServedModel& served) {
   ASSIGN_OR_RETURN(const Opened opened, open_plan(served, nullptr));
-  const uint64_t workspace = workspace_bytes(*opened.plan, node.limits.tokens_per_step, node.limits.sequences_max);
+  const uint64_t workspace = workspace_bytes(*opened.plan, node.limits.tokens_per_step, node.limits.sequences_max, served.load.experts_elsewhere ? kPassesMax : 1);
   if (workspace > node.workspace_bytes) {
     return resource_exhausted("its steps need a workspace of ", format_bytes(workspace), ", and the server was started with ",
                               format_bytes(node.workspace_bytes), "; restart it to serve this model");
@@ -145,6 +145,7 @@ StatusOr<NodePlan> plan_node(const NodeHostConfig& config, const std::vector<Ser
   result.estimates_file = config.estimates_file;
   result.digests = config.digests;
   result.guarded = config.guarded;
+  result.lanes = config.lanes;
   RETURN_IF_ERROR(split_budget(config, plans, result));
   for (const ServedModel& served : models) {
     if (!plans.contains(served.id)) continue;

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "host/digest_store.h"
 #include "host/kv_link.h"
+#include "models/exchange_partner.h"
 #include "models/model.h"
 #include "roles/node.h"
 #include "runner/token_constraints.h"
@@ -48,6 +49,7 @@ struct NodeHostConfig {
   // Beside it, for KV of requests whose turn is not now; default: a quarter of it, and not more than half of what is left.
   std::optional<uint64_t> host_memory_bytes;
   uint64_t weight_cache_bytes = 0;     // for raw weights of models that are read directly
+  uint32_t lanes = 1;                  // see NodePlan
   Scheduling scheduling = Scheduling::kToken;
   uint32_t threads = 0;                // 0: one for each of its cores
   uint32_t sequences_max = 256;        // running at once, per model
@@ -71,6 +73,8 @@ struct NodePlan {
   std::optional<KvLinkConfig> kv_link;    // none: its KV is for nodes of this process
   bool guarded = false;
   bool fill_ahead = true;                 // memory for the next load is touched while nothing is to be done
+  uint32_t lanes = 1;                     // passes under way at once, of models whose experts are elsewhere
+  std::function<ExchangePartner*(ModelId)> experts;  // who computes them, of each model, or null; asked by the node's loop thread. It outlives the node
   std::function<void(std::string_view record)> record;  // gets those of replay/event_log.h, on the node's loop thread; or none
 };
 

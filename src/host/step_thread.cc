@@ -34,7 +34,7 @@ void StepThread::work() {
     std::optional<Job> job = jobs_.pop(std::chrono::seconds(1));
     if (!job && jobs_.closed()) return;
     if (!job) continue;
-    StepResult result = runner_.run(*job->model, job->vocab_size, job->step, job->constraints);
+    StepResult result = runner_.run(*job->model, job->vocab_size, job->step, job->constraints, job->partner);
     if (job->before_packing) let_load_go_on();
     on_done_(job->id, std::move(result));
   }

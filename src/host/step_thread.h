@@ -23,6 +23,7 @@ class StepThread {
     TokenConstraints* constraints;
     ResolvedStep step;
     bool before_packing = false;  // the load waits for this step
+    ExchangePartner* partner = nullptr;  // of a model whose experts are elsewhere; outlives the thread
   };
   // Runs on the thread.
   using OnDone = std::function<void(ModelId id, StepResult result)>;

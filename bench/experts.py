@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""experts.py: what experts in processes of their own cost and give, beside experts within one process, on the same cores.
+
+Everything runs on real processes of this machine and ends by itself. Each line: tokens per second and the gap between tokens (p50, p99) of a few
+streams at once. Absolute figures are this machine's; what counts is the ratio to the first line.
+"""
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BINARY = pathlib.Path(os.environ.get('SHOAL_BINARY', ROOT / 'build' / 'release' / 'shoal'))
+WORDS = 'Count from 1 to 40, then name ten animals and ten cities, and say what each of them is known for.'
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+def stream(url, model, tokens, seed):
+    """Times of the tokens of one answer, and its text."""
+    body = {'model': model, 'messages': [{'role': 'user', 'content': f'{WORDS} ({seed})'}], 'max_tokens': tokens, 'temperature': 0, 'stream': True, 'ignore_eos': True}
+    request = urllib.request.Request(url + '/v1/chat/completions', json.dumps(body).encode(), {'Content-Type': 'application/json'})
+    times, text = [], ''
+    with urllib.request.urlopen(request, timeout=300) as answer:
+        for line in answer:
+            if not line.startswith(b'data: {'):
+                continue
+            event = json.loads(line[6:])
+            if 'error' in event:
+                raise RuntimeError(event['error'])
+            delta = event['choices'][0]['delta'].get('content') if event['choices'] else None
+            if delta:
+                times.append(time.monotonic())
+                text += delta
+    return times, text
+
+
+def load(url, model, streams, tokens):
+    """-> (tokens per second, gap p50, gap p99 in ms, texts)"""
+    begun = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(streams) as pool:
+        results = list(pool.map(lambda seed: stream(url, model, tokens, seed), range(streams)))
+    took = time.monotonic() - begun
+    gaps = sorted(b - a for times, _ in results for a, b in zip(times, times[1:]))
+    count = sum(len(times) for times, _ in results)
+    return count / took, statistics.median(gaps) * 1e3, gaps[int(len(gaps) * 0.99)] * 1e3, [text for _, text in results]
+
+
+@contextlib.contextmanager
+def running(*words, ready, cores=None):
+    log = tempfile.TemporaryFile('w+')
+    pin = ['taskset', '-c', cores] if cores else []
+    process = subprocess.Popen([*pin, str(BINARY), *words], stdout=log, stderr=subprocess.STDOUT, env={**os.environ, 'SHOAL_ESTIMATES': 'none', 'SHOAL_DIGESTS': 'none'})
+    try:
+        until = time.time() + 120
+        while not ready():
+            if process.poll() is not None or time.time() > until:
+                log.seek(0)
+                raise RuntimeError(log.read())
+            time.sleep(0.02)
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+@contextlib.contextmanager
+def expert(models, folder, name, *words, cores=None):
+    path = f'{folder}/{name}.sock'
+    with running('expert', str(models), '--name', name, '--listen', f'unix:{path}', '--log-level', 'warning', *words, ready=lambda: os.path.exists(path), cores=cores) as process:
+        yield f'unix:{path}', process
+
+
+@contextlib.contextmanager
+def serving(models, *words, cores=None):
+    port = free_port()
+    url = f'http://127.0.0.1:{port}'
+
+    def ready():
+        with contextlib.suppress(OSError):
+            return urllib.request.urlopen(url + '/readyz', timeout=2).status == 200
+        return False
+    with running('serve', str(models), '--port', str(port), '--preload', 'all', '--log-level', 'warning', *words, ready=ready, cores=cores):
+        yield url, port
+
+
+def listed(port):
+    return json.loads(subprocess.run([str(BINARY), 'experts', 'list', '--json', '--port', str(port)], capture_output=True, text=True, check=True).stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--models', default=ROOT / 'models' / 'tiny-qwen3-moe')
+    parser.add_argument('--streams', type=int, default=4)
+    parser.add_argument('--tokens', type=int, default=96)
+    parser.add_argument('--repeats', type=int, default=3)
+    flags = parser.parse_args()
+    model = pathlib.Path(flags.models).name
+    rows = []
+
+    def measure(name, url, port=None):
+        load(url, model, 1, 8)  # the first use of everything
+        runs = [load(url, model, flags.streams, flags.tokens) for _ in range(flags.repeats)]
+        best = sorted(runs, key=lambda run: run[0])[len(runs) // 2]
+        extra = ''
+        if port:
+            servers = listed(port)['data']
+            trips = [seen['round_trip_p50_us'] for server in servers for seen in server['seen']]
+            extra = f"{max(trips):8.0f} us {sum(s['load']['rows_per_batch'] for s in servers) / len(servers):7.1f} {sum(s['load']['requests_per_batch'] for s in servers) / len(servers):5.2f}"
+        rows.append((name, *best[:3], extra, best[3]))
+        base = rows[0]
+        print(f'{name:44} {best[0]:8.0f} tok/s {best[0] / base[1]:5.2f}x   gap p50 {best[1]:6.2f} p99 {best[2]:7.2f} ms  {extra}', flush=True)
+        if best[3] != base[5]:
+            print('  the answers are others than those of the first line')
+
+    print(f'{flags.streams} streams of {flags.tokens} tokens, {model}; load average {os.getloadavg()[0]:.1f}; median of {flags.repeats}. Last columns: round trip p50, rows and requests per batch')
+    with serving(flags.models, '--threads', '2', cores='0,1') as (url, _):
+        measure('here, 2 threads on cores 0 and 1', url)
+    with serving(flags.models, '--threads', '1', cores='0') as (url, _):
+        measure('here, 1 thread on core 0', url)
+    variants = [('elsewhere, core 0 + core 1', [], ['--expert-lanes', '2']), ('  one lane', [], ['--expert-lanes', '1']), ('  four lanes', [], ['--expert-lanes', '4']),
+                ('  batch rule greedy', ['--batch-rule', 'greedy'], []), ('  batch rule deadline', ['--batch-rule', 'deadline'], []), ('  batch rule all', ['--batch-rule', 'all'], []),
+                ('  no shrink', ['--no-shrink'], []), ('  no regrouping', ['--no-regroup'], [])]
+    for name, of_expert, of_serve in variants:
+        with tempfile.TemporaryDirectory() as folder, expert(flags.models, folder, 'e0', '--experts', '*:*', '--threads', '1', *of_expert, cores='1') as (address, _), \
+                serving(flags.models, '--threads', '1', '--experts', address, *of_serve, cores='0') as (url, port):
+            measure(name, url, port)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,197 @@
+// shoal expert: a server of experts. It holds some of the experts of the models of a folder, and computes what nodes ask for.
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "apps/cluster_flags.h"
+#include "apps/expert_routing.h"
+#include "apps/model_scan.h"
+#include "apps/notify.h"
+#include "apps/settings.h"
+#include "apps/signals.h"
+#include "apps/verbs.h"
+#include "apps/version.h"
+#include "base/bytes.h"
+#include "base/log.h"
+#include "device/memory_limits.h"
+#include "experts/handshake.h"
+#include "experts/server.h"
+#include "formats/checkpoint.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shoal expert models/ --listen unix:/run/shoal/expert-0.sock --experts '*:0-7'\n"
+    "  shoal expert models/ --join etcd://10.0.0.1:2379 --listen 10.0.0.9:7100 --name expert-0 --experts auto";
+constexpr uint32_t kCopies = 2;  // of each expert among the servers of a machine, where memory allows
+constexpr Duration kGoodbye = std::chrono::milliseconds(500);  // for nodes to hear that it leaves
+
+struct ExpertFlags {
+  std::string path = "models";
+  std::string experts = "auto";
+  std::string share = "0/1";
+  std::string memory;
+  std::string cores;
+  uint32_t threads = 0;
+  std::string batch_rule = "adaptive";
+  uint32_t batch_wait_us = 100;
+  bool no_shrink = false, no_regroup = false;
+  EngineFlags engine;
+  ClusterFlags cluster;
+  LogFlags log;
+};
+
+struct Share {
+  uint32_t part = 0, of = 1;
+};
+StatusOr<Share> share_of(const std::string& text) {
+  const std::vector<std::string> sides = absl::StrSplit(text, '/');
+  Share share;
+  if (sides.size() != 2 || !absl::SimpleAtoi(sides[0], &share.part) || !absl::SimpleAtoi(sides[1], &share.of) || share.part >= share.of) {
+    return invalid_argument("--share ", text, ": write I/N, the I-th (from 0) of N servers");
+  }
+  return share;
+}
+
+// Models with experts, and which of those are to be here. `left` is memory that they may take together.
+StatusOr<std::vector<ExpertModel>> models_to_hold(const ExpertFlags& flags, uint64_t memory) {
+  ASSIGN_OR_RETURN(const LoadOptions load, load_options(flags.engine));
+  ASSIGN_OR_RETURN(const Share share, share_of(flags.share));
+  ASSIGN_OR_RETURN(const ScanResult scan, scan_models(flags.path, load, 0));
+  RETURN_IF_ERROR(check_any_model(flags.path, scan));
+  std::vector<ExpertModel> models;
+  for (const FoundModel& found : scan.models) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(found.path));
+    ASSIGN_OR_RETURN(const std::unique_ptr<ModelPlan> plan, plan_model(checkpoint, load));
+    ExpertModel model{.name = found.entry.name, .plan = plan->expert_plan()};
+    if (model.plan == nullptr) continue;
+    ASSIGN_OR_RETURN(model.stamp, expert_stamp(*checkpoint, load));
+    models.push_back(std::move(model));
+  }
+  if (models.empty()) return not_found("none of the models of ", flags.path, " has experts; `shoal serve` computes those without");
+  for (ExpertModel& model : models) {
+    const ExpertShape shape = shape_of(*model.plan);
+    if (flags.experts != "auto") {
+      auto set = parse_experts(shape, flags.experts);
+      if (!set.ok()) return annotate(set.status(), absl::StrCat("--experts, of '", model.name, "'"));
+      model.holds = *std::move(set);
+      continue;
+    }
+    const uint64_t each = memory / models.size() / std::max<uint64_t>(model.plan->bytes_max(), 1);
+    model.holds = spread_evenly(shape, share.of, kCopies, each)[share.part];
+  }
+  return models;
+}
+
+StatusOr<ExpertServerConfig> server_config(const ExpertFlags& flags, uint64_t memory) {
+  ExpertServerConfig config{.name = flags.cluster.name, .memory_bytes = memory, .regroup = !flags.no_regroup, .shrink = !flags.no_shrink};
+  const auto rule = parse_batch_rule(flags.batch_rule);
+  if (!rule) return invalid_argument("--batch-rule ", flags.batch_rule, " is unknown");
+  config.batch = {.rule = *rule, .wait_max = std::chrono::microseconds(flags.batch_wait_us)};
+  EngineFlags cores = flags.engine;
+  if (!flags.cores.empty()) cores.devices = {flags.cores};
+  ASSIGN_OR_RETURN(const std::vector<DeviceSpec> devices, device_specs(cores));
+  config.cpus = devices.front().cpus;
+  config.threads = static_cast<int>(flags.threads > 0 ? flags.threads : !config.cpus.empty() ? config.cpus.size() : std::max(1u, std::thread::hardware_concurrency()));
+  if (flags.cluster.listen.starts_with("unix:")) config.unix_address = flags.cluster.listen.substr(5);
+  else config.tcp_address = flags.cluster.listen;
+  return config;
+}
+
+std::vector<RecordedModel> recorded(const std::vector<ExpertModel>& models) {
+  std::vector<RecordedModel> result;
+  for (const ExpertModel& model : models) result.push_back({model.name, model.stamp});
+  return result;
+}
+
+// Its place in the cluster, by which nodes find it.
+StatusOr<std::unique_ptr<ClusterLink>> join_cluster(ClusterOptions options, uint16_t port, std::vector<RecordedModel> models) {
+  const std::string host = options.listen.substr(0, options.listen.rfind(':'));
+  options.listen = host + ":0";
+  ASSIGN_OR_RETURN(std::unique_ptr<ClusterLink> link, ClusterLink::start(std::move(options), std::make_shared<ModelNames>()));
+  RETURN_IF_ERROR(link->join({}, port, std::move(models), [] { return wait_stop_signal(Duration(0)); }));
+  return link;
+}
+
+StatusOr<int> run_expert(ExpertFlags& flags) {
+  RETURN_IF_ERROR(apply(flags.log));
+  block_stop_signals();
+  ASSIGN_OR_RETURN(const uint64_t memory, flags.memory.empty() ? StatusOr<uint64_t>(available_memory_bytes() / 10 * 8) : parse_bytes(flags.memory));
+  ASSIGN_OR_RETURN(std::vector<ExpertModel> models, models_to_hold(flags, memory));
+  const bool joins = !flags.cluster.join.empty();
+  std::optional<ClusterOptions> options;
+  if (joins) {
+    if (flags.cluster.listen.starts_with("unix:")) return invalid_argument("--listen: with --join, say ADDR:PORT; processes of this machine need none");
+    ASSIGN_OR_RETURN(options, cluster_options(flags.cluster, Role::kExpert));
+    flags.cluster.name = options->name;
+  }
+  if (flags.cluster.name.empty()) flags.cluster.name = absl::StrCat("expert-", ::getpid());
+  ASSIGN_OR_RETURN(ExpertServerConfig config, server_config(flags, memory));
+  if (joins) {
+    config.unix_address = expert_socket(::getpid(), flags.cluster.name);
+    if (options->tls.given()) {
+      ASSIGN_OR_RETURN(config.tls, make_bulk_tls(options->tls));
+    }
+  }
+  uint32_t held = 0;
+  for (const ExpertModel& model : models) held += model.holds.count();
+  const std::vector<RecordedModel> records = recorded(models);
+  ASSIGN_OR_RETURN(const auto server, ExpertServer::start(config, std::move(models)));
+  std::unique_ptr<ClusterLink> link;
+  if (joins) {
+    ASSIGN_OR_RETURN(link, join_cluster(*std::move(options), server->port(), records));
+  }
+  const std::string address = server->port() > 0 ? absl::StrCat(config.tcp_address.substr(0, config.tcp_address.rfind(':')), ":", server->port()) : flags.cluster.listen;
+  std::printf("Shoal %s expert server '%s' holds %u experts at %s\n", version_number().c_str(), flags.cluster.name.c_str(), held, address.c_str());
+  std::fflush(stdout);
+  notify_ready("serving experts");
+  const Watchdog watchdog([] { return true; });
+  while (!wait_stop_signal(std::chrono::hours(1))) {}
+  notify_stopping();
+  if (link != nullptr) {
+    link->drain();
+    wait_stop_signal(kGoodbye);
+    link->leave();
+  }
+  log_info("stopped");
+  return kExitOk;
+}
+
+}  // namespace
+
+RunVerb add_expert(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("expert", "A server of experts: computes them for nodes that have the rest of the model");
+  auto flags = std::make_shared<ExpertFlags>();
+  verb->add_option("path", flags->path, "Folder of models, one model folder, or one GGUF file: the same files as the nodes'")->capture_default_str();
+  add_cluster_flags(*verb, flags->cluster);
+  verb->get_option("--join")->required(false);
+  verb->get_option("--listen")->description("ADDR:PORT (port 0: any free one) or unix:PATH where nodes reach this server");
+  verb->add_option("--experts", flags->experts, "What it holds: LAYERS:IDS as in '0-3:0-7,12;5:*' ('*:*': all), or auto: as many as --share and --memory allow")->capture_default_str();
+  verb->add_option("--share", flags->share, "With auto: I/N, this is the I-th (from 0) of N servers that hold two copies of everything together")->capture_default_str();
+  verb->add_option("--memory", flags->memory, "For weights, e.g. 8GiB (default: most of what is free)");
+  verb->add_option("--cores", flags->cores, "Cores to compute on, e.g. cpu:4-7 (default: all)");
+  verb->add_option("--threads", flags->threads, "Compute threads (0: one per core)")->capture_default_str()->check(CLI::Range(0, 1024));
+  verb->add_option("--quantization", flags->engine.quantization, "Quantise unquantised weights at load; as the nodes do")->capture_default_str();
+  verb->add_option("--batch-rule", flags->batch_rule, "When it begins: adaptive (when those have come who are expected), deadline, greedy (at once), all (a barrier; for comparison)")
+      ->capture_default_str()->check(CLI::IsMember({"adaptive", "deadline", "greedy", "all"}));
+  verb->add_option("--batch-wait-us", flags->batch_wait_us, "Longest wait of a request for others, in microseconds")->capture_default_str()->check(CLI::Range(0, 100'000));
+  verb->add_flag("--no-shrink", flags->no_shrink, "Visit experts that have no rows too; for comparison");
+  verb->add_flag("--no-regroup", flags->no_regroup, "Compute each request alone; for comparison");
+  add_log_flags(*verb, flags->log, "info");
+  verb->footer(kExamples);
+  return [flags] {
+    const auto result = run_expert(*flags);
+    return result.ok() ? *result : exit_code(result.status());
+  };
+}
+
+}  // namespace shoal

@@ -1,0 +1,119 @@
+#include "apps/expert_routing.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/log.h"
+#include "formats/checkpoint.h"
+#include "host/weights_identity.h"
+#include "models/expert_plan.h"
+#include "nlohmann/json.hpp"
+
+namespace shoal {
+namespace {
+
+constexpr uint32_t kProcessesMax = 64;
+constexpr unsigned kManyCores = 8;
+// On a machine whose processes wait for cores, a request of a healthy server takes now and then as long as a slice of the scheduler.
+Duration least_timeout() { return std::thread::hardware_concurrency() >= kManyCores ? std::chrono::milliseconds(2) : std::chrono::milliseconds(20); }
+
+}  // namespace
+
+StatusOr<uint32_t> expert_processes(const std::string& flag) {
+  if (!flag.starts_with("auto:")) return 0u;
+  uint32_t count = 0;
+  if (!absl::SimpleAtoi(flag.substr(5), &count) || count < 1 || count > kProcessesMax) return invalid_argument("--experts ", flag, ": write auto:N, with N of 1 to ", kProcessesMax);
+  return count;
+}
+
+StatusOr<std::vector<ExpertAddress>> expert_addresses(const std::string& flag) {
+  std::vector<ExpertAddress> result;
+  if (flag == "here" || flag == "cluster") return result;
+  for (const std::string& address : std::vector<std::string>(absl::StrSplit(flag, ','))) {
+    const size_t colon = address.rfind(':');
+    const bool plain = address.starts_with("unix:") ? address.size() > 5 : colon != std::string::npos && colon > 0 && colon + 1 < address.size();
+    if (!plain) return invalid_argument("--experts: '", address, "' is neither here, auto:N or cluster nor the unix:PATH or HOST:PORT of an expert server");
+    result.push_back({.address = address});
+  }
+  return result;
+}
+
+StatusOr<uint64_t> expert_stamp(const Checkpoint& checkpoint, const LoadOptions& load) {
+  ASSIGN_OR_RETURN(const ModelDigest::Content sketch, sketch_of(checkpoint));
+  return weights_stamp(sketch, {.quantization = load.quantization});  // types of KV are nothing to experts
+}
+
+Status ExpertRouting::add(const ServedModel& model) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(model.path));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ModelPlan> plan, plan_model(checkpoint, model.load));
+  const std::shared_ptr<const ExpertPlan> experts = plan->expert_plan();
+  if (experts == nullptr) return OkStatus();
+  ASSIGN_OR_RETURN(const uint64_t stamp, expert_stamp(*checkpoint, model.load));
+  for (size_t node = 0; node < options_.nodes; ++node) {
+    const std::string name = options_.nodes > 1 ? absl::StrCat(options_.client, "/", node) : options_.client;
+    ASSIGN_OR_RETURN(std::unique_ptr<RemoteExperts> client,
+                     RemoteExperts::start({.client = name, .model = model.name, .stamp = stamp, .plan = experts, .lanes = options_.lanes, .tls = options_.tls, .timeout_min = least_timeout()}));
+    std::lock_guard lock(mutex_);
+    client->set_servers(servers_);
+    clients_[{node, model.id}] = std::move(client);
+  }
+  return OkStatus();
+}
+
+ExchangePartner* ExpertRouting::partner(size_t node, ModelId model) const {
+  std::lock_guard lock(mutex_);
+  const auto found = clients_.find({node, model});
+  return found == clients_.end() ? nullptr : found->second.get();
+}
+
+void ExpertRouting::set_servers(std::vector<ExpertAddress> servers) {
+  std::lock_guard lock(mutex_);
+  if (servers == servers_) return;
+  servers_ = std::move(servers);
+  for (const auto& [key, client] : clients_) client->set_servers(servers_);
+}
+
+std::vector<ExpertAddress> ExpertRouting::addresses() const {
+  std::lock_guard lock(mutex_);
+  return servers_;
+}
+
+Status ExpertRouting::wait_complete(Duration most) const {
+  std::vector<RemoteExperts*> clients;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [key, client] : clients_) clients.push_back(client.get());
+  }
+  for (RemoteExperts* client : clients) RETURN_IF_ERROR(client->wait_complete(most));
+  return OkStatus();
+}
+
+std::vector<RemoteExpertServer> ExpertRouting::seen() const {
+  std::lock_guard lock(mutex_);
+  std::vector<RemoteExpertServer> result;
+  for (const auto& [key, client] : clients_) {
+    for (RemoteExpertServer& server : client->servers()) result.push_back(std::move(server));
+  }
+  return result;
+}
+
+RemoteExpertsCounts ExpertRouting::counts() const {
+  std::lock_guard lock(mutex_);
+  RemoteExpertsCounts sum;
+  for (const auto& [key, client] : clients_) {
+    const RemoteExpertsCounts of = client->counts();
+    for (const auto field : {&RemoteExpertsCounts::exchanges, &RemoteExpertsCounts::requests, &RemoteExpertsCounts::rows, &RemoteExpertsCounts::resent_rows,
+                             &RemoteExpertsCounts::timeouts, &RemoteExpertsCounts::losses, &RemoteExpertsCounts::late, &RemoteExpertsCounts::refused,
+                             &RemoteExpertsCounts::deferred, &RemoteExpertsCounts::wishes}) {
+      sum.*field += of.*field;
+    }
+    sum.waiting_seconds += of.waiting_seconds;
+  }
+  return sum;
+}
+
+}  // namespace shoal

@@ -1,0 +1,201 @@
+"""Experts as services, on real processes: the tokens are those of one process, whatever becomes of the servers."""
+import concurrent.futures
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import BINARY, MODELS, Server, http
+
+MODEL = 'tiny-qwen3-moe'
+QUESTIONS = ['What is the capital of Denmark?', 'What is 3 plus 4?', 'Write the word stone backwards.', 'Count from 1 to 9.']
+
+
+def ask(server, question, tokens=24, model=MODEL):
+    status, _, answer = http(server.url + '/v1/chat/completions',
+                             {'model': model, 'messages': [{'role': 'user', 'content': question}], 'temperature': 0, 'max_tokens': tokens})
+    assert status == 200, answer
+    return answer['choices'][0]['message']['content']
+
+
+def admin(server, verb, *args):
+    # The operator's socket is the default one of the port.
+    return subprocess.run([str(BINARY), 'experts', verb, *args, '--port', str(server.port)], capture_output=True, text=True, timeout=120)
+
+
+def listed(server):
+    result = admin(server, 'list', '--json')
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+class Expert:
+    def __init__(self, folder, name, *args, memory='1GiB', models=MODELS):
+        self.address = f'unix:{folder}/{name}.sock'
+        self.log = open(f'{folder}/{name}.log', 'w+')
+        self.process = subprocess.Popen([str(BINARY), 'expert', str(models), '--name', name, '--listen', self.address, '--threads', '1', '--memory', memory, *args],
+                                        stdout=self.log, stderr=subprocess.STDOUT)
+        deadline = time.time() + 60
+        while 'holds' not in self.output():
+            assert self.process.poll() is None and time.time() < deadline, self.output()
+            time.sleep(0.02)
+
+    def output(self):
+        with open(self.log.name) as log:
+            return log.read()
+
+    def stop(self, how=signal.SIGTERM):
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGCONT)
+                self.process.send_signal(how)
+            self.process.wait(30)
+
+
+@pytest.fixture(scope='module')
+def wanted():
+    """What one process says."""
+    server = Server('--preload', MODEL)
+    try:
+        yield {question: ask(server, question) for question in QUESTIONS}
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def experts():
+    started = []
+    yield started
+    for expert in started:
+        expert.stop()
+
+
+def compare(server, wanted, rounds=1):
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for _ in range(rounds):
+            got = list(pool.map(lambda question: ask(server, question), QUESTIONS))
+            assert got == [wanted[question] for question in QUESTIONS]
+
+
+def test_supervised_experts_give_the_tokens_of_one_process_and_are_started_again(wanted):
+    server = Server('--experts', 'auto:2')
+    try:
+        compare(server, wanted)
+        deadline = time.time() + 30
+        while True:  # one of them is enough to begin with; the other may come later
+            before = {row['name']: row for row in listed(server)['data']}
+            if set(before) == {'expert-0', 'expert-1'} and all('pid' in row and row['load']['requests'] > 0 for row in before.values()):
+                break
+            assert time.time() < deadline, before
+            compare(server, wanted)
+        assert all(row['models'][0]['experts'] > 0 for row in before.values()), before
+        os.kill(before['expert-0']['pid'], signal.SIGKILL)
+        compare(server, wanted, rounds=3)
+        deadline = time.time() + 30
+        while True:
+            rows = {row['name']: row for row in listed(server)['data']}
+            if 'pid' in rows['expert-0'] and rows['expert-0']['pid'] != before['expert-0']['pid'] and rows['expert-0']['seen'][0]['connected']:
+                break
+            assert time.time() < deadline, rows
+            time.sleep(0.1)
+        compare(server, wanted)
+    finally:
+        server.stop()
+
+
+def test_servers_that_are_killed_stopped_added_drained_and_moved_change_no_token(wanted, experts, tmp_path):
+    experts += [Expert(tmp_path, 'a', '--experts', '*:*'), Expert(tmp_path, 'b', '--experts', '*:*')]
+    server = Server('--experts', ','.join(expert.address for expert in experts))
+    try:
+        compare(server, wanted)
+        os.kill(experts[0].process.pid, signal.SIGSTOP)
+        compare(server, wanted, rounds=2)
+        os.kill(experts[0].process.pid, signal.SIGCONT)
+        compare(server, wanted, rounds=2)
+        experts.append(Expert(tmp_path, 'c', '--experts', '*:0'))
+        added = admin(server, 'add', experts[2].address)
+        assert added.returncode == 0, added.stderr
+        moved = admin(server, 'replicate', '*:4-7', '--model', MODEL, '--to', 'c')
+        assert moved.returncode == 0, moved.stderr
+        compare(server, wanted)
+        drained = admin(server, 'drain', 'a')
+        assert drained.returncode == 0, drained.stderr
+        compare(server, wanted)
+        experts[0].stop(signal.SIGKILL)
+        compare(server, wanted)
+        moved = admin(server, 'move', '*:5', '--model', MODEL, '--from', 'b', '--to', 'c')
+        assert moved.returncode == 0, moved.stderr
+        compare(server, wanted)
+        experts[1].stop(signal.SIGKILL)  # the last but one: what c does not hold is loaded there
+        compare(server, wanted)
+        assert listed(server)['counts']['wishes'] > 0
+    finally:
+        server.stop()
+
+
+def test_without_any_server_requests_wait_and_go_on_when_one_is_there(wanted, experts, tmp_path):
+    experts.append(Expert(tmp_path, 'a', '--experts', '*:*'))
+    server = Server('--experts', experts[0].address)
+    try:
+        compare(server, wanted)
+        experts[0].stop(signal.SIGKILL)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(ask, server, QUESTIONS[0])
+            assert ask(server, QUESTIONS[0], model='tiny-llama')  # others are served meanwhile
+            assert not waiting.done()
+            experts.append(Expert(tmp_path, 'a', '--experts', '*:*'))
+            assert waiting.result(60) == wanted[QUESTIONS[0]]
+    finally:
+        server.stop()
+
+
+def test_what_cannot_be_done_is_refused_by_name(experts, tmp_path):
+    experts += [Expert(tmp_path, 'a', '--experts', '*:0-7'), Expert(tmp_path, 'b', '--experts', '*:8-15', memory='8MiB')]
+    server = Server('--experts', ','.join(expert.address for expert in experts))
+    try:
+        drained = admin(server, 'drain', 'a')
+        assert drained.returncode == 1 and 'is the last that holds' in drained.stderr and 'Add a server first' in drained.stderr, drained.stderr
+        unknown = admin(server, 'move', '*:99', '--model', MODEL, '--from', 'a', '--to', 'b')
+        assert 'names no expert' in unknown.stderr, unknown.stderr
+        absent = admin(server, 'move', '0:3', '--model', MODEL, '--from', 'b', '--to', 'a')
+        assert "'b' does not hold" in absent.stderr, absent.stderr
+        nobody = admin(server, 'drain', 'z')
+        assert "no expert server 'z'" in nobody.stderr, nobody.stderr
+    finally:
+        server.stop()
+
+
+def test_servers_of_other_files_or_options_are_refused_by_name(experts, tmp_path):
+    experts.append(Expert(tmp_path, 'a', '--experts', '*:*', '--quantization', 'q8_0'))
+    server = subprocess.Popen([str(BINARY), 'serve', str(MODELS / MODEL), '--port', '0', '--experts', experts[0].address, '--admin-socket', 'none', '--estimates', 'none'],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        for line in server.stdout:
+            if 'other files, or other --quantization' in line:
+                return
+        pytest.fail('it said nothing of the other files')
+    finally:
+        server.kill()
+        server.wait(10)
+
+
+@pytest.mark.parametrize('flags, words', [
+    (['--experts', 'auto:0'], 'write auto:N'),
+    (['--experts', 'elsewhere'], 'neither here, auto:N or cluster nor'),
+])
+def test_wrong_flags_are_named(flags, words):
+    result = subprocess.run([str(BINARY), 'serve', str(MODELS), '--port', '0', *flags], capture_output=True, text=True, timeout=60)
+    assert result.returncode != 0 and words in result.stderr, result.stderr
+
+
+def test_an_expert_server_names_what_it_cannot_hold(tmp_path):
+    def run(*args):
+        return subprocess.run([str(BINARY), 'expert', str(MODELS), '--listen', f'unix:{tmp_path}/x.sock', *args], capture_output=True, text=True, timeout=60).stderr
+    assert 'has no experts' in run('--experts', '99:*')
+    assert 'names no expert' in run('--experts', '*:400')
+    assert 'raise --memory' in run('--experts', '*:*', '--memory', '1MiB')
+    assert 'write I/N' in run('--share', '3')
