@@ -54,6 +54,7 @@ class Client : public RemoteExperts {
     TimePoint homeless_since{};
   };
 
+  void look_at_list();
   void hear_late(const ExpertLinks::List& list, uint32_t lane);
   Status route(uint32_t lane, std::vector<uint32_t> rows, TimePoint now);
   Link choose(const ExpertLinks::List& list, uint32_t lane, uint32_t index, const std::map<ExpertLink*, uint64_t>& given) const;
@@ -81,6 +82,12 @@ class Client : public RemoteExperts {
   mutable std::mutex mutex_;
   RemoteExpertsCounts told_;    // guarded by mutex_
 };
+
+void Client::look_at_list() {
+  if (list_version_ == links_.version()) return;
+  list_version_ = links_.version();
+  list_ = links_.now();
+}
 
 // Answers to what was given up free their slots, and say that their server is there again.
 void Client::hear_late(const ExpertLinks::List& list, uint32_t lane) {
@@ -208,10 +215,7 @@ void Client::ask(uint32_t lane, const Exchange& exchange) {
     for (Part& part : asked.parts) disown(lane, part);
   }
   asked = {.active = true, .exchange = exchange};
-  if (list_version_ != links_.version()) {
-    list_version_ = links_.version();
-    list_ = links_.now();
-  }
+  look_at_list();
   hear_late(*list_, lane);
   asked.expert_of.resize(exchange.routes->routed.size());
   std::vector<uint32_t> rows;
@@ -316,10 +320,7 @@ void Client::refused(uint32_t lane, const Part& part, SlotStatus status) {
 
 Status Client::progress(uint32_t lane, TimePoint now) {
   Asked& asked = asked_[lane];
-  if (list_version_ != links_.version()) {
-    list_version_ = links_.version();
-    list_ = links_.now();
-  }
+  look_at_list();
   std::vector<uint32_t> again;
   bool over = false;
   for (size_t i = 0; i < asked.parts.size();) {

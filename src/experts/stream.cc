@@ -32,6 +32,20 @@ StatusOr<UnixAddress> unix_address(const std::string& address) {
   return result;
 }
 
+// One byte, with room for descriptors beside it.
+struct DescriptorMessage {
+  explicit DescriptorMessage(size_t room = CMSG_SPACE(sizeof(int) * kDescriptorsMax)) {
+    header.msg_iov = &data;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = room;
+  }
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kDescriptorsMax)] = {};
+  msghdr header{};
+};
+
 bool own_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -69,34 +83,20 @@ Status LocalSocket::read(std::span<std::byte> bytes) {
 }
 
 Status LocalSocket::send_descriptors(std::span<const int> fds) {
-  char byte = 0;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kDescriptorsMax)] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = CMSG_SPACE(fds.size_bytes());
-  cmsghdr* const head = CMSG_FIRSTHDR(&message);
+  DescriptorMessage message(CMSG_SPACE(fds.size_bytes()));
+  cmsghdr* const head = CMSG_FIRSTHDR(&message.header);
   head->cmsg_level = SOL_SOCKET;
   head->cmsg_type = SCM_RIGHTS;
   head->cmsg_len = CMSG_LEN(fds.size_bytes());
   std::memcpy(CMSG_DATA(head), fds.data(), fds.size_bytes());
-  return ::sendmsg(fd_, &message, MSG_NOSIGNAL) == 1 ? OkStatus() : unavailable("descriptors could not be sent: ", std::strerror(errno));
+  return ::sendmsg(fd_, &message.header, MSG_NOSIGNAL) == 1 ? OkStatus() : unavailable("descriptors could not be sent: ", std::strerror(errno));
 }
 
 StatusOr<std::vector<int>> LocalSocket::receive_descriptors(size_t count) {
-  char byte = 0;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kDescriptorsMax)] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t n = ::recvmsg(fd_, &message, MSG_CMSG_CLOEXEC);
+  DescriptorMessage message;
+  const ssize_t n = ::recvmsg(fd_, &message.header, MSG_CMSG_CLOEXEC);
   std::vector<int> fds;
-  const cmsghdr* const head = n == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
+  const cmsghdr* const head = n == 1 ? CMSG_FIRSTHDR(&message.header) : nullptr;
   if (head != nullptr && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
     fds.resize((head->cmsg_len - CMSG_LEN(0)) / sizeof(int));
     std::memcpy(fds.data(), CMSG_DATA(head), fds.size() * sizeof(int));

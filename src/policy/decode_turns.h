@@ -38,7 +38,7 @@ struct TurnOptions {
   bool cover_switch = true;
   bool triage = true;                // who cannot be on time any more stands behind all who can
   bool narrow = true;                // turns only among those for whom they bring more tokens on time (policy/rehearsal.h)
-  // Who is not among those for so long comes next, and stays as long as 32 switches to it take, or 10 s.
+  // Who was away for so long comes first, the longest first, one at a time (roles/served_set.h).
   Duration dark_max = std::chrono::minutes(1);
   static TurnOptions paper() { return {4.0, false, false, false, false, false, false, false}; }
   friend bool operator==(const TurnOptions&, const TurnOptions&) = default;

@@ -77,6 +77,8 @@ class LoadDesk {
   std::optional<Cost> measure(const Loading& ended, uint64_t weight_bytes, bool stepping, TimePoint now);
   Cost measure_packed(ModelId model, uint64_t weight_bytes, TimePoint now);  // all of it was waited for
   double seconds_for(uint64_t weight_bytes) const;
+  // Of a switch to a model: as measured of it, or as long as its load takes.
+  double switch_seconds(const ModelEstimator& costs, uint64_t weight_bytes) const { return costs.switch_seconds(seconds_for(weight_bytes)); }
 
  private:
   void observe(double seconds, uint64_t weight_bytes);

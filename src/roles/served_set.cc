@@ -16,10 +16,8 @@ constexpr double kStaySecondsMin = 2;
 constexpr double kOthers = 19;           // and after it the others have so much longer
 constexpr double kLateShare = 0.1;       // of the requests there are, from which on it is believed that not all can be on time
 
-double switch_seconds(const HostedModel& hosted, const LoadDesk& loads) { return hosted.costs.switch_seconds(loads.seconds_for(hosted.facts.weight_bytes)); }
-
 double stay_seconds(const HostedModel& hosted, const LoadDesk& loads) {
-  return std::max(kStaySecondsMin, (1 + kStaySwitches) * switch_seconds(hosted, loads));
+  return std::max(kStaySecondsMin, (1 + kStaySwitches) * loads.switch_seconds(hosted.costs, hosted.facts.weight_bytes));
 }
 
 }  // namespace
@@ -109,7 +107,6 @@ void ServedSet::note_dark(TimePoint now) {
   }
 }
 
-// Who was in the dark for too long comes first for a while; then the others go on for many times as long.
 void ServedSet::favour(TimePoint now) {
   if (favoured_) {
     const HostedModel* hosted = catalogue_.find(*favoured_);
@@ -135,7 +132,7 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, TimePoint now) co
   m.model = hosted.facts.model;
   m.resident = !catalogue_.away(hosted);
   m.stays = hosted.pinned;
-  m.switch_seconds = switch_seconds(hosted, loads_);
+  m.switch_seconds = loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes);
   const double one = hosted.costs.decode_seconds(1, context), many = hosted.costs.decode_seconds(kMany, kMany * context);
   m.step_each = (many - one) / (kMany - 1);
   m.step_base = one - m.step_each;
@@ -190,7 +187,7 @@ double ServedSet::horizon() const {
     if (!hosted.engine->has_work()) continue;
     const SloTarget& slo = hosted.facts.pooling.slo;
     const double answer = prospects(hosted).answer_tokens * to_seconds(slo.tbt);
-    seconds = std::max({seconds, 2 * to_seconds(slo.ttft), 16 * switch_seconds(hosted, loads_), 0.5 * answer});
+    seconds = std::max({seconds, 2 * to_seconds(slo.ttft), 16 * loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes), 0.5 * answer});
   }
   return std::min(seconds, 120.0);
 }

@@ -51,16 +51,16 @@ void TurnQuotas::update(TimePoint now) {
 
 void TurnQuotas::admit_late(TimePoint now) {
   constexpr double kSpare = 0.5;
+  const auto& active = catalogue_.active();
+  if (std::none_of(active.begin(), active.end(), [](const auto& m) { return m.second.engine->line().late() > 0; })) return;
   double pressure = 0;
-  bool anybody = false, promising = false;
-  for (const auto& [id, hosted] : catalogue_.active()) {
-    anybody |= hosted.engine->line().late() > 0;
+  bool promising = false;
+  for (const auto& [id, hosted] : active) {
     if (!catalogue_.resident(hosted) || !hosted.engine->has_work()) continue;
     const Engine::Demand demand = hosted.engine->demand(hosted.facts.pooling.slo, now);
     promising |= demand.promising > 0;
     if (demand.sequences > 0) pressure += decode(hosted, demand) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
   }
-  if (!anybody) return;
   for (auto& [id, hosted] : catalogue_.active()) hosted.engine->line().admit_late(hosted.fresh || !promising || pressure < kSpare);
 }
 
@@ -73,7 +73,7 @@ void TurnQuotas::observe(const LoadDesk::Cost& cost) {
   if (HostedModel* hosted = catalogue_.find(cost.model)) hosted->costs.observe_switch(cost.seconds, std::max(cost.waited_seconds, 0.0));
 }
 
-double TurnQuotas::switch_to(const HostedModel& hosted) const { return hosted.costs.switch_seconds(loads_.seconds_for(hosted.facts.weight_bytes)); }
+double TurnQuotas::switch_to(const HostedModel& hosted) const { return loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes); }
 
 SwitchSeconds TurnQuotas::switch_if_away() const {
   return [this](ModelId id) {
