@@ -226,9 +226,9 @@ Status measure_swap_in(const Flags& flags, ThreadPool& threads, const ModelPlan&
   for (int i = 0; i < 2 * flags.runs; ++i) {
     std::atomic<int64_t> copied_ns{0};
     const TimePoint begin = steady_now();
-    CopyJob job{CopyLane::kKvIn, kBlock, {}, [&] { copied_ns = (steady_now() - begin).count(); }};
+    CopyJob job{CopyLane::kKvIn, {}, [&] { copied_ns = (steady_now() - begin).count(); }};
     for (uint64_t at = 0; at < kv.size() / 2; at += kBlock) {
-      job.pieces.push_back({host_address(kv.data() + kv.size() / 2 + at), host_address(kv.data() + at)});
+      job.pieces.push_back({host_address(kv.data() + kv.size() / 2 + at), host_address(kv.data() + at), kBlock});
     }
     device.copy(std::move(job));
     LoadControl control;

@@ -37,14 +37,12 @@ void add_cluster_flags(CLI::App& verb, ClusterFlags& flags) {
   verb.add_option("--tls-ca", flags.tls_ca, "PEM certificate of the authority that signs those of all processes");
 }
 
-std::string expert_socket(int64_t pid, const std::string& name) { return absl::StrCat("@shoal-expert-", pid, "-", name); }
-
 std::vector<ExpertAddress> expert_members(const std::map<std::string, MemberRecord>& members) {
   std::vector<ExpertAddress> result;
   const std::string machine = machine_name();
   for (const auto& [name, record] : members) {
     if (record.role != Role::kExpert || record.draining || record.bulk_address.empty() || record.protocol != kClusterProtocol) continue;
-    if (record.machine == machine) result.push_back({name, "unix:" + expert_socket(record.pid, name), record.bulk_address});
+    if (record.machine == machine) result.push_back({name, "unix:" + bulk_socket(record.pid, name), record.bulk_address});
     else result.push_back({name, record.bulk_address, ""});
   }
   return result;

@@ -28,8 +28,6 @@ void add_cluster_flags(CLI::App& verb, ClusterFlags& flags);
 
 // The expert servers among members, those of this machine by shared memory.
 std::vector<ExpertAddress> expert_members(const std::map<std::string, MemberRecord>& members);
-// Where an expert server of a cluster listens for processes of its machine.
-std::string expert_socket(int64_t pid, const std::string& name);
 
 // With the files read. An empty name is made of the role, the machine's name and the process. InvalidArgument names the flag.
 StatusOr<ClusterOptions> cluster_options(const ClusterFlags& flags, Role role);

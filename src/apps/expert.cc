@@ -137,7 +137,7 @@ StatusOr<int> run_expert(ExpertFlags& flags) {
   if (flags.cluster.name.empty()) flags.cluster.name = absl::StrCat("expert-", ::getpid());
   ASSIGN_OR_RETURN(ExpertServerConfig config, server_config(flags, memory));
   if (joins) {
-    config.unix_address = expert_socket(::getpid(), flags.cluster.name);
+    config.unix_address = bulk_socket(::getpid(), flags.cluster.name);
     if (options->tls.given()) {
       ASSIGN_OR_RETURN(config.tls, make_bulk_tls(options->tls));
     }

@@ -1,4 +1,6 @@
 // shoal node: a device of a cluster, with the models that it serves.
+#include <unistd.h>
+
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -53,7 +55,7 @@ class NodeProcess {
     std::unique_ptr<NodeProcess> process(new NodeProcess(flags));
     NodeProcess* self = process.get();
     const std::string host = flags.cluster.listen.substr(0, flags.cluster.listen.rfind(':'));
-    KvLinkConfig kv{.listen = absl::StrCat(host, ":0")};
+    KvLinkConfig kv{.listen = absl::StrCat(host, ":0"), .local = bulk_socket(::getpid(), options.name)};
     if (options.tls.given()) {
       ASSIGN_OR_RETURN(kv.tls, make_bulk_tls(options.tls));
     }
@@ -77,7 +79,7 @@ class NodeProcess {
         },
         .bulk = [this](const std::map<NodeId, BulkAddress>& peers) {
           std::map<NodeId, BulkAddress> addresses;
-          for (const auto& [id, peer] : peers) addresses[id] = {peer.address, peer.same_machine && flags_.cluster.kv_transport != "tcp"};
+          for (const auto& [id, peer] : peers) addresses[id] = {peer.address, flags_.cluster.kv_transport == "tcp" ? "" : peer.local};
           host().set_kv_addresses(std::move(addresses));
         }};
     return link_->join(hooks, host().kv_port(), recorded(nodes_->models()), [] { return wait_stop_signal(Duration(0)); });

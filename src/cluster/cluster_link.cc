@@ -45,6 +45,8 @@ std::string machine_name() {
   return absl::StrCat(boot, "/", space);
 }
 
+std::string bulk_socket(int64_t pid, const std::string& name) { return absl::StrCat("@shoal-bulk-", pid, "-", name); }
+
 std::string mint_instance() {
   std::random_device random;
   return absl::StrFormat("%08x%08x%08x%08x", random(), random(), random(), random());
@@ -156,7 +158,7 @@ void ClusterLink::on_members(const std::map<std::string, MemberRecord>& members)
       continue;
     }
     if (linked(options_.role, record.role)) peers.push_back(peer(record));
-    if (!record.bulk_address.empty()) bulk[id_of_member(name)] = {record.bulk_address, record.machine == machine};
+    if (!record.bulk_address.empty()) bulk[id_of_member(name)] = {record.bulk_address, record.machine == machine ? bulk_socket(record.pid, name) : ""};
   }
   network_->set_peers(std::move(peers));
   call(&Hooks::bulk, bulk);

@@ -90,6 +90,8 @@ class ClusterLink {
 
 // Equal for processes that can read each other's memory: of one boot of one machine and one space of process ids.
 std::string machine_name();
+// Where a process listens for others of its machine that want bytes in bulk.
+std::string bulk_socket(int64_t pid, const std::string& name);
 // A name that no other process has, ever.
 std::string mint_instance();
 

@@ -70,7 +70,7 @@ void CopyQueue::run(const CopyJob& job) {
       run(*urgent);
     }
     if (ended_) return;
-    std::memcpy(locate_(piece.to), locate_(piece.from), job.piece_bytes);
+    std::memcpy(locate_(piece.to), locate_(piece.from), piece.bytes);
   }
   if (left_[lane].fetch_sub(1) == 1) left_[lane].notify_all();
   if (job.done) job.done();

@@ -15,8 +15,8 @@ constexpr uint64_t kPiece = 4096;
 struct Bytes {
   std::vector<std::byte> from = std::vector<std::byte>(8 * kPiece, std::byte{7}), to = std::vector<std::byte>(8 * kPiece);
   CopyJob job(CopyLane lane, std::function<void()> done) {
-    CopyJob job{lane, kPiece, {}, std::move(done)};
-    for (size_t i = 0; i < 8; ++i) job.pieces.push_back({host_address(&to[i * kPiece]), host_address(&from[i * kPiece])});
+    CopyJob job{lane, {}, std::move(done)};
+    for (size_t i = 0; i < 8; ++i) job.pieces.push_back({host_address(&to[i * kPiece]), host_address(&from[i * kPiece]), kPiece});
     return job;
   }
 };
@@ -55,8 +55,8 @@ TEST(CopyQueue, WhatIsUrgentOvertakesAJobThatHasBegun) {
   std::promise<void> urgent, slow;
   std::vector<int> order;
   CopyQueue queue(CpuDevice::at<std::byte>);
-  CopyJob large{CopyLane::kKvOut, kPiece, {}, [&] { order.push_back(2), slow.set_value(); }};
-  for (uint64_t at = 0; at < much.size(); at += kPiece) large.pieces.push_back({host_address(&room[at]), host_address(&much[at])});
+  CopyJob large{CopyLane::kKvOut, {}, [&] { order.push_back(2), slow.set_value(); }};
+  for (uint64_t at = 0; at < much.size(); at += kPiece) large.pieces.push_back({host_address(&room[at]), host_address(&much[at]), kPiece});
   queue.start(std::move(large));
   queue.start(bytes.job(CopyLane::kKvIn, [&] { order.push_back(1), urgent.set_value(); }));
   urgent.get_future().wait();

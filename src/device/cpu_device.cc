@@ -40,9 +40,9 @@ StatusOr<DeviceSpan> CpuDevice::allocate(uint64_t bytes) {
   return span(buffers_.emplace_back(std::move(buffer)).span());
 }
 
-StatusOr<std::unique_ptr<PagedMemory>> CpuDevice::make_host_tier(uint32_t pages) {
-  ASSIGN_OR_RETURN(std::unique_ptr<HostPages> memory, HostPages::make(pages));
-  return std::make_unique<HostTierPages>(std::move(memory));
+StatusOr<std::unique_ptr<PagedMemory>> CpuDevice::make_host_tier(uint32_t pages, std::shared_ptr<const MemoryFile> memory) {
+  ASSIGN_OR_RETURN(std::unique_ptr<HostPages> tier, HostPages::make(pages, std::move(memory)));
+  return std::make_unique<HostTierPages>(std::move(tier));
 }
 
 }  // namespace shoal

@@ -41,7 +41,7 @@ class CpuDevice : public Device {
   void copy(CopyJob job) override { copies_.start(std::move(job)); }
   void give_way() const override { copies_.give_way(); }
   void end_copies() override { copies_.end(); }
-  StatusOr<std::unique_ptr<PagedMemory>> make_host_tier(uint32_t pages) override;
+  StatusOr<std::unique_ptr<PagedMemory>> make_host_tier(uint32_t pages, std::shared_ptr<const MemoryFile> memory) override;
 
  private:
   // Above what user addresses of x86-64 (47 bits) and 64-bit Arm (48) hold, below the byte that Arm ignores.

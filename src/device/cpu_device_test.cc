@@ -13,7 +13,7 @@ constexpr uint64_t kBytes = 3 * kPageBytes;
 
 void copy_and_wait(Device& device, DeviceAddress to, DeviceAddress from, uint64_t bytes) {
   std::promise<void> done;
-  device.copy({CopyLane::kKvIn, bytes, {{to, from}}, [&] { done.set_value(); }});
+  device.copy({CopyLane::kKvIn, {{to, from, bytes}}, [&] { done.set_value(); }});
   done.get_future().wait();
 }
 
@@ -25,7 +25,7 @@ class CpuDeviceTest : public testing::TestWithParam<DeviceGuard> {
 TEST_P(CpuDeviceTest, WhatIsCopiedToScatteredPagesAndToAHostTierComesBack) {
   const DeviceSpan pages = *device_->map(std::vector<PageRange>{{6, 1}, {1, 2}});
   ASSERT_EQ(pages.bytes, kBytes);
-  const auto tier = *device_->make_host_tier(4);
+  const auto tier = *device_->make_host_tier(4, nullptr);
   const DeviceSpan parked = *tier->map(std::vector<PageRange>{{0, 3}});
   std::vector<std::byte> bytes(kBytes), back(kBytes);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 >> 7);

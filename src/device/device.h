@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/memory_file.h"
 #include "base/page.h"
 #include "base/status.h"
 #include "device/device_span.h"
@@ -42,9 +43,9 @@ constexpr size_t kCopyLanes = 3;
 struct CopyJob {
   struct Piece {
     DeviceAddress to, from;
+    uint64_t bytes = 0;
   };
   CopyLane lane = CopyLane::kKvOut;
-  uint64_t piece_bytes = 0;  // of each
   std::vector<Piece> pieces;
   std::function<void()> done;  // on a thread of the device, after the last byte. Not called for what end_copies() gave up
 };
@@ -71,8 +72,9 @@ class Device : public PagedMemory {
   // Ends the copy under way between two pieces and gives up what has not begun; none is taken any more.
   virtual void end_copies() = 0;
 
-  // Pages of the host, for what copies of this device bring away and back. They may outlive the device.
-  virtual StatusOr<std::unique_ptr<PagedMemory>> make_host_tier(uint32_t pages) = 0;
+  // Pages of the host, for what copies of this device bring away and back: page i at byte i * kPageBytes of `memory`, for other
+  // processes to read, or (null) in memory of this process alone. They may outlive the device.
+  virtual StatusOr<std::unique_ptr<PagedMemory>> make_host_tier(uint32_t pages, std::shared_ptr<const MemoryFile> memory) = 0;
 };
 
 }  // namespace shoal

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -14,15 +15,18 @@ namespace {
 
 constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, of Linux 5.14; older headers lack it
 
+// The first page's address from here on.
+std::byte* at_page(std::byte* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  return address + (round_up(at, kPageBytes) - at);
+}
+
 Status system_error(const char* what) { return resource_exhausted(what, ": ", std::strerror(errno)); }
 
 }  // namespace
 
-HostPages::HostPages(std::byte* reservation, size_t reservation_bytes, uint32_t pages)
-    : reservation_(reservation), reservation_bytes_(reservation_bytes), pages_(pages) {
-  const auto address = reinterpret_cast<uintptr_t>(reservation);
-  home_ = reservation + (round_up(address, kPageBytes) - address);
-}
+HostPages::HostPages(std::byte* reservation, size_t reservation_bytes, uint32_t pages, std::shared_ptr<const MemoryFile> memory)
+    : reservation_(reservation), reservation_bytes_(reservation_bytes), pages_(pages), memory_(std::move(memory)), home_(at_page(reservation)) {}
 
 HostPages::~HostPages() {
   for (const auto& [begin, window] : windows_) munmap(window.reservation, window.reservation_bytes);
@@ -48,8 +52,7 @@ StatusOr<std::span<std::byte>> HostPages::map(std::span<const PageRange> pages) 
   void* memory = mmap(nullptr, window.reservation_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return system_error("no address space to map pages of a model");
   window.reservation = static_cast<std::byte*>(memory);
-  const auto address = reinterpret_cast<uintptr_t>(memory);
-  std::byte* const begin = window.reservation + (round_up(address, kPageBytes) - address);
+  std::byte* const begin = at_page(window.reservation);
   std::byte* to = begin;
   for (const PageRange& range : pages) {
     if (const Status moved = move(home(range.first), to, range.count); !moved.ok()) {
@@ -99,7 +102,7 @@ void HostPages::unmap(std::span<std::byte> memory) {
 Status HostPages::move(std::byte* from, std::byte* to, uint32_t count) {
   const size_t bytes = count * kPageBytes;
   void* moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
-  return moved == to ? OkStatus() : system_error("pages could not be moved (Linux 5.7 or later is needed)");
+  return moved == to ? OkStatus() : system_error("pages could not be moved (Linux 5.13 or later is needed)");
 }
 
 // Moves the first ranges of a window back. Failing here would lose the pages: the process has run out of mappings.
@@ -110,15 +113,22 @@ void HostPages::bring_home(std::byte* from, const std::vector<PageRange>& ranges
   }
 }
 
-StatusOr<std::unique_ptr<HostPages>> HostPages::make(uint32_t pages) {
+StatusOr<std::unique_ptr<HostPages>> HostPages::make(uint32_t pages, std::shared_ptr<const MemoryFile> memory) {
+  CHECK(memory == nullptr || memory->bytes() >= pages * kPageBytes);
   const size_t bytes = (size_t{pages} + 1) * kPageBytes;
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
+  void* const reservation = mmap(nullptr, bytes, memory == nullptr ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const auto refused = [&] {
     return annotate(system_error("the limits of this process (ulimit -d, ulimit -v) or of this machine allow no more"),
                     absl::StrCat(format_bytes(bytes), " of memory could not be reserved"));
+  };
+  if (reservation == MAP_FAILED) return refused();
+  std::unique_ptr<HostPages> result(new HostPages(static_cast<std::byte*>(reservation), bytes, pages, std::move(memory)));
+  if (result->memory_ != nullptr) {
+    void* const home = mmap(result->home_, pages * kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, result->memory_->fd(), 0);
+    if (home == MAP_FAILED) return refused();
   }
-  madvise(memory, bytes, MADV_HUGEPAGE);  // without it the same works, slower
-  return std::unique_ptr<HostPages>(new HostPages(static_cast<std::byte*>(memory), bytes, pages));
+  madvise(reservation, bytes, MADV_HUGEPAGE);  // without it the same works, slower
+  return result;
 }
 
 }  // namespace shoal

@@ -23,8 +23,15 @@ TEST(HostPages, ASingleRangeIsMappedWhereItLives) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(first.data()) % kPageBytes, 0u);
 }
 
-TEST(HostPages, ScatteredPagesBecomeContiguousAndKeepTheirBytes) {
-  const auto device = *HostPages::make(8);
+// Of this process alone, and of a file in memory.
+class HostPagesTest : public testing::TestWithParam<bool> {
+ protected:
+  static std::shared_ptr<const MemoryFile> memory(uint32_t pages) { return GetParam() ? *MemoryFile::make("test", pages * kPageBytes) : nullptr; }
+};
+INSTANTIATE_TEST_SUITE_P(Memory, HostPagesTest, testing::Bool(), [](const auto& info) { return info.param ? "Shared" : "Private"; });
+
+TEST_P(HostPagesTest, ScatteredPagesBecomeContiguousAndKeepTheirBytes) {
+  const auto device = *HostPages::make(8, memory(8));
   std::vector<std::span<std::byte>> pages;
   for (uint32_t page = 0; page < 8; ++page) {
     pages.push_back(*device->map(std::vector<PageRange>{{page, 1}}));
@@ -43,8 +50,8 @@ TEST(HostPages, ScatteredPagesBecomeContiguousAndKeepTheirBytes) {
   EXPECT_EQ(std::to_integer<int>((*device->map(std::vector<PageRange>{{6, 1}}))[0]), 99);
 }
 
-TEST(HostPages, PagesSurviveAnyNumberOfMoves) {
-  const auto device = *HostPages::make(16);
+TEST_P(HostPagesTest, PagesSurviveAnyNumberOfMoves) {
+  const auto device = *HostPages::make(16, memory(16));
   Rng rng(3);
   for (uint32_t page = 0; page < 16; ++page) {
     std::memset((*device->map(std::vector<PageRange>{{page, 1}})).data(), static_cast<int>(page), kPageBytes);
@@ -64,6 +71,24 @@ TEST(HostPages, PagesSurviveAnyNumberOfMoves) {
     }
     device->unmap(window);
   }
+}
+
+TEST(HostPages, OthersReadAPageWhereItIsInTheFileWhereverItIsMapped) {
+  const auto file = *MemoryFile::make("test", 6 * kPageBytes);
+  const auto pages = *HostPages::make(6, file);
+  const auto view = *MemoryView::map(file);
+  const auto window = *pages->map(std::vector<PageRange>{{4, 1}, {1, 2}});
+  for (size_t i = 0; i < window.size(); i += 4096) window[i] = static_cast<std::byte>(i / 4096 % 251);
+  const auto same = [&](uint64_t page, size_t in_window, uint64_t count) {
+    return std::memcmp(view->bytes().data() + page * kPageBytes, window.data() + in_window * kPageBytes, count * kPageBytes) == 0;
+  };
+  EXPECT_TRUE(same(4, 0, 1));
+  EXPECT_TRUE(same(1, 1, 2));
+  pages->unmap(window);
+  const auto at_home = *pages->map(std::vector<PageRange>{{4, 1}});
+  at_home[0] = std::byte{77};
+  EXPECT_EQ(view->bytes()[4 * kPageBytes], std::byte{77});
+  EXPECT_EQ(view->bytes()[0], std::byte{0}) << "never touched";
 }
 
 bool has_memory(const std::byte* page) {

@@ -3,7 +3,7 @@
 //   [0, 4096)   head: magic, and whether the owner sleeps; written by the owner alone
 //   then        halves of slots, one for each lane, each from a new page; written by the peer alone
 //
-// The owner makes it (a memfd that can neither shrink nor grow, so a mapping never faults) and polls it; the peer maps it and writes.
+// The owner makes it (base/memory_file.h) and polls it; the peer maps it and writes.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 
+#include "base/memory_file.h"
 #include "base/status.h"
 #include "base/time.h"
 
@@ -51,7 +52,7 @@ class Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
-  int fd() const { return fd_; }  // of a shared one; else -1
+  int fd() const { return file_->fd(); }  // REQUIRES: a shared one
   std::span<std::byte> half(uint32_t lane) const { return {base_ + kPage + lane * stride_, half_bytes_}; }
   uint64_t control(uint32_t lane) const { return word(lane).load(std::memory_order_acquire); }
   // REQUIRES: what the word speaks of is written.
@@ -71,14 +72,15 @@ class Region {
  private:
   static constexpr uint64_t kPage = 4096;
 
-  Region(std::byte* base, uint64_t bytes, int fd, const SlotSizes& sizes);
+  Region(std::byte* base, uint64_t bytes, std::shared_ptr<const MemoryFile> file, const SlotSizes& sizes);
+  static StatusOr<std::unique_ptr<Region>> map(std::shared_ptr<const MemoryFile> file, const SlotSizes& sizes);
   static uint64_t total(const SlotSizes& sizes);
   std::atomic<uint64_t>& word(uint32_t lane) const { return *reinterpret_cast<std::atomic<uint64_t>*>(base_ + kPage + lane * stride_); }
   std::atomic<uint32_t>& sleeping() const { return *reinterpret_cast<std::atomic<uint32_t>*>(base_ + 64); }
 
   std::byte* const base_;
   const uint64_t bytes_;
-  const int fd_;
+  const std::shared_ptr<const MemoryFile> file_;  // null: private
   const uint64_t half_bytes_, stride_;
 };
 

@@ -3,10 +3,16 @@
 #include <semaphore>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/log.h"
 
 namespace shoal {
+namespace {
+
+constexpr uint64_t kPieceBytes = kMiB;  // of blocks side by side: small copies cost more than their bytes, and more urgent ones wait for one
+
+}  // namespace
 
 KvDriver::KvDriver(NodeId self, Device& device, std::unique_ptr<PagedMemory> host_tier, std::shared_ptr<KvPeers> peers, OnCopied on_copied)
     : self_(self), device_(device), kv_(device_), host_tier_(std::move(host_tier)), host_kv_(*host_tier_), peers_(std::move(peers)), attachment_(*peers_, self, host_kv_),
@@ -14,8 +20,10 @@ KvDriver::KvDriver(NodeId self, Device& device, std::unique_ptr<PagedMemory> hos
 
 KvDriver::~KvDriver() { end_fetches(); }
 
-void KvDriver::link(std::unique_ptr<BulkListener> listener, const std::shared_ptr<BulkTlsContext>& tls) {
-  server_ = KvServer::make(std::move(listener), [this](uint64_t block_bytes, BlockId id) { return peers_->read(self_).block(block_bytes, id); });
+void KvDriver::link(KvListeners listeners, std::shared_ptr<const MemoryFile> memory, const std::shared_ptr<BulkTlsContext>& tls) {
+  auto server = KvServer::make(std::move(listeners), {std::move(memory), [this](uint64_t block_bytes, std::span<const BlockId> blocks) { return peers_->read(self_).runs(block_bytes, blocks); }});
+  if (!server.ok()) return log_error("no other process gets KV from this one, nor this one from them: ", server.status().message());
+  server_ = *std::move(server);
   fetcher_ = KvFetcher::make(self_, tls);
 }
 
@@ -36,10 +44,18 @@ void KvDriver::end_fetches() {
   server_.reset();
 }
 
-// Into the device, on a thread of the fetcher, which waits for it.
-void KvDriver::bring(std::span<const std::byte> bytes, DeviceAddress to) {
+// Into blocks of the device, on a thread of the fetcher, which waits for it.
+void KvDriver::bring(std::span<const KvFetch::Piece> pieces, std::span<const DeviceAddress> to) {
   std::binary_semaphore done(0);
-  device_.copy({CopyLane::kKvIn, bytes.size(), {{to, host_address(bytes.data())}}, [&] { done.release(); }});
+  CopyJob job{CopyLane::kKvIn, {}, [&] { done.release(); }};
+  for (const KvFetch::Piece& piece : pieces) {
+    const CopyJob::Piece next{to[piece.block] + piece.offset, host_address(piece.bytes.data()), piece.bytes.size()};
+    CopyJob::Piece* const last = job.pieces.empty() ? nullptr : &job.pieces.back();
+    const bool follows = last != nullptr && last->to + last->bytes == next.to && last->from + last->bytes == next.from && last->bytes + next.bytes <= kPieceBytes;
+    if (follows) last->bytes += next.bytes;
+    else job.pieces.push_back(next);
+  }
+  device_.copy(std::move(job));
   done.acquire();
 }
 
@@ -51,7 +67,7 @@ void KvDriver::fetch(const CopyKv& effect) {
     fetch.blocks.push_back(copy.from);
     to.push_back(kv_.block(move.block_bytes, copy.to));
   }
-  fetch.sink = [this, to = std::move(to)](size_t i, std::span<const std::byte> bytes) { bring(bytes, to[i]); };
+  fetch.sink = [this, to = std::move(to)](std::span<const KvFetch::Piece> pieces) { bring(pieces, to); };
   fetch.done = [this, model = effect.model, id = move.id](const Status& status) { on_copied_(model, id, status.ok()); };
   fetcher_->fetch(std::move(fetch));
 }
@@ -71,10 +87,10 @@ void KvDriver::copy(const CopyKv& effect) {
     peer = std::make_shared<KvPeers::Reading>(peers_->read(effect.from));
     if (!*peer) return fetcher_ == nullptr ? tell(false) : fetch(effect);
   }
-  CopyJob job{out ? CopyLane::kKvOut : CopyLane::kKvIn, move.block_bytes, {}, [tell, peer] { tell(true); }};
+  CopyJob job{out ? CopyLane::kKvOut : CopyLane::kKvIn, {}, [tell, peer] { tell(true); }};
   for (const KvCopy& copy : move.copies) {
     const DeviceAddress from = peer ? peer->block(move.block_bytes, copy.from) : (out ? kv_ : host_kv_).block(move.block_bytes, copy.from);
-    job.pieces.push_back({(out ? host_kv_ : kv_).block(move.block_bytes, copy.to), from});
+    job.pieces.push_back({(out ? host_kv_ : kv_).block(move.block_bytes, copy.to), from, move.block_bytes});
   }
   device_.copy(std::move(job));
 }

@@ -26,7 +26,8 @@ class KvDriver {
 
   // From now on nodes of other processes fetch what they were granted, and this one fetches from them. Before any other thread
   // uses this.
-  void link(std::unique_ptr<BulkListener> listener, const std::shared_ptr<BulkTlsContext>& tls);
+  // `memory`: of the host tier. Without memory to map it once more it stays alone, and says so.
+  void link(KvListeners listeners, std::shared_ptr<const MemoryFile> memory, const std::shared_ptr<BulkTlsContext>& tls);
   uint16_t link_port() const { return server_ == nullptr ? 0 : server_->port(); }
   void set_addresses(std::map<NodeId, BulkAddress> addresses);
   // REQUIRES: before any effect that follows from the change is performed.
@@ -40,7 +41,7 @@ class KvDriver {
 
  private:
   void fetch(const CopyKv& effect);
-  void bring(std::span<const std::byte> bytes, DeviceAddress to);
+  void bring(std::span<const KvFetch::Piece> pieces, std::span<const DeviceAddress> to);
 
   const NodeId self_;
   Device& device_;

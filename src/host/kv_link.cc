@@ -1,30 +1,28 @@
 #include "host/kv_link.h"
 
-#include <sys/uio.h>
-#include <sys/prctl.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <cstring>
 #include <list>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <thread>
+#include <utility>
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "base/queue.h"
 
 namespace shoal {
 namespace {
 
-constexpr uint32_t kMagic = 0x314b5653;  // "SVK1"
+constexpr uint32_t kMagic = 0x324b5653;  // "SVK2"
 constexpr uint32_t kBlocksMax = 1 << 20;
 constexpr uint64_t kBlockBytesMax = 1ull << 30;
 constexpr size_t kStreamsMax = 256;
 constexpr size_t kFetchThreads = 2;
 constexpr size_t kFetchesMax = 65'536;
-enum Mode : uint32_t { kStream = 0, kAddresses = 1 };
+constexpr uint64_t kChunkBytes = 2 * kMiB;  // of blocks that come over TCP, to be handed on at once: the sink may wake a thread for it
 enum Answer : uint32_t { kGone = 0, kHolds = 1 };
 
 struct Head {
@@ -34,12 +32,23 @@ struct Head {
   uint64_t sequence = 0;
   uint64_t block_bytes = 0;
   uint32_t blocks = 0;
-  uint32_t mode = kStream;
+  uint32_t unused = 0;
 };
-static_assert(sizeof(Head) == 40);
+static_assert(sizeof(Head) == 40 && sizeof(ByteRun) == 16);
 
 template <typename T>
 std::span<const std::byte> bytes_of(const T& value) { return std::as_bytes(std::span(&value, 1)); }
+// Runs that follow one another in memory are one, up to a chunk: a small block is not worth a call of the system.
+std::vector<ByteRun> joined(std::span<const ByteRun> runs) {
+  std::vector<ByteRun> result;
+  for (const ByteRun& run : runs) {
+    const bool follows = !result.empty() && result.back().offset + result.back().bytes == run.offset && result.back().bytes + run.bytes <= kChunkBytes;
+    if (follows) result.back().bytes += run.bytes;
+    else result.push_back(run);
+  }
+  return result;
+}
+
 template <typename T>
 std::span<std::byte> writable(T& value) { return std::as_writable_bytes(std::span(&value, 1)); }
 
@@ -47,13 +56,16 @@ std::span<std::byte> writable(T& value) { return std::as_writable_bytes(std::spa
 
 class Server : public KvServer {
  public:
-  Server(std::unique_ptr<BulkListener> listener, Find find) : listener_(std::move(listener)), find_(std::move(find)) {
-    ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);  // where Yama restricts it: readers are processes of this user
-    accepting_ = std::thread([this] { accept(); });
+  Server(KvListeners listeners, KvSource source, std::shared_ptr<const MemoryView> view)
+      : listeners_(std::move(listeners)), source_(std::move(source)), view_(std::move(view)) {
+    accepting_.emplace_back([this] { accept(*listeners_.tcp, [this](BulkSocket& socket) { return stream(socket); }); });
+    if (listeners_.local == nullptr) return;
+    accepting_.emplace_back([this] { accept(*listeners_.local, [this](LocalSocket& socket) { return share(socket); }); });
   }
   ~Server() override {
-    listener_->shut_down();
-    accepting_.join();
+    listeners_.tcp->shut_down();
+    if (listeners_.local != nullptr) listeners_.local->shut_down();
+    for (std::thread& thread : accepting_) thread.join();
     std::list<Stream> streams;
     {
       std::lock_guard lock(streams_mutex_);
@@ -62,10 +74,15 @@ class Server : public KvServer {
     }
     for (Stream& stream : streams) stream.thread.join();
   }
-  uint16_t port() const override { return listener_->port(); }
+  uint16_t port() const override { return listeners_.tcp->port(); }
   void set_grants(std::vector<KvGrant> grants) override {
     std::lock_guard lock(mutex_);
-    grants_ = std::move(grants);
+    std::vector<Held> held;
+    for (KvGrant& grant : grants) {
+      const auto same = std::find_if(grants_.begin(), grants_.end(), [&](const Held& h) { return h.grant == grant; });
+      held.push_back({std::move(grant), same == grants_.end() ? ++last_number_ : same->number});
+    }
+    grants_ = std::move(held);
   }
 
  private:
@@ -74,9 +91,20 @@ class Server : public KvServer {
     std::thread thread;
     std::atomic<bool> over{false};
   };
+  // One that ended and was given again has another number: its memory may have been another's meanwhile.
+  struct Held {
+    KvGrant grant;
+    uint64_t number;
+  };
+  // Blocks that somebody may read while grant `number` holds.
+  struct Reading {
+    uint64_t number = 0;
+    std::vector<ByteRun> runs;  // of each block in turn
+  };
 
-  void accept() {
-    while (std::unique_ptr<BulkSocket> socket = listener_->accept()) {
+  template <typename Listener, typename Serve>
+  void accept(Listener& listener, const Serve& serve) {
+    while (auto socket = listener.accept()) {
       std::lock_guard lock(streams_mutex_);
       for (auto it = streams_.begin(); it != streams_.end();) {
         if (!it->over) {
@@ -88,82 +116,90 @@ class Server : public KvServer {
       }
       if (streams_.size() >= kStreamsMax) continue;  // closed; who asks computes anew
       Stream& stream = streams_.emplace_back();
+      auto& opened = *socket;
       stream.socket = std::move(socket);
-      stream.thread = std::thread([this, &stream] {
-        while (serve(*stream.socket).ok()) {}
-        stream.socket->shut_down();
+      stream.thread = std::thread([serve, &stream, &opened] {
+        serve(opened).IgnoreError();  // the reader has gone, or says so itself
+        opened.shut_down();
         stream.over = true;
       });
     }
   }
 
-  // REQUIRES: mutex_ held.
-  bool granted(const Head& head, std::span<const BlockId> blocks) const {
-    return std::any_of(grants_.begin(), grants_.end(), [&](const KvGrant& grant) {
-      if (grant.reader.value != head.reader || grant.block_bytes != head.block_bytes) return false;
-      if (grant.request != RequestId(NodeId(head.gateway), head.life, head.sequence)) return false;
-      return std::all_of(blocks.begin(), blocks.end(), [&](BlockId id) { return std::find(grant.blocks.begin(), grant.blocks.end(), id) != grant.blocks.end(); });
-    });
+  // The bytes of blocks, again and again.
+  Status stream(BulkSocket& socket) const {
+    while (true) {
+      ASSIGN_OR_RETURN(const std::optional<Reading> reading, asked(socket));
+      if (!reading) continue;
+      for (const ByteRun& run : joined(reading->runs)) {
+        if (!holds(reading->number)) return not_found("the grant ended");
+        RETURN_IF_ERROR(socket.write(view_->bytes().subspan(run.offset, run.bytes)));
+      }
+      RETURN_IF_ERROR(conclude(socket, *reading));
+    }
   }
 
-  Status serve(BulkSocket& socket) {
+  // The memory, then where blocks are.
+  Status share(LocalSocket& socket) const {
+    socket.set_timeout(Duration(0), kBulkTimeout);
+    RETURN_IF_ERROR(socket.send_descriptors(std::array{source_.memory->fd()}));
+    while (true) {
+      ASSIGN_OR_RETURN(const std::optional<Reading> reading, asked(socket));
+      if (!reading) continue;
+      const auto count = static_cast<uint32_t>(reading->runs.size());
+      RETURN_IF_ERROR(socket.write(bytes_of(count)));
+      RETURN_IF_ERROR(socket.write(std::as_bytes(std::span(reading->runs))));
+      RETURN_IF_ERROR(conclude(socket, *reading));
+    }
+  }
+
+  // What a reader wants next, answered with whether it may have it; none if not.
+  StatusOr<std::optional<Reading>> asked(BulkSocket& socket) const {
     Head head;
     RETURN_IF_ERROR(socket.read(writable(head)));
-    if (head.magic != kMagic || head.blocks == 0 || head.blocks > kBlocksMax || head.block_bytes == 0 || head.block_bytes > kBlockBytesMax || head.mode > kAddresses) {
+    if (head.magic != kMagic || head.blocks == 0 || head.blocks > kBlocksMax || head.block_bytes == 0 || head.block_bytes > kBlockBytesMax) {
       return invalid_argument("not a request for KV");
     }
     std::vector<BlockId> blocks(head.blocks);
     RETURN_IF_ERROR(socket.read(std::as_writable_bytes(std::span(blocks))));
-    return head.mode == kStream ? stream(socket, head, blocks) : addresses(socket, head, blocks);
+    std::optional<Reading> reading = granted(head, blocks);
+    const uint32_t answer = reading ? kHolds : kGone;
+    RETURN_IF_ERROR(socket.write(bytes_of(answer)));
+    return reading;
   }
 
-  // A block is copied while nobody can take it away, and sent at leisure.
-  Status stream(BulkSocket& socket, const Head& head, std::span<const BlockId> blocks) {
-    std::vector<std::byte> block(sizeof(uint32_t) + head.block_bytes);
-    for (const BlockId id : blocks) {
-      uint32_t answer = kGone;
-      {
-        std::lock_guard lock(mutex_);
-        if (granted(head, std::span(&id, 1))) {
-          answer = kHolds;
-          std::memcpy(block.data() + sizeof(answer), reinterpret_cast<const void*>(find_(head.block_bytes, id).address), head.block_bytes);
-        }
-      }
-      std::memcpy(block.data(), &answer, sizeof(answer));
-      RETURN_IF_ERROR(socket.write(block));
-      if (answer == kGone) break;
-    }
-    return OkStatus();
+  std::optional<Reading> granted(const Head& head, std::span<const BlockId> blocks) const {
+    const RequestId request(NodeId(head.gateway), head.life, head.sequence);
+    std::lock_guard lock(mutex_);
+    const auto held = std::find_if(grants_.begin(), grants_.end(), [&](const Held& h) {
+      return h.grant.reader.value == head.reader && h.grant.block_bytes == head.block_bytes && h.grant.request == request;
+    });
+    if (held == grants_.end()) return std::nullopt;
+    std::vector<BlockId> known = held->grant.blocks;
+    std::sort(known.begin(), known.end());
+    if (!std::all_of(blocks.begin(), blocks.end(), [&](BlockId block) { return std::binary_search(known.begin(), known.end(), block); })) return std::nullopt;
+    return Reading{held->number, source_.find(head.block_bytes, blocks)};
   }
-
-  Status addresses(BulkSocket& socket, const Head& head, std::span<const BlockId> blocks) {
-    std::vector<uint64_t> words(1 + blocks.size(), 0);  // the process, then where its blocks are; zeros: they are not granted
-    {
-      std::lock_guard lock(mutex_);
-      if (granted(head, blocks)) {
-        words[0] = static_cast<uint64_t>(::getpid());
-        for (size_t i = 0; i < blocks.size(); ++i) words[i + 1] = find_(head.block_bytes, blocks[i]).address;
-      }
-    }
-    RETURN_IF_ERROR(socket.write(std::as_bytes(std::span(words))));
-    if (words[0] == 0) return OkStatus();
+  bool holds(uint64_t number) const {
+    std::lock_guard lock(mutex_);
+    return std::any_of(grants_.begin(), grants_.end(), [&](const Held& h) { return h.number == number; });
+  }
+  Status conclude(BulkSocket& socket, const Reading& reading) const {
     uint32_t read = 0;
     RETURN_IF_ERROR(socket.read(writable(read)));
-    uint32_t answer = kGone;
-    {
-      std::lock_guard lock(mutex_);
-      answer = granted(head, blocks) ? kHolds : kGone;
-    }
+    const uint32_t answer = holds(reading.number) ? kHolds : kGone;
     return socket.write(bytes_of(answer));
   }
 
-  const std::unique_ptr<BulkListener> listener_;
-  const Find find_;
-  std::mutex mutex_;
-  std::vector<KvGrant> grants_;
+  const KvListeners listeners_;
+  const KvSource source_;
+  const std::shared_ptr<const MemoryView> view_;
+  mutable std::mutex mutex_;
+  std::vector<Held> grants_;
+  uint64_t last_number_ = 0;
   std::mutex streams_mutex_;
   std::list<Stream> streams_;
-  std::thread accepting_;
+  std::vector<std::thread> accepting_;
 };
 
 // ---- who wants it ------------------------------------------------------------------------------------------------------------
@@ -178,7 +214,9 @@ class Fetcher : public KvFetcher {
     {
       std::lock_guard lock(mutex_);
       ending_ = true;
-      for (Connection& connection : connections_) connection.socket->shut_down();
+      for (Connection& connection : connections_) {
+        if (connection.socket != nullptr) connection.socket->shut_down();
+      }
     }
     for (std::thread& thread : threads_) thread.join();
   }
@@ -188,14 +226,15 @@ class Fetcher : public KvFetcher {
     addresses_ = std::move(addresses);
     std::erase_if(connections_, [&](const Connection& c) {
       const auto known = addresses_.find(c.node);
-      return !c.used && (known == addresses_.end() || known->second.address != c.address.address);
+      return !c.used && (known == addresses_.end() || !(known->second == c.address));
     });
   }
   void fetch(KvFetch fetch) override { queue_.push(std::move(fetch)); }
   void abort(NodeId from) override {
     std::lock_guard lock(mutex_);
+    ++aborts_[from];
     for (Connection& connection : connections_) {
-      if (connection.node == from) connection.socket->shut_down();
+      if (connection.node == from && connection.socket != nullptr) connection.socket->shut_down();
     }
     std::erase_if(connections_, [&](const Connection& c) { return c.node == from && !c.used; });
   }
@@ -204,42 +243,79 @@ class Fetcher : public KvFetcher {
   struct Connection {
     NodeId node;
     BulkAddress address;
-    std::unique_ptr<BulkSocket> socket;
     bool used = false;
+    std::unique_ptr<BulkSocket> socket;      // null: it is being opened
+    std::shared_ptr<const MemoryView> view;  // the other's memory; null: its bytes come over the stream
   };
 
   void run() {
-    std::vector<std::byte> block;
+    std::vector<std::byte> chunk;
     while (!queue_.closed()) {
       auto fetch = queue_.pop(std::chrono::milliseconds(500));
       if (!fetch) continue;
-      Status status = attempt(*fetch, block);
+      const uint64_t aborts = aborts_of(fetch->from);
+      Status status = attempt(*fetch, chunk, aborts);
       // A connection that was idle may have been closed by the other side long ago.
-      if (status.code() == StatusCode::kUnavailable && !ending_) status = attempt(*fetch, block);
+      if (status.code() == StatusCode::kUnavailable && !ending_ && aborts == aborts_of(fetch->from)) status = attempt(*fetch, chunk, aborts);
       if (!status.ok()) log_info("KV of request ", fetch->request.text(), " is not to be had from ", fetch->from.value, " (", status.message(), "); it is computed anew");
       fetch->done(status);
     }
   }
 
-  StatusOr<Connection*> connection(NodeId node) {
-    BulkAddress address;
+  uint64_t aborts_of(NodeId node) {
+    std::lock_guard lock(mutex_);
+    return aborts_[node];
+  }
+
+  // `aborts`: how often it had been lost when the fetch began.
+  StatusOr<Connection*> connection(NodeId node, uint64_t aborts) {
+    Connection* opened = nullptr;
     {
       std::lock_guard lock(mutex_);
-      if (ending_) return absl::CancelledError("the node is ending");
       const auto known = addresses_.find(node);
       if (known == addresses_.end()) return not_found("no address of its KV is known");
-      address = known->second;
       for (Connection& c : connections_) {
-        if (c.node != node || c.used || !(c.address == address)) continue;
+        if (c.node != node || c.used || !(c.address == known->second)) continue;
         c.used = true;
         return &c;
       }
+      opened = &connections_.emplace_back(Connection{.node = node, .address = known->second, .used = true});
     }
-    ASSIGN_OR_RETURN(std::unique_ptr<BulkSocket> socket, bulk_connect(address.address, tls_));
+    const Status status = open(*opened, aborts);
+    if (status.ok()) return opened;
+    give_back(opened, false);
+    return status;
+  }
+  Status open(Connection& c, uint64_t aborts) {
+    const Status shared = c.address.local.empty() ? not_found("it is on another machine") : open_memory(c, aborts);
+    if (shared.ok() || aborts != aborts_of(c.node)) return shared;
+    ASSIGN_OR_RETURN(std::unique_ptr<BulkSocket> socket, bulk_connect(c.address.address, tls_));
+    if (!c.address.local.empty()) log_info("KV of ", c.node.value, " comes over TCP: ", shared.message());
+    return set_socket(c, std::move(socket), aborts);
+  }
+  // The other process's memory, which a second connection to it shares.
+  Status open_memory(Connection& c, uint64_t aborts) {
+    ASSIGN_OR_RETURN(std::unique_ptr<LocalSocket> opened, unix_connect(c.address.local));
+    LocalSocket& socket = *opened;
+    socket.set_timeout(kBulkTimeout, kBulkTimeout);
+    RETURN_IF_ERROR(set_socket(c, std::move(opened), aborts));
+    ASSIGN_OR_RETURN(const std::vector<int> descriptors, socket.receive_descriptors(1));
+    ASSIGN_OR_RETURN(std::shared_ptr<const MemoryFile> file, MemoryFile::of(descriptors[0]));
+    std::lock_guard lock(mutex_);
+    for (const Connection& other : connections_) {
+      if (other.view != nullptr && other.view->file().same_as(*file)) c.view = other.view;
+    }
+    if (c.view != nullptr) return OkStatus();
+    ASSIGN_OR_RETURN(c.view, MemoryView::map(std::move(file)));
+    return OkStatus();
+  }
+  // From here on abort() and the end reach it.
+  Status set_socket(Connection& c, std::unique_ptr<BulkSocket> socket, uint64_t aborts) {
     std::lock_guard lock(mutex_);
     if (ending_) return absl::CancelledError("the node is ending");
-    connections_.push_back({node, address, std::move(socket), true});
-    return &connections_.back();
+    if (aborts_[c.node] != aborts) return unavailable("it was lost");
+    c.socket = std::move(socket);
+    return OkStatus();
   }
   void give_back(Connection* connection, bool good) {
     std::lock_guard lock(mutex_);
@@ -247,15 +323,26 @@ class Fetcher : public KvFetcher {
     if (!good) std::erase_if(connections_, [&](const Connection& c) { return &c == connection; });
   }
 
-  Status attempt(const KvFetch& fetch, std::vector<std::byte>& block) {
-    ASSIGN_OR_RETURN(Connection* const c, connection(fetch.from));
-    const bool by_memory = c->address.same_machine && !memory_refused_;
-    const Status status = by_memory ? read_memory(*c->socket, fetch, block) : read_stream(*c->socket, fetch, block);
-    give_back(c, status.ok());
+  Status attempt(const KvFetch& fetch, std::vector<std::byte>& chunk, uint64_t aborts) {
+    ASSIGN_OR_RETURN(Connection* const c, connection(fetch.from, aborts));
+    const Status status = read(*c, fetch, chunk);
+    give_back(c, status.ok() || status.code() == StatusCode::kNotFound);
     return status;
   }
 
-  Status ask(BulkSocket& socket, const KvFetch& fetch, Mode mode) const {
+  Status read(const Connection& c, const KvFetch& fetch, std::vector<std::byte>& chunk) {
+    RETURN_IF_ERROR(ask(*c.socket, fetch));
+    uint32_t answer = kGone;
+    RETURN_IF_ERROR(c.socket->read(writable(answer)));
+    if (answer != kHolds) return not_found("it is not granted any more");
+    RETURN_IF_ERROR(c.view != nullptr ? read_memory(*c.socket, c.view->bytes(), fetch) : read_stream(*c.socket, fetch, chunk));
+    const uint32_t have_read = 1;
+    RETURN_IF_ERROR(c.socket->write(bytes_of(have_read)));
+    RETURN_IF_ERROR(c.socket->read(writable(answer)));
+    return answer == kHolds ? OkStatus() : not_found("its grant ended while it was read");
+  }
+
+  Status ask(BulkSocket& socket, const KvFetch& fetch) const {
     Head head;
     head.reader = self_.value;
     head.gateway = fetch.request.gateway.value;
@@ -263,63 +350,70 @@ class Fetcher : public KvFetcher {
     head.sequence = fetch.request.sequence;
     head.block_bytes = fetch.block_bytes;
     head.blocks = static_cast<uint32_t>(fetch.blocks.size());
-    head.mode = mode;
     RETURN_IF_ERROR(socket.write(bytes_of(head)));
     return socket.write(std::as_bytes(std::span(fetch.blocks)));
   }
 
-  Status read_stream(BulkSocket& socket, const KvFetch& fetch, std::vector<std::byte>& block) {
-    RETURN_IF_ERROR(ask(socket, fetch, kStream));
-    block.resize(fetch.block_bytes);
-    for (size_t i = 0; i < fetch.blocks.size(); ++i) {
-      uint32_t answer = kGone;
-      RETURN_IF_ERROR(socket.read(writable(answer)));
-      if (answer != kHolds) return not_found("it is not granted any more");
-      RETURN_IF_ERROR(socket.read(block));
-      fetch.sink(i, block);
+  static Status read_stream(BulkSocket& socket, const KvFetch& fetch, std::vector<std::byte>& chunk) {
+    const size_t at_once = std::max<uint64_t>(1, kChunkBytes / fetch.block_bytes);
+    for (size_t first = 0; first < fetch.blocks.size(); first += at_once) {
+      const size_t count = std::min(at_once, fetch.blocks.size() - first);
+      chunk.resize(std::max<size_t>(chunk.size(), count * fetch.block_bytes));
+      const std::span<std::byte> bytes(chunk.data(), count * fetch.block_bytes);
+      RETURN_IF_ERROR(socket.read(bytes));
+      std::vector<KvFetch::Piece> pieces;
+      for (size_t i = 0; i < count; ++i) pieces.push_back({first + i, 0, bytes.subspan(i * fetch.block_bytes, fetch.block_bytes)});
+      fetch.sink(pieces);
     }
     return OkStatus();
   }
 
-  Status read_memory(BulkSocket& socket, const KvFetch& fetch, std::vector<std::byte>& block) {
-    RETURN_IF_ERROR(ask(socket, fetch, kAddresses));
-    std::vector<uint64_t> words(1 + fetch.blocks.size());
-    RETURN_IF_ERROR(socket.read(std::as_writable_bytes(std::span(words))));
-    if (words[0] == 0) return not_found("it is not granted any more");
-    block.resize(fetch.block_bytes);
-    for (size_t i = 0; i < fetch.blocks.size(); ++i) {
-      const iovec to{block.data(), block.size()}, from{reinterpret_cast<void*>(words[i + 1]), block.size()};
-      const ssize_t n = ::process_vm_readv(static_cast<pid_t>(words[0]), &to, 1, &from, 1, 0);
-      if (n != static_cast<ssize_t>(block.size())) {
-        if (n < 0 && (errno == EPERM || errno == ENOSYS) && !memory_refused_.exchange(true)) {
-          log_warning("the system does not let this process read another's memory (", std::strerror(errno), "); KV comes over TCP");
-        }
-        return unavailable("the other process's memory could not be read");
-      }
-      fetch.sink(i, block);
+  static Status read_memory(BulkSocket& socket, std::span<const std::byte> memory, const KvFetch& fetch) {
+    uint32_t count = 0;
+    RETURN_IF_ERROR(socket.read(writable(count)));
+    const uint64_t most = fetch.blocks.size() * (2 + fetch.block_bytes / kPageBytes);
+    if (count > most) return data_loss("the other process says that its KV lies in ", count, " places");
+    std::vector<ByteRun> runs(count);
+    RETURN_IF_ERROR(socket.read(std::as_writable_bytes(std::span(runs))));
+    std::vector<KvFetch::Piece> pieces;
+    uint64_t at = 0;  // in the blocks one after the other
+    for (const ByteRun& run : runs) {
+      const bool inside = run.bytes <= memory.size() && run.offset <= memory.size() - run.bytes;
+      if (!inside || run.bytes == 0 || run.bytes > fetch.block_bytes - at % fetch.block_bytes) return data_loss("the other process says that its KV lies where its memory is not");
+      pieces.push_back({at / fetch.block_bytes, at % fetch.block_bytes, memory.subspan(run.offset, run.bytes)});
+      at += run.bytes;
     }
-    const uint32_t read = 1;
-    RETURN_IF_ERROR(socket.write(bytes_of(read)));
-    uint32_t answer = kGone;
-    RETURN_IF_ERROR(socket.read(writable(answer)));
-    return answer == kHolds ? OkStatus() : not_found("its grant ended while it was read");
+    if (at != fetch.blocks.size() * fetch.block_bytes) return data_loss("the other process has ", at, " bytes of KV");
+    fetch.sink(pieces);
+    return OkStatus();
   }
 
   const NodeId self_;
   const std::shared_ptr<BulkTlsContext> tls_;
   BoundedQueue<KvFetch> queue_{kFetchesMax};
-  std::atomic<bool> memory_refused_{false};
   std::mutex mutex_;
   std::atomic<bool> ending_{false};
   std::map<NodeId, BulkAddress> addresses_;
+  std::map<NodeId, uint64_t> aborts_;  // how often each was lost
   std::list<Connection> connections_;
   std::vector<std::thread> threads_;
 };
 
 }  // namespace
 
-std::unique_ptr<KvServer> KvServer::make(std::unique_ptr<BulkListener> listener, Find find) {
-  return std::make_unique<Server>(std::move(listener), std::move(find));
+StatusOr<KvListeners> KvListeners::start(const KvLinkConfig& config) {
+  KvListeners listeners;
+  ASSIGN_OR_RETURN(listeners.tcp, BulkListener::start(config.listen, config.tls));
+  if (config.local.empty()) return listeners;
+  auto local = LocalListener::start(config.local);
+  if (local.ok()) listeners.local = *std::move(local);
+  else log_warning("nodes of this machine get KV over TCP: ", local.status().message());
+  return listeners;
+}
+
+StatusOr<std::unique_ptr<KvServer>> KvServer::make(KvListeners listeners, KvSource source) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const MemoryView> view, MemoryView::map(source.memory));
+  return std::make_unique<Server>(std::move(listeners), std::move(source), std::move(view));
 }
 
 std::unique_ptr<KvFetcher> KvFetcher::make(NodeId self, std::shared_ptr<BulkTlsContext> tls) { return std::make_unique<Fetcher>(self, std::move(tls)); }

@@ -1,10 +1,12 @@
 // KV of requests that go on at a node of another process: the node that has it serves the blocks that it granted (wire/message.h,
-// KvTicket), the other one fetches them. Between processes of one machine the fetcher reads the other's memory itself, in one copy
-// (process_vm_readv); else, or where the system forbids that, the bytes come over TCP.
+// KvTicket), the other one fetches them. Its host tier is a file in memory (base/memory_file.h). A process of the same user and machine
+// gets the file over a UNIX socket, maps it once for as long as both live, and copies out of it; others get the bytes over TCP.
 //
+//   server -> fetcher   once, over the UNIX socket: the file
 //   fetcher -> server   reader, request, bytes per block, block ids
-//   server -> fetcher   the bytes, block by block, each with whether the grant still held when it was copied; or
-//                       where the blocks are in its memory; the fetcher reads, asks again, and hears whether the grant held all along
+//   server -> fetcher   whether they are granted; if so, over TCP the bytes, over the UNIX socket where in the file they are
+//   fetcher -> server   that it has read them
+//   server -> fetcher   whether the grant held all along; the bytes are good only then
 #pragma once
 
 #include <cstdint>
@@ -16,9 +18,11 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/memory_file.h"
 #include "base/status.h"
-#include "device/device_span.h"
+#include "runner/kv_store.h"
 #include "transport/bulk_socket.h"
+#include "transport/local_socket.h"
 
 namespace shoal {
 
@@ -34,28 +38,46 @@ struct KvGrant {
 // How nodes of other processes get at a node's KV.
 struct KvLinkConfig {
   std::string listen = "127.0.0.1:0";
-  std::shared_ptr<BulkTlsContext> tls;  // null: in clear
+  std::string local;                    // UNIX socket for processes of this machine; empty: none
+  std::shared_ptr<BulkTlsContext> tls;  // of TCP; null: in clear
+};
+
+struct KvListeners {
+  // Without the UNIX socket, and said so, if that is not to be had. Unavailable if the address is not.
+  static StatusOr<KvListeners> start(const KvLinkConfig& config);
+
+  std::unique_ptr<BulkListener> tcp;
+  std::unique_ptr<LocalListener> local;  // null: none
+};
+
+// The memory of a host tier, and where in it granted blocks are, as long as their grant holds: the runs of each in turn.
+struct KvSource {
+  std::shared_ptr<const MemoryFile> memory;
+  std::function<std::vector<ByteRun>(uint64_t block_bytes, std::span<const BlockId> blocks)> find;
 };
 
 class KvServer {
  public:
-  // Where a granted block is, as long as its grant holds.
-  using Find = std::function<DeviceAddress(uint64_t block_bytes, BlockId block)>;
-
-  static std::unique_ptr<KvServer> make(std::unique_ptr<BulkListener> listener, Find find);
+  static StatusOr<std::unique_ptr<KvServer>> make(KvListeners listeners, KvSource source);  // ResourceExhausted
   virtual ~KvServer() = default;
   virtual uint16_t port() const = 0;
-  // Those that hold from now on. What is not among them is not read any more when this returns: call it before its memory is reused.
+  // Those that hold from now on. Whoever has read what is not among them any more will hear so: call it before its memory is reused.
   virtual void set_grants(std::vector<KvGrant> grants) = 0;
 };
 
 struct KvFetch {
+  // Bytes [offset, offset + bytes.size()) of blocks[block].
+  struct Piece {
+    size_t block = 0;
+    uint64_t offset = 0;
+    std::span<const std::byte> bytes;
+  };
   NodeId from;
   RequestId request;
   uint64_t block_bytes = 0;
   std::vector<BlockId> blocks;
-  // Each block as it comes, in order; its bytes are valid during the call.
-  std::function<void(size_t index, std::span<const std::byte> bytes)> sink;
+  // Many pieces at once, in order; valid during the call. Some may come twice, after a stream broke.
+  std::function<void(std::span<const Piece> pieces)> sink;
   std::function<void(Status)> done;  // once, on a thread of the fetcher
 };
 

@@ -49,4 +49,9 @@ DeviceAddress KvPeers::Reading::block(uint64_t block_bytes, BlockId id) const {
   return peer_->tier->block(block_bytes, id);
 }
 
+std::vector<ByteRun> KvPeers::Reading::runs(uint64_t block_bytes, std::span<const BlockId> blocks) const {
+  std::lock_guard lock(peer_->mutex);
+  return peer_->tier->runs(block_bytes, blocks);
+}
+
 }  // namespace shoal

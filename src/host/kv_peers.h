@@ -8,6 +8,7 @@
 #include <mutex>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/ids.h"
 #include "memory/block_pool.h"
@@ -48,6 +49,7 @@ class KvPeers {
     explicit operator bool() const { return peer_ != nullptr; }  // false: there is no such node
     // REQUIRES: its slab is bound, and stays so while the block is read.
     DeviceAddress block(uint64_t block_bytes, BlockId id) const;
+    std::vector<ByteRun> runs(uint64_t block_bytes, std::span<const BlockId> blocks) const;  // as KvStore's
 
    private:
     friend class KvPeers;

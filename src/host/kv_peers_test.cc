@@ -13,7 +13,7 @@ namespace {
 
 TEST(KvPeers, ANodeThatHasEndedOrNeverWasCannotBeRead) {
   const auto device = *CpuDevice::make(1);
-  const auto memory = *device->make_host_tier(1);
+  const auto memory = *device->make_host_tier(1, nullptr);
   KvStore tier(*memory);
   KvPeers peers;
   EXPECT_FALSE(peers.read(NodeId(7)));
@@ -26,7 +26,7 @@ TEST(KvPeers, ANodeThatHasEndedOrNeverWasCannotBeRead) {
 
 TEST(KvPeers, TheEndOfATierWaitsForThoseWhoReadItOnWhateverThread) {
   const auto device = *CpuDevice::make(1);
-  const auto memory = *device->make_host_tier(1);
+  const auto memory = *device->make_host_tier(1, nullptr);
   KvStore tier(*memory);
   KvPeers peers;
   auto attachment = std::make_unique<KvPeers::Attachment>(peers, NodeId(7), tier);

@@ -78,7 +78,8 @@ class NodeHostImpl : public NodeHost {
     DeviceSpan workspace;
     std::unique_ptr<WeightCache> cache;
     uint32_t pages_ahead = 0;  // to be filled in idle moments
-    std::unique_ptr<BulkListener> kv_listener;  // null: its KV is for this process
+    KvListeners kv_listeners;                         // without one of TCP: its KV is for this process
+    std::shared_ptr<const MemoryFile> host_memory;  // of the host tier, for other processes to read; null: for this one alone
   };
 
   NodeHostImpl(NodePlan plan, Memory memory, EstimateStore estimates, Network& network, std::shared_ptr<KvPeers> peers)
@@ -102,7 +103,7 @@ class NodeHostImpl : public NodeHost {
                                                                   [this] { return working_.load(); }, [this] { give_way(); },
                                                                   [this](LoadedModel loaded) { loop_.push(std::move(loaded)); })),
         filler_(*device_, memory.pages_ahead, [this] { return working_.load(); }) {
-    if (memory.kv_listener != nullptr) kv_.link(std::move(memory.kv_listener), kv_tls_);
+    if (memory.kv_listeners.tcp != nullptr) kv_.link(std::move(memory.kv_listeners), std::move(memory.host_memory), kv_tls_);
     if (record_) record_(logged_config(config_));
     loop_.start([this](HostEvent event, TimePoint now) { dispatch(std::move(event), now); }, [this](TimePoint now) { tick(now); });
   }
@@ -324,8 +325,12 @@ StatusOr<T> reserved(StatusOr<T> memory, const char* flag) {
 StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, Network& network, std::shared_ptr<KvPeers> peers) {
   const DeviceGuard guard = plan.guarded ? DeviceGuard::kGuarded : DeviceGuard::kNone;
   ASSIGN_OR_RETURN(std::unique_ptr<CpuDevice> device, reserved(CpuDevice::make(plan.node.pages, guard), "--device-memory"));
-  ASSIGN_OR_RETURN(std::unique_ptr<PagedMemory> host_tier,
-                   reserved(device->make_host_tier(std::max(plan.node.host_pages, 1u)), "--device-memory or --host-memory"));
+  const uint32_t host_pages = std::max(plan.node.host_pages, 1u);
+  std::shared_ptr<const MemoryFile> host_memory;
+  if (plan.kv_link) {
+    ASSIGN_OR_RETURN(host_memory, reserved(MemoryFile::make("shoal-kv", host_pages * kPageBytes), "--host-memory"));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<PagedMemory> host_tier, reserved(device->make_host_tier(host_pages, host_memory), "--device-memory or --host-memory"));
   ASSIGN_OR_RETURN(const DeviceSpan workspace, device->allocate(plan.workspace_bytes));
   ASSIGN_OR_RETURN(std::unique_ptr<WeightCache> cache, reserved(WeightCache::make(plan.weight_cache_bytes), "--weight-cache"));
   RETURN_IF_ERROR(check_limits(plan));
@@ -338,9 +343,9 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, Network& netw
     if (auto costs = estimates.find(model)) model.costs = *std::move(costs);
   }
   const uint32_t pages_ahead = plan.fill_ahead ? pages_of_the_largest(plan.node) : 0;
-  NodeHostImpl::Memory memory{std::move(device), std::move(host_tier), workspace, std::move(cache), pages_ahead, nullptr};
+  NodeHostImpl::Memory memory{std::move(device), std::move(host_tier), workspace, std::move(cache), pages_ahead, {}, std::move(host_memory)};
   if (plan.kv_link) {
-    ASSIGN_OR_RETURN(memory.kv_listener, BulkListener::start(plan.kv_link->listen, plan.kv_link->tls));
+    ASSIGN_OR_RETURN(memory.kv_listeners, KvListeners::start(*plan.kv_link));
   }
   return std::make_unique<NodeHostImpl>(std::move(plan), std::move(memory), std::move(estimates), network, std::move(peers));
 }

@@ -40,7 +40,7 @@ class CopyingSink : public WeightSink {
   }
   void give_back(uint64_t offset, std::span<std::byte> written) override {
     const DeviceSpan place = memory_.part(offset, written.size());
-    device_.copy({CopyLane::kWeightsIn, written.size(), {{place.begin, host_address(written.data())}}, [this, at = written.data()] {
+    device_.copy({CopyLane::kWeightsIn, {{place.begin, host_address(written.data()), written.size()}}, [this, at = written.data()] {
                     std::lock_guard lock(mutex_);
                     under_way_.erase(at);
                     less_.notify_all();

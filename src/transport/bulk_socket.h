@@ -15,8 +15,8 @@ namespace shoal {
 
 // Where a process has what others get in bulk.
 struct BulkAddress {
-  std::string address;        // HOST:PORT
-  bool same_machine = false;  // its memory can be read
+  std::string address;  // HOST:PORT
+  std::string local;    // of a process of this machine: its UNIX socket (transport/local_socket.h); else empty
   friend bool operator==(const BulkAddress&, const BulkAddress&) = default;
 };
 
