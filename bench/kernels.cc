@@ -85,6 +85,8 @@ std::string text(const char* format, double value) {
 
 struct Heads {
   uint32_t kv, group, dim;  // KV heads, query heads of each, elements of a head
+  uint32_t latent = 0;      // values are so many first elements of the keys; 0: there are values
+  uint32_t values() const { return latent == 0 ? dim : latent; }
 };
 
 // Attention of the last rows of a context, split between threads as a step does it: by KV heads and rows, one row by segments
@@ -93,11 +95,11 @@ class AttentionRun {
  public:
   AttentionRun(KvFormat format, uint32_t context, uint32_t rows, const Heads& heads)
       : format_(format), context_(context), rows_(rows), heads_(heads), head_bytes_(kv_head_bytes(format, heads.dim)),
-        block_bytes_(2 * heads.kv * head_bytes_), copies_(std::max<uint64_t>(1, kBeyondCaches / kv_bytes())),
+        block_bytes_((heads.latent == 0 ? 2 : 1) * heads.kv * head_bytes_), copies_(std::max<uint64_t>(1, kBeyondCaches / kv_bytes())),
         width_(uint64_t{heads.kv} * heads.group * heads.dim), rows_each_(std::max<uint32_t>(1, 32 / heads.group)),
         segments_(rows == 1 ? (context - 1) / (kKvTokens * kSegmentBlocks) + 1 : 1),
-        states_(uint64_t{heads.group} * attention_state_floats(heads.dim)), kv_(kv_bytes() * copies_), q_(rows * width_, 0.01f),
-        out_(q_.size()), partial_(heads.kv * segments_ * states_) {}
+        states_(uint64_t{heads.group} * attention_state_floats(heads.values())), kv_(kv_bytes() * copies_), q_(rows * width_, 0.01f),
+        out_(q_.size() / heads.dim * heads.values()), partial_(heads.kv * segments_ * states_) {}
 
   uint64_t kv_bytes() const { return block_bytes_ * (context_ / kKvTokens); }
 
@@ -121,16 +123,19 @@ class AttentionRun {
  private:
   AttentionCall call_of(uint32_t head, uint32_t piece) {
     const uint32_t row = piece * rows_each_;
-    const uint64_t at = row * width_ + uint64_t{head} * heads_.group * heads_.dim;
+    const uint64_t query = uint64_t{row} * heads_.kv * heads_.group + uint64_t{head} * heads_.group;
     AttentionCall call;
-    call.q = q_.data() + at;
-    call.out = out_.data() + at;
-    call.q_stride = call.out_stride = width_;
+    call.q = q_.data() + query * heads_.dim;
+    call.out = out_.data() + query * heads_.values();
+    call.q_stride = width_;
+    call.out_stride = width_ / heads_.dim * heads_.values();
+    call.compressed = heads_.latent != 0;
     call.blocks = blocks_.data();
     call.key_offset = head * head_bytes_;
     call.value_offset = (heads_.kv + head) * head_bytes_;
     call.format = format_;
-    call.head_dim = call.value_dim = heads_.dim;
+    call.head_dim = heads_.dim;
+    call.value_dim = heads_.values();
     call.group = heads_.group;
     call.rows = std::min(rows_each_, rows_ - row);
     call.position = context_ - rows_ + row;
@@ -154,6 +159,40 @@ class AttentionRun {
   const Bytes kv_;
   std::vector<float> q_, out_, partial_;
   std::vector<std::byte*> blocks_;
+};
+
+// Recurrences of heads, a task each, from one state into another, as a step has them.
+class ScanRun {
+ public:
+  static constexpr uint32_t kHeads = 32, kKeys = 128, kValues = 64;
+  static constexpr uint64_t kStateBytes = kKeys * kValues * sizeof(float);
+
+  ScanRun(bool delta, uint32_t sequences, uint32_t tokens)
+      : delta_(delta), sequences_(sequences), tokens_(tokens), states_(std::max(kBeyondCaches, 4 * kStateBytes * kHeads * sequences)),
+        numbers_(uint64_t{tokens} * sequences * kHeads * kKeys, 0.01f), out_(uint64_t{tokens} * sequences * kHeads * kValues) {}
+
+  void run(const Kernels& kernels, ThreadPool& pool, int run) {
+    const uint64_t heads = uint64_t{kHeads} * sequences_, pairs = states_.size / (2 * kStateBytes * heads);
+    pool.parallel_for(heads, [&](size_t head, int) {
+      std::byte* const pair = states_.data + 2 * (run % pairs * heads + head) * kStateBytes;
+      const float* const row = numbers_.data() + head / kHeads * tokens_ * kHeads * kKeys + head % kHeads * kKeys;
+      ScanCall call{.from = reinterpret_cast<const float*>(pair), .state = reinterpret_cast<float*>(pair + kStateBytes), .width = kValues, .q = row, .k = row,
+                    .stride = kHeads * kKeys, .v = row, .v_stride = kHeads * kKeys, .decay = row, .decay_stride = kHeads * kKeys};
+      if (delta_) call.beta = row, call.beta_stride = kHeads * kKeys;
+      call.out = out_.data() + head * tokens_ * kValues;
+      call.out_stride = kValues;
+      call.key_dim = kKeys;
+      call.values = kValues;
+      call.tokens = tokens_;
+      kernels.scan(call);
+    });
+  }
+
+ private:
+  const bool delta_;
+  const uint32_t sequences_, tokens_;
+  const Bytes states_;
+  std::vector<float> numbers_, out_;
 };
 
 class Bench {
@@ -206,16 +245,28 @@ class Bench {
   void attention(KvFormat format, uint32_t context, uint32_t rows, const Heads& heads) {
     static constexpr const char* kNames[] = {"f32", "f16", "bf16", "q8_0"};
     const std::string what = absl::StrCat("attention ", kNames[static_cast<int>(format)], " C=", context, rows == 1 ? "" : absl::StrCat(" M=", rows),
-                                          " heads ", heads.kv * heads.group, "/", heads.kv, "x", heads.dim);
+                                          " heads ", heads.kv * heads.group, "/", heads.kv, "x", heads.dim, heads.latent == 0 ? "" : absl::StrCat(" of which ", heads.latent, " are values"));
     if (!wanted(what)) return;
     AttentionRun attention(format, context, rows, heads);
     const double seconds = best_seconds(flags_.seconds, [&](int run) { attention.run(kernels_, pool_, run); });
     const double bytes = static_cast<double>(attention.kv_bytes());
     const double seen = rows * (context - (rows - 1) / 2.0);  // pairs of a query and a token
-    const double operations = 4.0 * seen * heads.kv * heads.group * heads.dim;
+    const double operations = 2.0 * seen * heads.kv * heads.group * (heads.dim + heads.values());
     const double memory = bytes / limits_.read_bytes_per_s, compute = operations / limits_.f32_ops_per_s;
     add(what, seconds, std::max(memory, compute),
         compute > memory ? text("%.0f GFLOP/s", operations / seconds * 1e-9) : text("%.1f GB/s", bytes / seconds * 1e-9));
+  }
+
+  // The recurrence of `sequences` of 32 heads of 128 keys and 64 values each, for `tokens` each: states read, written, or multiplied with.
+  void scan(bool delta, uint32_t sequences, uint32_t tokens) {
+    const std::string what = absl::StrCat("scan ", delta ? "delta" : "plain", " B=", sequences, " M=", tokens);
+    if (!wanted(what)) return;
+    ScanRun scan(delta, sequences, tokens);
+    const double seconds = best_seconds(flags_.seconds, [&](int run) { scan.run(kernels_, pool_, run); });
+    const double bytes = 2.0 * ScanRun::kStateBytes * ScanRun::kHeads * sequences;
+    const double operations = (delta ? 8.0 : 6.0) * ScanRun::kStateBytes / sizeof(float) * ScanRun::kHeads * sequences * tokens;
+    const double memory = bytes / limits_.copy_bytes_per_s, compute = operations / limits_.f32_ops_per_s;
+    add(what, seconds, std::max(memory, compute), compute > memory ? text("%.0f GFLOP/s", operations / seconds * 1e-9) : text("%.1f GB/s", bytes / seconds * 1e-9));
   }
 
   const std::vector<Result>& results() const { return results_; }
@@ -263,6 +314,12 @@ int run(const Flags& flags) {
   for (const uint32_t context : {512u, 2048u, 8192u}) bench.attention(KvFormat::kF16, context, 1, {8, 4, 128});
   for (const uint32_t context : {512u, 2048u, 8192u}) bench.attention(KvFormat::kF16, context, 512, {4, 8, 64});
   bench.attention(KvFormat::kF16, 2048, 512, {8, 4, 128});
+  for (const uint32_t rows : {1u, 512u}) bench.attention(KvFormat::kF16, 2048, rows, {1, 16, 576, 512});
+  for (const bool delta : {false, true}) {
+    bench.scan(delta, 1, 1);
+    bench.scan(delta, 16, 1);
+    bench.scan(delta, 1, 512);
+  }
   if (flags.json) {
     print_json(bench, limits, flags.threads);
     return 0;

@@ -14,41 +14,11 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "bench/random_shapes.h"
 #include "tensor/half.h"
 
 namespace shoal {
 namespace {
-
-struct Shape {
-  const char* architecture;
-  uint32_t hidden, layers, heads, kv_heads, head_dim, mlp, vocab;
-  bool tied, qkv_bias;
-  float rope_base;
-  struct Experts {
-    uint32_t count = 0, used = 0, width = 0, shared = 0, dense_layers = 0;
-  } experts = {};
-  struct Latent {  // multi-head latent attention; head_dim is the part of a key without positions
-    uint32_t rank = 0, rope = 0, value = 0, query = 0;
-  } latent = {};
-};
-
-const std::map<std::string, Shape> kShapes = {
-    {"llama-1.1b", {"llama", 2048, 22, 32, 4, 64, 5632, 32'000, false, false, 10'000.0f}},
-    {"qwen2-0.5b", {"qwen2", 896, 24, 14, 2, 64, 4864, 151'936, true, true, 1'000'000.0f}},
-    {"llama-0.1b", {"llama", 768, 12, 12, 4, 64, 2048, 32'000, true, false, 10'000.0f}},
-    {"llama-0.3b", {"llama", 1024, 20, 16, 4, 64, 4096, 32'000, true, false, 10'000.0f}},
-    {"qwen3-30b-a3b", {"qwen3moe", 2048, 48, 32, 4, 128, 6144, 32'000, true, false, 1'000'000.0f, {128, 8, 768, 0, 0}}},
-    {"deepseek-v2-lite", {"deepseek2", 2048, 27, 16, 1, 128, 10'944, 32'000, true, false, 10'000.0f, {64, 6, 1408, 2, 1}, {512, 64, 128}}},
-    {"deepseek-v2", {"deepseek2", 5120, 60, 128, 1, 128, 12'288, 32'000, true, false, 10'000.0f, {160, 6, 1536, 2, 1}, {512, 64, 128, 1536}}},
-};
-
-// Type numbers of the GGUF specification, with block size in elements and bytes.
-struct Type {
-  uint32_t number, elements, bytes;
-};
-const std::map<std::string, Type> kTypes = {
-    {"f32", {0, 1, 4}}, {"f16", {1, 1, 2}}, {"q4_0", {2, 32, 18}}, {"q8_0", {8, 32, 34}}, {"bf16", {30, 1, 2}},
-    {"q4_k", {12, 256, 144}}, {"q6_k", {14, 256, 210}}};
 
 constexpr uint64_t kAlignment = 32;
 constexpr uint32_t kStringType = 8, kArrayType = 9, kU32Type = 4, kF32Type = 6, kI32Type = 5, kBoolType = 7;
@@ -80,104 +50,12 @@ class Writer {
   std::ofstream out_;
 };
 
-struct Tensor {
-  std::string name;
-  uint64_t columns, rows;  // rows 0: a vector
-  std::string type;
-  float fill;              // of vectors
-  uint64_t slabs = 0;      // the rows are those of so many matrices; 0: of one
-  uint64_t bytes() const { return (rows == 0 ? columns : rows * columns) / kTypes.at(type).elements * kTypes.at(type).bytes; }
-};
-
-// Adds matrices of a layer.
-class LayerTensors {
- public:
-  LayerTensors(const Shape& shape, const std::string& type, uint32_t layer, std::vector<Tensor>& out)
-      : s_(shape), type_(type), at_("blk." + std::to_string(layer) + "."), out_(out) {}
-
-  void matrix(const std::string& name, uint64_t rows, uint64_t columns) { out_.push_back({at_ + name + ".weight", columns, rows, type_, 0}); }
-  void vector(const std::string& name, uint64_t size, float fill) { out_.push_back({at_ + name, size, 0, "f32", fill}); }
-  // Rows shorter than a block of the type are of one with shorter blocks.
-  void matrices(const std::string& name, uint64_t count, uint64_t rows, uint64_t columns) {
-    const std::string type = columns % kTypes.at(type_).elements == 0 ? type_ : "q8_0";
-    out_.push_back({at_ + name + ".weight", columns, count * rows, type, 0, count});
-  }
-
-  void heads() {
-    const uint64_t q = uint64_t{s_.heads} * s_.head_dim, kv = uint64_t{s_.kv_heads} * s_.head_dim;
-    matrix("attn_q", q, s_.hidden);
-    matrix("attn_k", kv, s_.hidden);
-    matrix("attn_v", kv, s_.hidden);
-    if (s_.qkv_bias) {
-      vector("attn_q.bias", q, 0.01f);
-      vector("attn_k.bias", kv, 0.01f);
-      vector("attn_v.bias", kv, 0.01f);
-    }
-    if (std::string(s_.architecture) == "qwen3moe") {
-      vector("attn_q_norm.weight", s_.head_dim, 1);
-      vector("attn_k_norm.weight", s_.head_dim, 1);
-    }
-    matrix("attn_output", s_.hidden, q);
-  }
-  void latent() {
-    const uint64_t queries = uint64_t{s_.heads} * (s_.head_dim + s_.latent.rope);
-    if (s_.latent.query > 0) {
-      matrix("attn_q_a", s_.latent.query, s_.hidden);
-      vector("attn_q_a_norm.weight", s_.latent.query, 1);
-      matrix("attn_q_b", queries, s_.latent.query);
-    } else {
-      matrix("attn_q", queries, s_.hidden);
-    }
-    matrix("attn_kv_a_mqa", s_.latent.rank + s_.latent.rope, s_.hidden);
-    vector("attn_kv_a_norm.weight", s_.latent.rank, 1);
-    matrices("attn_k_b", s_.heads, s_.latent.rank, s_.head_dim);
-    matrices("attn_v_b", s_.heads, s_.latent.value, s_.latent.rank);
-    matrix("attn_output", s_.hidden, uint64_t{s_.heads} * s_.latent.value);
-  }
-  void mlp(const std::string& suffix, uint64_t width) {
-    matrix("ffn_gate" + suffix, width, s_.hidden);
-    matrix("ffn_up" + suffix, width, s_.hidden);
-    matrix("ffn_down" + suffix, s_.hidden, width);
-  }
-  void experts() {
-    const Shape::Experts& e = s_.experts;
-    out_.push_back({at_ + "ffn_gate_inp.weight", s_.hidden, e.count, "f32", 0});
-    matrices("ffn_gate_exps", e.count, e.width, s_.hidden);
-    matrices("ffn_up_exps", e.count, e.width, s_.hidden);
-    matrices("ffn_down_exps", e.count, s_.hidden, e.width);
-    if (e.shared > 0) mlp("_shexp", uint64_t{e.shared} * e.width);
-  }
-
- private:
-  const Shape& s_;
-  const std::string& type_;
-  const std::string at_;
-  std::vector<Tensor>& out_;
-};
-
-std::vector<Tensor> tensors_of(const Shape& s, const std::string& type) {
-  std::vector<Tensor> out;
-  const auto matrix = [&](const std::string& name, uint64_t rows, uint64_t columns) { out.push_back({name, columns, rows, type, 0}); };
-  const auto vector = [&](const std::string& name, uint64_t size, float fill) { out.push_back({name, size, 0, "f32", fill}); };
-  matrix("token_embd.weight", s.vocab, s.hidden);
-  for (uint32_t l = 0; l < s.layers; ++l) {
-    LayerTensors layer(s, type, l, out);
-    layer.vector("attn_norm.weight", s.hidden, 1);
-    s.latent.rank > 0 ? layer.latent() : layer.heads();
-    layer.vector("ffn_norm.weight", s.hidden, 1);
-    s.experts.count > 0 && l >= s.experts.dense_layers ? layer.experts() : layer.mlp("", s.mlp);
-  }
-  vector("output_norm.weight", s.hidden, 1);
-  if (!s.tied) matrix("output.weight", s.vocab, s.hidden);
-  return out;
-}
-
 // K-quants: scales and codes of any bits; d and dmin such that the numbers stay about within the range.
-void random_super_blocks(Rng& rng, const Tensor& tensor, float range, char* out) {
-  const uint32_t bytes = kTypes.at(tensor.type).bytes;
+void random_super_blocks(Rng& rng, const RandomTensor& tensor, float range, char* out) {
+  const uint32_t bytes = random_types().at(tensor.type).bytes;
   const bool four = tensor.type == "q4_k";  // scale < 64 times code < 16 less min < 64; else scale < 128 times |code| <= 32
   const uint16_t d = f16_from_f32(range / (four ? 32.0f * 8 : 64.0f * 32)), dmin = f16_from_f32(range / 32);
-  for (uint64_t block = 0; block < tensor.columns / 256; ++block, out += bytes) {
+  for (uint64_t block = 0; block < tensor.columns() / 256; ++block, out += bytes) {
     for (uint32_t at = 0; at < bytes; ++at) out[at] = static_cast<char>(rng.bits());
     std::memcpy(four ? out : out + 208, &d, 2);
     if (four) std::memcpy(out + 2, &dmin, 2);
@@ -185,25 +63,25 @@ void random_super_blocks(Rng& rng, const Tensor& tensor, float range, char* out)
 }
 
 // One row of weights uniform in [-a, a], a = sqrt(3 / columns): the outputs keep the variance of the inputs.
-void random_row(Rng& rng, const Tensor& tensor, char* out) {
-  const float range = std::sqrt(3.0f / static_cast<float>(tensor.columns));
+void random_row(Rng& rng, const RandomTensor& tensor, char* out) {
+  const float range = std::sqrt(3.0f / static_cast<float>(tensor.columns()));
   const auto uniform = [&] { return static_cast<float>(rng.uniform() * 2 - 1) * range; };
   if (tensor.type == "q8_0" || tensor.type == "q4_0") {
     const bool wide = tensor.type == "q8_0";
     const uint16_t scale = f16_from_f32(range / (wide ? 127.0f : 8.0f));
-    for (uint64_t block = 0; block < tensor.columns / 32; ++block) {
+    for (uint64_t block = 0; block < tensor.columns() / 32; ++block) {
       std::memcpy(out, &scale, 2);
       for (int i = 0; i < (wide ? 32 : 16); i += 8) {
         uint64_t codes = rng.bits();
         if (wide) codes &= 0xfefefefefefefefeull;  // -128 is no code
         std::memcpy(out + 2 + i, &codes, 8);
       }
-      out += kTypes.at(tensor.type).bytes;
+      out += random_types().at(tensor.type).bytes;
     }
     return;
   }
   if (tensor.type == "q4_k" || tensor.type == "q6_k") return random_super_blocks(rng, tensor, range, out);
-  for (uint64_t i = 0; i < tensor.columns; ++i) {
+  for (uint64_t i = 0; i < tensor.columns(); ++i) {
     const float value = uniform();
     const uint16_t half = tensor.type == "f16" ? f16_from_f32(value) : bf16_from_f32(value);
     if (tensor.type == "f32") {
@@ -214,15 +92,15 @@ void random_row(Rng& rng, const Tensor& tensor, char* out) {
   }
 }
 
-void write_data(Writer& w, const Tensor& tensor, uint64_t seed) {
+void write_data(Writer& w, const RandomTensor& tensor, uint64_t seed) {
   w.align();
-  if (tensor.rows == 0) {
-    for (uint64_t i = 0; i < tensor.columns; ++i) w.put(tensor.fill);
+  if (tensor.fill) {
+    for (uint64_t i = 0; i < tensor.columns() * tensor.rows(); ++i) w.put(*tensor.fill);
     return;
   }
   Rng rng(seed);
-  std::vector<char> row(tensor.bytes() / tensor.rows);
-  for (uint64_t r = 0; r < tensor.rows; ++r) {
+  std::vector<char> row(tensor.row_bytes());
+  for (uint64_t r = 0; r < tensor.rows(); ++r) {
     random_row(rng, tensor, row.data());
     w.bytes(row);
   }
@@ -261,12 +139,13 @@ class Metadata {
   uint64_t count_ = 0;
 };
 
-void write_experts(Metadata& to, const Shape& s) {
+void write_experts(Metadata& to, const RandomShape& s) {
   const std::string a = s.architecture;
   if (s.experts.count == 0) return;
   to.number(a + ".expert_count", s.experts.count);
   to.number(a + ".expert_used_count", s.experts.used);
   to.number(a + ".expert_feed_forward_length", s.experts.width);
+  if (s.recurrent.taps > 0) return to.number(a + ".expert_shared_feed_forward_length", s.experts.shared * s.experts.width);
   to.number(a + ".expert_shared_count", s.experts.shared);
   to.number(a + ".leading_dense_block_count", s.experts.dense_layers);
   to.real(a + ".expert_weights_scale", 1.0f);
@@ -274,11 +153,13 @@ void write_experts(Metadata& to, const Shape& s) {
   to.number(a + ".expert_gating_func", 1);  // softmax
 }
 
-void write_heads(Metadata& to, const Shape& s) {
+void write_heads(Metadata& to, const RandomShape& s) {
   const std::string a = s.architecture;
   to.number(a + ".attention.head_count", s.heads);
-  to.number(a + ".attention.head_count_kv", s.kv_heads);
-  to.number(a + ".rope.dimension_count", s.latent.rank > 0 ? s.latent.rope : s.head_dim);
+  if (s.recurrent.taps == 0) {
+    to.number(a + ".attention.head_count_kv", s.kv_heads);
+    to.number(a + ".rope.dimension_count", s.latent.rank > 0 ? s.latent.rope : s.head_dim);
+  }
   if (s.latent.rank > 0) {
     if (s.latent.query > 0) to.number(a + ".attention.q_lora_rank", s.latent.query);
     to.number(a + ".attention.kv_lora_rank", s.latent.rank);
@@ -286,10 +167,56 @@ void write_heads(Metadata& to, const Shape& s) {
     to.number(a + ".attention.value_length", s.latent.rank);
     to.number(a + ".attention.key_length_mla", s.head_dim + s.latent.rope);
     to.number(a + ".attention.value_length_mla", s.latent.value);
-  } else if (s.hidden / s.heads != s.head_dim) {
+  } else if (s.hidden / s.heads != s.head_dim || s.recurrent.taps > 0) {
     to.number(a + ".attention.key_length", s.head_dim);
     to.number(a + ".attention.value_length", s.head_dim);
   }
+}
+
+// A number per layer: `value` for those of one kind, 0 for the others.
+void write_by_layer(Writer& w, Metadata& to, const std::string& key, const RandomShape& s, uint32_t value, RandomLayer kind) {
+  to.array(key, kI32Type, s.layers);
+  for (uint32_t l = 0; l < s.layers; ++l) w.put(random_layer(s, l) == kind ? value : 0);
+}
+
+// Sizes of a state, and which layers keep one.
+void write_recurrent(Writer& w, Metadata& to, const RandomShape& s) {
+  const RandomShape::Recurrent& r = s.recurrent;
+  const std::string a = s.architecture;
+  if (r.taps == 0) return;
+  if (delta_nets(s)) {
+    to.number(a + ".attention.head_count_kv", s.kv_heads);
+    to.number(a + ".full_attention_interval", 4);
+    to.number(a + ".rope.dimension_count", s.head_dim / 4);
+    if (a != "qwen3next") {
+      to.array(a + ".rope.dimension_sections", kI32Type, 4);
+      for (const uint32_t section : {11u, 11u, 10u, 0u}) w.put(section);
+    }
+  } else if (a == "falcon-h1") {
+    to.number(a + ".attention.head_count_kv", s.kv_heads);
+  } else {
+    write_by_layer(w, to, a + ".attention.head_count_kv", s, s.kv_heads, RandomLayer::kAttention);
+    to.number(a + ".rope.dimension_count", s.head_dim);
+  }
+  if (r.inner == 0) return to.number(a + ".shortconv.l_cache", r.taps);
+  to.number(a + ".ssm.conv_kernel", r.taps);
+  to.number(a + ".ssm.inner_size", r.inner);
+  to.number(a + ".ssm.state_size", r.state);
+  to.number(a + ".ssm.time_step_rank", r.heads);
+  to.number(a + ".ssm.group_count", r.groups);
+}
+
+// What only some families say.
+void write_family(Metadata& to, const RandomShape& s) {
+  const std::string a = s.architecture;
+  if (a == "nemotron_h") to.real(a + ".attention.layer_norm_epsilon", 1e-5f);
+  if (a == "nemotron_h" || a == "granitehybrid") to.flag(a + ".rope.scaling.finetuned", false);
+  if (a != "granitehybrid") return;
+  to.real(a + ".attention.scale", 1.0f / static_cast<float>(s.head_dim));
+  to.real(a + ".embedding_scale", 12.0f);
+  to.real(a + ".residual_scale", 0.22f);
+  to.real(a + ".logit_scale", 6.0f);
+  if (s.experts.count == 0) to.number(a + ".expert_shared_feed_forward_length", s.mlp);
 }
 
 void write_tokens(Writer& w, Metadata& to, uint32_t vocab) {
@@ -306,17 +233,23 @@ void write_tokens(Writer& w, Metadata& to, uint32_t vocab) {
 }
 
 // Returns how many entries there are.
-uint64_t write_metadata(Writer& w, const std::string& name, const Shape& s) {
+uint64_t write_metadata(Writer& w, const std::string& name, const RandomShape& s) {
   const std::string a = s.architecture;
   Metadata to(w);
   to.words("general.architecture", a);
   to.words("general.name", "random " + name);
-  to.number(a + ".context_length", 4096);
+  to.number(a + ".context_length", s.recurrent.taps > 0 ? 32'768 : 4096);
   to.number(a + ".embedding_length", s.hidden);
   to.number(a + ".block_count", s.layers);
-  to.number(a + ".feed_forward_length", s.mlp);
+  if (single_blocks(s)) {
+    write_by_layer(w, to, a + ".feed_forward_length", s, s.mlp, RandomLayer::kMlp);
+  } else {
+    to.number(a + ".feed_forward_length", s.mlp);
+  }
   write_heads(to, s);
   write_experts(to, s);
+  write_recurrent(w, to, s);
+  write_family(to, s);
   to.number(a + ".vocab_size", s.vocab);
   to.real(a + ".attention.layer_norm_rms_epsilon", 1e-5f);
   to.real(a + ".rope.freq_base", s.rope_base);
@@ -324,8 +257,8 @@ uint64_t write_metadata(Writer& w, const std::string& name, const Shape& s) {
   return to.count();
 }
 
-int write_model(const std::string& name, const Shape& shape, const std::string& type, const std::string& path, uint64_t seed) {
-  const std::vector<Tensor> tensors = tensors_of(shape, type);
+int write_model(const std::string& name, const RandomShape& shape, const std::string& type, const std::string& path, uint64_t seed) {
+  const std::vector<RandomTensor> tensors = random_tensors(shape, type);
   Writer w(path);
   w.put(0x46554747u);  // "GGUF"
   w.put(3u);
@@ -334,15 +267,13 @@ int write_model(const std::string& name, const Shape& shape, const std::string& 
   w.put<uint64_t>(0);
   w.replace(count_at, write_metadata(w, name, shape));
   uint64_t offset = 0;
-  for (const Tensor& tensor : tensors) {
+  for (const RandomTensor& tensor : tensors) {
     w.text(tensor.name);
-    w.put<uint32_t>(tensor.rows == 0 ? 1 : tensor.slabs == 0 ? 2 : 3);
-    w.put(tensor.columns);
-    if (tensor.rows != 0) w.put(tensor.rows / std::max<uint64_t>(tensor.slabs, 1));
-    if (tensor.slabs != 0) w.put(tensor.slabs);
-    w.put(kTypes.at(tensor.type).number);
+    w.put(static_cast<uint32_t>(tensor.dims.size()));
+    for (const uint64_t dim : tensor.dims) w.put(dim);
+    w.put(random_types().at(tensor.type).number);
     w.put(offset);
-    offset += (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    offset += (tensor.rows() * tensor.row_bytes() + kAlignment - 1) / kAlignment * kAlignment;
   }
   for (size_t i = 0; i < tensors.size(); ++i) write_data(w, tensors[i], mix64(seed + i));
   if (!w.good()) {
@@ -362,12 +293,12 @@ int usage() {
 int run(int argc, char** argv) {
   std::map<std::string, std::string> flags = {{"--type", "q8_0"}, {"--seed", "1"}};
   if (argc == 2 && std::string(argv[1]) == "--list") {
-    for (const auto& [name, s] : kShapes) std::printf("%-12s %s, %u layers, hidden %u, vocabulary %u\n", name.c_str(), s.architecture, s.layers, s.hidden, s.vocab);
+    for (const auto& [name, s] : random_shapes()) std::printf("%-20s %s, %u layers, hidden %u, vocabulary %u\n", name.c_str(), s.architecture, s.layers, s.hidden, s.vocab);
     return 0;
   }
   for (int i = 1; i + 1 < argc; i += 2) flags[argv[i]] = argv[i + 1];
-  if (argc % 2 == 0 || !kShapes.contains(flags["--shape"]) || !kTypes.contains(flags["--type"]) || flags["--out"].empty()) return usage();
-  Shape shape = kShapes.at(flags["--shape"]);
+  if (argc % 2 == 0 || !random_shapes().contains(flags["--shape"]) || !random_types().contains(flags["--type"]) || flags["--out"].empty()) return usage();
+  RandomShape shape = random_shapes().at(flags["--shape"]);
   if (flags.contains("--layers")) shape.layers = static_cast<uint32_t>(std::strtoul(flags["--layers"].c_str(), nullptr, 10));
   return write_model(flags["--shape"], shape, flags["--type"], flags["--out"], std::strtoull(flags["--seed"].c_str(), nullptr, 10));
 }

@@ -13,12 +13,20 @@ namespace {
 constexpr double kExponentMax = 690.0;  // of portable_exp
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-double exp_of(double x) { return x < -kExponentMax ? 0.0 : portable_exp(std::min(x, kExponentMax)); }
+// e^x of each.
+void exponentiate(std::span<double> x) {
+  std::vector<double> powers(x.size());
+  for (size_t i = 0; i < x.size(); ++i) powers[i] = std::clamp(x[i], -kExponentMax, kExponentMax);
+  portable_exp(powers);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] < -kExponentMax ? 0.0 : powers[i];
+}
 
 void softmax(std::span<double> scores) {
   const double largest = *std::max_element(scores.begin(), scores.end());
   double sum = 0;
-  for (double& s : scores) sum += s = exp_of(s - largest);
+  for (double& s : scores) s -= largest;
+  exponentiate(scores);
+  for (const double s : scores) sum += s;
   for (double& s : scores) s /= sum;
 }
 
@@ -26,7 +34,9 @@ std::vector<double> scores_of(const RouterRule& rule, std::span<const float> log
   std::vector<double> scores(logits.begin(), logits.end());
   if (rule.scores == RouterRule::Scores::kSoftmaxOfChosen) return scores;
   if (rule.scores == RouterRule::Scores::kSigmoid) {
-    for (double& s : scores) s = 1.0 / (1.0 + exp_of(-s));
+    for (double& s : scores) s = -s;
+    exponentiate(scores);
+    for (double& s : scores) s = 1.0 / (1.0 + s);
     return scores;
   }
   softmax(scores);

@@ -13,28 +13,61 @@ constexpr double kHalfPi1 = 0x1.921fb54p+0;
 constexpr double kHalfPi2 = 0x1.10b4611p-30;
 constexpr double kHalfPi3 = 0x1.4c4c6628b80dcp-59;
 
+constexpr size_t kSideBySide = 8;
+
+template <size_t N>
+void exp_of(double* x) {
+  double n[N], r[N], sum[N];
+  for (size_t j = 0; j < N; ++j) {
+    n[j] = std::nearbyint(x[j] / (kLn2High + kLn2Low));
+    r[j] = (x[j] - n[j] * kLn2High) - n[j] * kLn2Low;
+    sum[j] = 1.0;  // Horner's form of the Taylor series, 0.35^17 / 17! < 1e-22
+  }
+  for (int i = 16; i >= 1; --i) {
+    for (size_t j = 0; j < N; ++j) sum[j] = 1.0 + sum[j] * r[j] / i;
+  }
+  for (size_t j = 0; j < N; ++j) x[j] = std::ldexp(sum[j], static_cast<int>(n[j]));
+}
+
+template <size_t N>
+void log_of(double* x) {
+  int exponent[N];
+  double s[N], s2[N], sum[N];
+  for (size_t j = 0; j < N; ++j) {
+    double m = std::frexp(x[j], &exponent[j]);  // [0.5, 1)
+    if (m < 0.70710678118654752) {
+      m *= 2;
+      --exponent[j];
+    }
+    s[j] = (m - 1) / (m + 1);  // log m = 2 artanh s, |s| < 0.172
+    s2[j] = s[j] * s[j];
+    sum[j] = 0;
+  }
+  for (int i = 29; i >= 1; i -= 2) {
+    for (size_t j = 0; j < N; ++j) sum[j] = 1.0 / i + sum[j] * s2[j];
+  }
+  for (size_t j = 0; j < N; ++j) x[j] = exponent[j] * kLn2High + (exponent[j] * kLn2Low + 2 * s[j] * sum[j]);
+}
+
+template <typename Some, typename One>
+void for_each(std::span<double> x, const Some& some, const One& one) {
+  size_t at = 0;
+  for (; at + kSideBySide <= x.size(); at += kSideBySide) some(&x[at]);
+  for (; at < x.size(); ++at) one(&x[at]);
+}
+
 }  // namespace
 
 double portable_exp(double x) {
-  const double n = std::nearbyint(x / (kLn2High + kLn2Low));
-  const double r = (x - n * kLn2High) - n * kLn2Low;
-  double sum = 1.0;  // Horner's form of the Taylor series, 0.35^17 / 17! < 1e-22
-  for (int i = 16; i >= 1; --i) sum = 1.0 + sum * r / i;
-  return std::ldexp(sum, static_cast<int>(n));
+  exp_of<1>(&x);
+  return x;
 }
-
 double portable_log(double x) {
-  int exponent = 0;
-  double m = std::frexp(x, &exponent);  // [0.5, 1)
-  if (m < 0.70710678118654752) {
-    m *= 2;
-    --exponent;
-  }
-  const double s = (m - 1) / (m + 1), s2 = s * s;  // log m = 2 artanh s, |s| < 0.172
-  double sum = 0;
-  for (int i = 29; i >= 1; i -= 2) sum = 1.0 / i + sum * s2;
-  return exponent * kLn2High + (exponent * kLn2Low + 2 * s * sum);
+  log_of<1>(&x);
+  return x;
 }
+void portable_exp(std::span<double> x) { for_each(x, exp_of<kSideBySide>, exp_of<1>); }
+void portable_log(std::span<double> x) { for_each(x, log_of<kSideBySide>, log_of<1>); }
 
 double portable_pow(double x, double y) { return portable_exp(y * portable_log(x)); }
 

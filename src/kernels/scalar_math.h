@@ -3,10 +3,15 @@
 // embedded identically on every machine. Relative error below 1e-14 in the stated ranges.
 #pragma once
 
+#include <span>
+
 namespace shoal {
 
 double portable_exp(double x);               // |x| < 700
 double portable_log(double x);               // normal x > 0
+// Each number replaced by what these give for it. Several go side by side, for every operation of one waits for the one before.
+void portable_exp(std::span<double> x);
+void portable_log(std::span<double> x);
 double portable_pow(double x, double y);     // normal x > 0, |y log x| < 700
 struct SinCos {
   double sin, cos;

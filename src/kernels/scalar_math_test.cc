@@ -1,6 +1,7 @@
 #include "kernels/scalar_math.h"
 
 #include <cmath>
+#include <vector>
 
 #include "base/rng.h"
 #include "gtest/gtest.h"
@@ -21,6 +22,21 @@ TEST(ScalarMathTest, AgreesWithTheCLibraryFarBeyondSinglePrecision) {
   }
   EXPECT_EQ(portable_log(1.0), 0.0);
   EXPECT_EQ(portable_exp(0.0), 1.0);
+}
+
+TEST(ScalarMathTest, ManyAtOnceHaveTheBitsOfEach) {
+  Rng rng(2);
+  for (size_t count = 0; count < 40; ++count) {
+    std::vector<double> x(count), powers, logs;
+    for (double& one : x) one = std::ldexp(rng.uniform() + 0.1, static_cast<int>(rng.below(9)));
+    powers = logs = x;
+    portable_exp(powers);
+    portable_log(logs);
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(powers[i], portable_exp(x[i]));
+      EXPECT_EQ(logs[i], portable_log(x[i]));
+    }
+  }
 }
 
 }  // namespace

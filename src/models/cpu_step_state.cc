@@ -11,8 +11,29 @@
 namespace shoal {
 namespace {
 
-double softplus(double x) { return x > 20 ? x : portable_log(1.0 + portable_exp(std::fmax(x, -600.0))); }
-double sigmoid(double x) { return 1.0 / (1.0 + portable_exp(-std::fmin(std::fmax(x, -600.0), 600.0))); }
+constexpr uint32_t kTimesAtOnce = 64;
+
+// log(1 + e^x) of each.
+void softplus(std::span<double> x) {
+  double e[kTimesAtOnce];
+  const std::span<double> some(e, x.size());
+  for (size_t i = 0; i < x.size(); ++i) e[i] = std::fmin(std::fmax(x[i], -600.0), 20.0);
+  portable_exp(some);
+  for (double& one : some) one += 1.0;
+  portable_log(some);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = x[i] > 20 ? x[i] : e[i];
+}
+
+// 1 / (1 + e^-x) of each.
+void sigmoid(float* x, uint32_t count) {
+  double e[kTimesAtOnce];
+  for (uint32_t first = 0; first < count; first += kTimesAtOnce) {
+    const std::span<double> some(e, std::min(kTimesAtOnce, count - first));
+    for (size_t i = 0; i < some.size(); ++i) e[i] = -std::fmin(std::fmax(double{x[first + i]}, -600.0), 600.0);
+    portable_exp(some);
+    for (size_t i = 0; i < some.size(); ++i) x[first + i] = static_cast<float>(1.0 / (1.0 + e[i]));
+  }
+}
 
 constexpr double kKeyEps = 1e-6;  // beside the squared length of keys and queries
 
@@ -39,16 +60,26 @@ void drive(const Kernels& kernels, const CpuWeights& weights, const StepBuffers&
   float* const columns = CpuDevice::at(input.row) + row * size_t{input.stride};
   float* const beta = CpuDevice::at(at.betas) + row * size_t{p.heads};
   float* const timed = CpuDevice::at(at.timed) + row * size_t{values};
-  for (uint32_t i = 0; i < times; ++i) {
-    double t = softplus(double{time[i]} + bias[i]);
-    if (!p.delta) t = std::fmin(std::fmax(t, double{p.time_min}), double{p.time_max});
-    decay[i] = static_cast<float>(portable_exp(std::fmax(rate[p.by_key ? i / p.key_dim : i] * t, -600.0)));
-    if (p.delta) continue;
-    std::memcpy(timed + i * p.value_dim, columns + input.v + i * p.value_dim, p.value_dim * sizeof(float));
-    kernels.scale(timed + i * p.value_dim, static_cast<float>(t), p.value_dim);
+  for (uint32_t first = 0; first < times; first += kTimesAtOnce) {
+    const uint32_t count = std::min(kTimesAtOnce, times - first);
+    double t[kTimesAtOnce], decayed[kTimesAtOnce];
+    for (uint32_t i = 0; i < count; ++i) t[i] = double{time[first + i]} + bias[first + i];
+    softplus({t, count});
+    for (uint32_t i = 0; i < count; ++i) {
+      if (!p.delta) t[i] = std::fmin(std::fmax(t[i], double{p.time_min}), double{p.time_max});
+      decayed[i] = std::fmax(rate[p.by_key ? (first + i) / p.key_dim : first + i] * t[i], -600.0);
+    }
+    portable_exp({decayed, count});
+    for (uint32_t i = 0; i < count; ++i) {
+      decay[first + i] = static_cast<float>(decayed[i]);
+      if (p.delta) continue;
+      const uint32_t at = (first + i) * p.value_dim;
+      std::memcpy(timed + at, columns + input.v + at, p.value_dim * sizeof(float));
+      kernels.scale(timed + at, static_cast<float>(t[i]), p.value_dim);
+    }
   }
   if (!p.delta) return;
-  for (uint32_t h = 0; h < p.heads; ++h) beta[h] = static_cast<float>(sigmoid(beta[h]));
+  sigmoid(beta, p.heads);
   // x / sqrt(sum + eps) as a norm: (x / sqrt(sum / n + eps / n)) / sqrt(n)
   const double root = std::sqrt(static_cast<double>(p.key_dim));
   const std::vector<float> unit(p.key_dim, static_cast<float>(1.0 / root)), scaled(p.key_dim, static_cast<float>(1.0 / (root * root)));

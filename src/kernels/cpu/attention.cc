@@ -227,6 +227,27 @@ void widen(const Lines& key, const Lines& value, uint32_t head_dim, uint32_t pad
   }
 }
 
+// out[t * stride + d] = in[d * 16 + t] for d, t < 16, and stride a multiple of 16. Interleaving vectors by four moves two bits of an element's place
+// from the front to the end; twice, and d (4 bits) has changed places with t.
+HWY_INLINE void turn_lines(const float* in, float* out, size_t stride) {
+  constexpr size_t kOf4 = 4 * kLanes;  // elements that an interleaving writes
+  alignas(64) float half[256];
+  for (size_t low = 0; low < 4; ++low) {  // the rows low, low + 4, low + 8 and low + 12, into [t][row / 4]
+    SHOAL_LANES(i) {
+      const float* const from = in + 16 * low + i * kLanes;
+      hn::StoreInterleaved4(hn::LoadU(kDF, from), hn::LoadU(kDF, from + 64), hn::LoadU(kDF, from + 128), hn::LoadU(kDF, from + 192), kDF, half + 64 * low + i * kOf4);
+    }
+  }
+  alignas(64) float turned[64];
+  for (size_t high = 0; high < 4; ++high) {  // tokens 4 high to 4 high + 3
+    SHOAL_LANES(i) {
+      const float* const from = half + 16 * high + i * kLanes;
+      hn::StoreInterleaved4(hn::LoadU(kDF, from), hn::LoadU(kDF, from + 64), hn::LoadU(kDF, from + 128), hn::LoadU(kDF, from + 192), kDF, turned + i * kOf4);
+    }
+    for (size_t t = 0; t < 4; ++t) store(load(turned + 16 * t), out + (4 * high + t) * stride);
+  }
+}
+
 // Of compressed KV: the values are the first channels of the keys, turned.
 template <typename Lines>
 void widen_compressed(const Lines& key, const AttentionCall& call, uint32_t padded, float* key_out, float* value_out) {
@@ -234,7 +255,9 @@ void widen_compressed(const Lines& key, const AttentionCall& call, uint32_t padd
     const auto scale = key.key_scale(first);
     for (uint32_t d = first; d < std::min(first + kKvQuantBlock, call.head_dim); ++d) store(key.key(d, scale), key_out + d * 16);
   }
-  for (uint32_t d = 0; d < padded; ++d) {
+  uint32_t d = 0;
+  for (; d + 16 <= call.value_dim; d += 16) turn_lines(key_out + size_t{d} * 16, value_out + d, padded);
+  for (; d < padded; ++d) {
     for (uint32_t t = 0; t < kKvTokens; ++t) value_out[t * padded + d] = d < call.value_dim ? key_out[d * 16 + t] : 0.0f;
   }
 }

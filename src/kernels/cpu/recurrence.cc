@@ -47,52 +47,21 @@ void convolve(const ConvolveCall& call) {
   for (uint32_t c = 0; c < call.channels; c += 16) convolve_lanes(call, c, std::min(16u, call.channels - c));
 }
 
-// The first part of a token: S = decay * from, and what S knows of the key.
+// Values in lanes of sixteen, and tokens, that go side by side: their sums fill the registers.
+constexpr uint32_t kWide = kRegs == 1 ? 4 : 2;
+constexpr uint32_t kNarrow = kRegs == 1 ? 2 : 1, kTogether = kRegs == 1 ? 4 : 2;
+
 template <uint32_t N>
-HWY_INLINE void decay_state(const ScanCall& call, uint32_t t, uint32_t d, const float* from, F16x* known) {
-  const float* const k = call.k + t * call.stride;
-  const float* const decay = call.decay + t * call.decay_stride;
-  for (uint32_t n = 0; n < N; ++n) known[n] = zero();
-  for (uint32_t i = 0; i < call.key_dim; ++i) {
-    const F16x by = set1(decay[call.decay_by_key ? i : 0]), key = set1(k[i]);
-    const size_t at = size_t{i} * call.width + d;
-    SHOAL_UNROLLED(n, N) {
-      const F16x s = from == nullptr ? by * zero() : by * load(from + at + 16 * n);
-      store(s, call.state + at + 16 * n);
-      known[n] = fma(s, key, known[n]);
-    }
+HWY_INLINE void load_values(const ScanCall& call, uint32_t t, uint32_t d, F16x* values) {
+  const float* const v = call.v + t * call.v_stride + d;
+  for (uint32_t n = 0; n < N; ++n) {
+    const size_t left = call.values > d + 16 * n ? call.values - (d + 16 * n) : 0;
+    values[n] = left >= 16 ? load(v + 16 * n) : load_first(v + 16 * n, left);
   }
 }
 
-// N x 16 values from d of one token.
 template <uint32_t N>
-HWY_INLINE void scan_token(const ScanCall& call, uint32_t t, uint32_t d, const float* from) {
-  const float* const k = call.k + t * call.stride;
-  const float* const q = call.q + t * call.stride;
-  const float* const v = call.v + t * call.v_stride + d;
-  F16x update[N], out[N];
-  const bool delta = call.beta != nullptr;
-  if (delta) decay_state<N>(call, t, d, from, update);
-  for (uint32_t n = 0; n < N; ++n) {
-    const size_t left = call.values > d + 16 * n ? call.values - (d + 16 * n) : 0;
-    const F16x value = left >= 16 ? load(v + 16 * n) : load_first(v + 16 * n, left);
-    update[n] = delta ? set1(call.beta[t * call.beta_stride]) * (value - update[n]) : value;
-    out[n] = zero();
-  }
-  const float* const decay = call.decay + t * call.decay_stride;
-  for (uint32_t i = 0; i < call.key_dim; ++i) {
-    const F16x key = set1(k[i]), query = set1(q[i]);
-    const size_t at = size_t{i} * call.width + d;
-    const F16x by = set1(decay[call.decay_by_key ? i : 0]);
-    SHOAL_UNROLLED(n, N) {
-      F16x s;
-      if (delta) s = load(call.state + at + 16 * n);
-      else s = from == nullptr ? by * zero() : by * load(from + at + 16 * n);
-      s = fma(key, update[n], s);
-      store(s, call.state + at + 16 * n);
-      out[n] = fma(s, query, out[n]);
-    }
-  }
+HWY_INLINE void store_out(const ScanCall& call, uint32_t t, uint32_t d, const F16x* out) {
   for (uint32_t n = 0; n < N; ++n) {
     const size_t left = call.values > d + 16 * n ? call.values - (d + 16 * n) : 0;
     float* const to = call.out + t * call.out_stride + d + 16 * n;
@@ -100,18 +69,110 @@ HWY_INLINE void scan_token(const ScanCall& call, uint32_t t, uint32_t d, const f
   }
 }
 
+// The first part of the first token of the delta rule: S = decay * from, and what S knows of the key.
 template <uint32_t N>
-void scan_values(const ScanCall& call, uint32_t d) {
-  scan_token<N>(call, 0, d, call.from);
-  for (uint32_t t = 1; t < call.tokens; ++t) scan_token<N>(call, t, d, call.state);
+HWY_INLINE void decay_state(const ScanCall& call, uint32_t d, F16x* known) {
+  for (uint32_t n = 0; n < N; ++n) known[n] = zero();
+  for (uint32_t i = 0; i < call.key_dim; ++i) {
+    const F16x by = set1(call.decay[call.decay_by_key ? i : 0]), key = set1(call.k[i]);
+    const size_t at = size_t{i} * call.width + d;
+    SHOAL_UNROLLED(n, N) {
+      const F16x s = call.from == nullptr ? by * zero() : by * load(call.from + at + 16 * n);
+      store(s, call.state + at + 16 * n);
+      known[n] = fma(s, key, known[n]);
+    }
+  }
+}
+
+// The second part of token t, and of the same numbers of the state, while they are in registers, the first part of the next token.
+template <uint32_t N, bool kNext>
+HWY_INLINE void update_state(const ScanCall& call, uint32_t t, uint32_t d, F16x* known) {
+  const float* const k = call.k + t * call.stride;
+  const float* const q = call.q + t * call.stride;
+  const float* const next_k = k + call.stride;
+  const float* const next_decay = call.decay + (t + 1) * call.decay_stride;
+  const F16x beta = set1(call.beta[t * call.beta_stride]);
+  F16x update[N], out[N];
+  load_values<N>(call, t, d, update);
+  for (uint32_t n = 0; n < N; ++n) {
+    update[n] = beta * (update[n] - known[n]);
+    out[n] = known[n] = zero();
+  }
+  for (uint32_t i = 0; i < call.key_dim; ++i) {
+    const F16x key = set1(k[i]), query = set1(q[i]);
+    const F16x by = kNext ? set1(next_decay[call.decay_by_key ? i : 0]) : zero(), next_key = kNext ? set1(next_k[i]) : zero();
+    float* const state = call.state + size_t{i} * call.width + d;
+    SHOAL_UNROLLED(n, N) {
+      F16x s = fma(key, update[n], load(state + 16 * n));
+      out[n] = fma(s, query, out[n]);
+      if constexpr (kNext) {
+        s = by * s;
+        known[n] = fma(s, next_key, known[n]);
+      }
+      store(s, state + 16 * n);
+    }
+  }
+  store_out<N>(call, t, d, out);
+}
+
+// Delta rule of N x 16 values from d: the state passes through the registers once a token.
+template <uint32_t N>
+void scan_delta(const ScanCall& call, uint32_t d) {
+  F16x known[N];
+  decay_state<N>(call, d, known);
+  for (uint32_t t = 0; t + 1 < call.tokens; ++t) update_state<N, true>(call, t, d, known);
+  update_state<N, false>(call, call.tokens - 1, d, known);
+}
+
+// Plain form, N x 16 values from d of T tokens: each number of the state goes through the tokens before the next one does.
+template <uint32_t N, uint32_t T>
+HWY_INLINE void scan_tokens(const ScanCall& call, uint32_t first, uint32_t d, const float* from) {
+  F16x value[T][N], out[T][N];
+  for (uint32_t t = 0; t < T; ++t) {
+    load_values<N>(call, first + t, d, value[t]);
+    for (uint32_t n = 0; n < N; ++n) out[t][n] = zero();
+  }
+  const float* const k = call.k + first * call.stride;
+  const float* const q = call.q + first * call.stride;
+  const float* const decay = call.decay + first * call.decay_stride;
+  for (uint32_t i = 0; i < call.key_dim; ++i) {
+    const size_t at = size_t{i} * call.width + d;
+    F16x s[N];
+    SHOAL_UNROLLED(n, N) s[n] = from == nullptr ? zero() : load(from + at + 16 * n);
+    SHOAL_UNROLLED(t, T) {
+      const F16x key = set1(k[t * call.stride + i]), query = set1(q[t * call.stride + i]);
+      const F16x by = set1(decay[t * call.decay_stride + (call.decay_by_key ? i : 0)]);
+      SHOAL_UNROLLED(n, N) {
+        s[n] = fma(key, value[t][n], by * s[n]);
+        out[t][n] = fma(s[n], query, out[t][n]);
+      }
+    }
+    SHOAL_UNROLLED(n, N) store(s[n], call.state + at + 16 * n);
+  }
+  for (uint32_t t = 0; t < T; ++t) store_out<N>(call, first + t, d, out[t]);
+}
+
+template <uint32_t N, uint32_t T>
+void scan_plain(const ScanCall& call, uint32_t d) {
+  uint32_t t = 0;
+  const float* from = call.from;
+  for (; t + T <= call.tokens; t += T, from = call.state) scan_tokens<N, T>(call, t, d, from);
+  for (; t < call.tokens; ++t, from = call.state) scan_tokens<N, 1>(call, t, d, from);
 }
 
 void scan(const ScanCall& call) {
   if (call.tokens == 0) return;
   uint32_t d = 0;
-  for (; d + 64 <= call.width; d += 64) scan_values<4>(call, d);
-  for (; d + 32 <= call.width; d += 32) scan_values<2>(call, d);
-  for (; d < call.width; d += 16) scan_values<1>(call, d);
+  if (call.beta != nullptr) {
+    for (; d + 16 * kWide <= call.width; d += 16 * kWide) scan_delta<kWide>(call, d);
+    for (; d < call.width; d += 16) scan_delta<1>(call, d);
+  } else if (call.tokens < kTogether) {  // memory bounds it: whole lines, as they lie
+    for (; d + 16 * kWide <= call.width; d += 16 * kWide) scan_plain<kWide, 1>(call, d);
+    for (; d < call.width; d += 16) scan_plain<1, 1>(call, d);
+  } else {
+    for (; d + 16 * kNarrow <= call.width; d += 16 * kNarrow) scan_plain<kNarrow, kTogether>(call, d);
+    for (; d < call.width; d += 16) scan_plain<1, kTogether>(call, d);
+  }
 }
 #endif  // SHOAL_PORTABLE_TARGET
 
