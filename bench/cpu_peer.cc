@@ -1,5 +1,5 @@
 // cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-args ARGS] [--peer-batched PATH] [--threads N] [--runs N] [--target NAME]
-//          [--only prefill|decode|single|batch] [--cpu-time] [--json]
+//          [--only prefill|decode|single|batch] [--batches 8,32] [--cpu-time] [--json]
 //
 // The CPU engine's forward pass on a real file, interleaved with llama-bench (and llama-batched-bench) of llama.cpp on the
 // same file, and as a share of what this machine can do at best, measured in the same run:
@@ -28,6 +28,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/json.h"
@@ -49,10 +51,10 @@ namespace {
 constexpr uint32_t kPrefillTokens = 512;
 constexpr uint32_t kDecodeTokens = 64;
 constexpr uint32_t kBatchSteps = 12;
-constexpr uint32_t kBatches[] = {1, 4, 8, 16, 32};
 
 struct Flags {
   std::string model, peer_bench, peer_args, peer_batched, target, only;
+  std::vector<uint32_t> batches = {1, 4, 8, 16, 32};
   int threads = 2;
   int runs = 3;
   bool json = false;
@@ -204,7 +206,7 @@ PeerRates peer_rates(const Flags& flags) {
 // Tokens per second of decode by batch; lines of JSON with "pl" (batch) and "speed_tg".
 std::map<uint32_t, double> peer_batched(const Flags& flags) {
   std::string batches;
-  for (const uint32_t b : kBatches) batches += (batches.empty() ? "" : ",") + std::to_string(b);
+  for (const uint32_t b : flags.batches) batches += (batches.empty() ? "" : ",") + std::to_string(b);
   const auto text = output_of("'" + flags.peer_batched + "' -m '" + flags.model + "' -c 4096 -b 512 -ub 512 -npp 1 -ntg " +
                               std::to_string(kBatchSteps) + " -npl " + batches + " -t " + std::to_string(flags.threads) + " --output-format jsonl");
   std::map<uint32_t, double> rates;
@@ -247,22 +249,22 @@ void measure_peer(const Flags& flags, Table& table) {
   }
   if (flags.peer_batched.empty() || !flags.measures("batch")) return;
   const std::map<uint32_t, double> peer = peer_batched(flags);
-  for (size_t b = 0; b < std::size(kBatches); ++b) {
-    if (peer.contains(kBatches[b])) table.batches[b].peer.push_back(peer.at(kBatches[b]));
+  for (size_t b = 0; b < flags.batches.size(); ++b) {
+    if (peer.contains(flags.batches[b])) table.batches[b].peer.push_back(peer.at(flags.batches[b]));
   }
 }
 
 Table measure(const Flags& flags, Ours& ours, LimitMeter& meter) {
   Table table;
-  for (const uint32_t batch : kBatches) table.batches.push_back({"decode batch " + std::to_string(batch), {}, {}, 0});
+  for (const uint32_t batch : flags.batches) table.batches.push_back({"decode batch " + std::to_string(batch), {}, {}, 0});
   std::vector<Limits> limits;
   (void)ours.prefill_per_s();  // touches every page once
   for (int run = 0; run < flags.runs; ++run) {
     limits.push_back(meter.measure());
     if (flags.measures("prefill")) table.prefill.ours.push_back(ours.prefill_per_s());
     if (flags.measures("decode")) table.decode.ours.push_back(ours.decode_per_s(1, kDecodeTokens));
-    for (size_t b = 0; flags.measures("batch") && b < std::size(kBatches); ++b) {
-      table.batches[b].ours.push_back(ours.decode_per_s(kBatches[b], kBatchSteps));
+    for (size_t b = 0; flags.measures("batch") && b < flags.batches.size(); ++b) {
+      table.batches[b].ours.push_back(ours.decode_per_s(flags.batches[b], kBatchSteps));
     }
     measure_peer(flags, table);
   }
@@ -310,6 +312,17 @@ void print_json(const Flags& flags, const Table& table, const Ours& ours) {
   std::printf("%s\n", dump_json(out).c_str());
 }
 
+// 1 to 32, separated by commas; none of a text that is something else.
+std::vector<uint32_t> batches_of(const std::string& text) {
+  std::vector<uint32_t> batches;
+  for (const auto part : absl::StrSplit(text, ',')) {
+    uint32_t batch = 0;
+    if (!absl::SimpleAtoi(part, &batch) || batch < 1 || batch > 32) return {};
+    batches.push_back(batch);
+  }
+  return batches;
+}
+
 int run(const Flags& flags) {
   if (!force_target(flags.target)) {
     std::fprintf(stderr, "cpu_peer: this machine has no kernels for %s\n", flags.target.c_str());
@@ -350,12 +363,13 @@ int main(int argc, char** argv) {
     else if (flag == "--threads") flags.threads = std::atoi(value.c_str());
     else if (flag == "--target") flags.target = value;
     else if (flag == "--only") flags.only = value;
+    else if (flag == "--batches") flags.batches = shoal::batches_of(value);
     else if (flag == "--runs") flags.runs = std::atoi(value.c_str());
     else good = false;
   }
-  if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1) {
+  if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1 || flags.batches.empty()) {
     std::fprintf(stderr, "usage: cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-args ARGS] [--peer-batched PATH]\n"
-                 "                [--threads N] [--runs N] [--target NAME] [--only prefill|decode|single|batch] [--cpu-time] [--json]\n");
+                 "                [--threads N] [--runs N] [--target NAME] [--only prefill|decode|single|batch] [--batches 8,32] [--cpu-time] [--json]\n");
     return 2;
   }
   return shoal::run(flags);

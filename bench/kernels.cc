@@ -269,6 +269,25 @@ class Bench {
     add(what, seconds, std::max(memory, compute), compute > memory ? text("%.0f GFLOP/s", operations / seconds * 1e-9) : text("%.1f GB/s", bytes / seconds * 1e-9));
   }
 
+  // 6144 channels of four taps; `tokens` rows read and written.
+  void convolve(uint32_t tokens) {
+    constexpr uint32_t kChannels = 6144, kTaps = 4, kStretch = 512;
+    const std::string what = absl::StrCat("convolve ", kChannels, " M=", tokens);
+    if (!wanted(what)) return;
+    const std::vector<float> numbers((tokens + kTaps - 1) * uint64_t{kChannels}, 0.1f), weight(kTaps * uint64_t{kChannels}, 0.3f);
+    std::vector<float> out(tokens * uint64_t{kChannels});
+    const double seconds = best_seconds(flags_.seconds, [&](int) {
+      pool_.parallel_for(kChannels / kStretch, [&](size_t stretch, int) {
+        const size_t first = stretch * kStretch;
+        kernels_.convolve({.x = numbers.data() + (kTaps - 1) * kChannels + first, .x_stride = kChannels, .tail = numbers.data() + first, .tail_stride = kChannels,
+                           .weight = weight.data() + first, .weight_stride = kChannels, .out = out.data() + first, .out_stride = kChannels, .channels = kStretch,
+                           .taps = kTaps, .tokens = tokens, .silu = true});
+      });
+    });
+    const double bytes = 2.0 * static_cast<double>(out.size()) * sizeof(float);
+    add(what, seconds, bytes / limits_.copy_bytes_per_s, text("%.1f GB/s", bytes / seconds * 1e-9));
+  }
+
   const std::vector<Result>& results() const { return results_; }
 
  private:
@@ -320,6 +339,7 @@ int run(const Flags& flags) {
     bench.scan(delta, 16, 1);
     bench.scan(delta, 1, 512);
   }
+  bench.convolve(512);
   if (flags.json) {
     print_json(bench, limits, flags.threads);
     return 0;

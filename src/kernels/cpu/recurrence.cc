@@ -19,32 +19,31 @@ using ref::convolve;
 using ref::scan;
 #else
 
-// Of `count` channels from c.
-HWY_INLINE void convolve_lanes(const ConvolveCall& call, uint32_t c, uint32_t count) {
-  const bool whole = count == 16;
-  const auto some = [&](const float* p) HWY_ATTR { return whole ? load(p) : load_first(p, count); };
-  const F16x bias = call.bias == nullptr ? zero() : some(call.bias + c);
-  for (uint32_t t = 0; t < call.tokens; ++t) {
-    F16x acc = bias;
-    for (uint32_t j = 0; j < call.taps; ++j) {
-      const uint32_t at = t + j;
-      const F16x weight = some(call.weight + j * call.weight_stride + c);
-      if (at >= call.taps - 1) {
-        acc = fma(weight, some(call.x + (at - (call.taps - 1)) * call.x_stride + c), acc);
-      } else if (call.tail != nullptr) {
-        acc = fma(weight, some(call.tail + at * call.tail_stride + c), acc);
-      } else {
-        acc = fma(weight, zero(), acc);
-      }
-    }
-    if (call.silu) acc = silu(acc);
-    float* const out = call.out + t * call.out_stride + c;
-    whole ? store(acc, out) : store_first(acc, out, count);
+constexpr uint32_t kTapsMax = 64;  // as formats allow
+
+// Of `count` channels from c of one token; rows[j]: what tap j is multiplied with, null for zeros.
+HWY_INLINE F16x convolve_lanes(const ConvolveCall& call, const float* const* rows, uint32_t c, size_t count) {
+  const auto some = [&](const float* p) HWY_ATTR { return count == 16 ? load(p) : load_first(p, count); };
+  F16x acc = call.bias == nullptr ? zero() : some(call.bias + c);
+  for (uint32_t j = 0; j < call.taps; ++j) {
+    acc = fma(some(call.weight + j * call.weight_stride + c), rows[j] == nullptr ? zero() : some(rows[j] + c), acc);
   }
+  return call.silu ? silu(acc) : acc;
 }
 
+// Token by token, all channels: rows lie far apart, and each is read again for the tokens after it.
 void convolve(const ConvolveCall& call) {
-  for (uint32_t c = 0; c < call.channels; c += 16) convolve_lanes(call, c, std::min(16u, call.channels - c));
+  const float* rows[kTapsMax];
+  for (uint32_t t = 0; t < call.tokens; ++t) {
+    for (uint32_t j = 0; j < call.taps; ++j) {
+      const uint32_t at = t + j, kept = call.taps - 1;
+      rows[j] = at >= kept ? call.x + (at - kept) * call.x_stride : call.tail == nullptr ? nullptr : call.tail + at * call.tail_stride;
+    }
+    float* const out = call.out + t * call.out_stride;
+    uint32_t c = 0;
+    for (; c + 16 <= call.channels; c += 16) store(convolve_lanes(call, rows, c, 16), out + c);
+    if (c < call.channels) store_first(convolve_lanes(call, rows, c, call.channels - c), out + c, call.channels - c);
+  }
 }
 
 // Values in lanes of sixteen, and tokens, that go side by side: their sums fill the registers.
