@@ -87,6 +87,19 @@ StatusOr<uint32_t> Roster::next_life(TimePoint now) {
   return life;
 }
 
+// A process that goes on in another life speaks in it before others can hear of it: what it said as the one before, they would drop.
+void Roster::adopt(uint32_t life, TimePoint now) {
+  if (life_ == 0 || life_ == life) return;
+  MemberRecord record;
+  {
+    std::lock_guard lock(mutex_);
+    record = self_;
+  }
+  record.life = life;
+  view_.put(record, now);
+  tell(now);
+}
+
 // The name is in the directory: of this process, of one that has ended, or of one that lives.
 Status Roster::take_name(const std::string& key, const DirectoryEntry& entry, TimePoint now) {
   const auto record = read_record(entry.value);
@@ -113,6 +126,7 @@ Status Roster::join(TimePoint now) {
     }
   }
   ASSIGN_OR_RETURN(const uint32_t life, next_life(now));
+  adopt(life, now);
   ASSIGN_OR_RETURN(lease_, directory_.grant(config_.lease));
   MemberRecord record;
   {

@@ -58,6 +58,7 @@ class Roster {
   void run();
   Status join(TimePoint now);
   StatusOr<uint32_t> next_life(TimePoint now);
+  void adopt(uint32_t life, TimePoint now);
   Status take_name(const std::string& key, const DirectoryEntry& entry, TimePoint now);
   Status refresh(TimePoint now);
   Status publish();

@@ -20,9 +20,13 @@ TimePoint wall() { return TimePoint(std::chrono::duration_cast<Duration>(std::ch
 class WeakDirectory : public Directory {
  public:
   StatusOr<LeaseId> grant(Duration ttl) override { return away() ? StatusOr<LeaseId>(gone()) : store()->grant(ttl); }
-  Status keep_alive(LeaseId lease) override { return away() ? gone() : store()->keep_alive(lease); }
+  Status keep_alive(LeaseId lease) override {
+    std::this_thread::sleep_for(late_.exchange(Duration(0)));
+    return away() ? gone() : store()->keep_alive(lease);
+  }
   Status revoke(LeaseId lease) override { return away() ? gone() : store()->revoke(lease); }
   StatusOr<int64_t> put_if(const std::string& key, int64_t expected, const std::string& value, LeaseId lease) override {
+    if (const auto record = read_record(value); record.ok() && before_record_) before_record_(*record);
     return away() ? StatusOr<int64_t>(gone()) : store()->put_if(key, expected, value, lease);
   }
   Status remove_if(const std::string& key, int64_t expected) override { return away() ? gone() : store()->remove_if(key, expected); }
@@ -51,6 +55,8 @@ class WeakDirectory : public Directory {
   static Status gone() { return unavailable("the directory is away"); }
   bool away() const { return away_; }
   void set_away(bool away) { away_ = away; }
+  void make_late(Duration by) { late_ = by; }  // the next refresh of a lease
+  void before_record(std::function<void(const MemberRecord&)> call) { before_record_ = std::move(call); }  // is written
   void wipe() {
     std::lock_guard lock(mutex_);
     store_ = std::make_shared<MemoryDirectory>(wall);
@@ -62,6 +68,8 @@ class WeakDirectory : public Directory {
 
  private:
   std::atomic<bool> away_{false};
+  std::atomic<Duration> late_{Duration(0)};
+  std::function<void(const MemberRecord&)> before_record_;
   mutable std::mutex mutex_;
   std::shared_ptr<MemoryDirectory> store_ = std::make_shared<MemoryDirectory>(wall);
 };
@@ -84,6 +92,7 @@ class Process {
           std::lock_guard lock(mutex_);
           members_ = members;
           history_.push_back(members);
+          if (on_members_) on_members_(members);
           changed_.notify_all();
         },
         [this](bool leads) {
@@ -92,6 +101,10 @@ class Process {
         }});
   }
   Status joined() { return roster_->wait_joined([] { return false; }); }
+  void on_members(std::function<void(const std::map<std::string, MemberRecord>&)> call) {
+    std::lock_guard lock(mutex_);
+    on_members_ = std::move(call);
+  }
   bool wait(const std::function<bool(const std::map<std::string, MemberRecord>&)>& until) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, 20s, [&] { return until(members_); });
@@ -115,6 +128,7 @@ class Process {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, MemberRecord> members_;
+  std::function<void(const std::map<std::string, MemberRecord>&)> on_members_;
   std::deque<std::map<std::string, MemberRecord>> history_;
   std::atomic<bool> leads_{false};
   std::unique_ptr<Roster> roster_;
@@ -217,6 +231,23 @@ TEST(Roster, WhoIsMissingInTheDirectoryJoinsAgainWhateverItsLease) {
   directory.set_away(false);
   Process b(directory, "b");
   EXPECT_TRUE(b.wait(has("a")));
+}
+
+// Else what it says until it hears of it itself would be dropped by whoever has heard already.
+TEST(Roster, AProcessKnowsItsNewLifeBeforeOthersCan) {
+  WeakDirectory directory;
+  std::atomic<uint32_t> heard{0};
+  std::atomic<bool> in_time{true};
+  std::atomic<int> written{0};
+  directory.before_record([&](const MemberRecord& record) { in_time = in_time && (written++ == 0 || heard >= record.life); });
+  Process a(directory, "a");
+  ASSERT_TRUE(a.joined().ok());
+  const uint32_t first = a.roster().life();
+  a.on_members([&](const auto& members) { heard = members.at("a").life; });
+  directory.make_late(400ms);  // as if it had been stopped: the lease has ended
+  ASSERT_TRUE(a.wait([&](const auto& members) { return members.contains("a") && members.at("a").life > first; }));
+  while (written < 2) std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(in_time);
 }
 
 TEST(Roster, OneOfSeveralControllersLeadsAndAnotherFollowsIt) {

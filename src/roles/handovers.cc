@@ -208,10 +208,22 @@ std::optional<uint32_t> Handovers::epoch_of(NodeId member) const {
 
 std::optional<MembershipChange> Handovers::learn(const ClusterState& state) {
   MembershipChange change{.before = std::exchange(members_, {})};
-  for (const auto& [id, member] : state.members) members_[id] = member.epoch;
+  for (const auto& [id, member] : state.members) {
+    const auto known = change.before.find(id);
+    members_[id] = known == change.before.end() ? member.epoch : std::max(member.epoch, known->second);
+  }
   if (!std::exchange(heard_cluster_, true)) return std::nullopt;
   change.after = members_;
   change.self = change.of(self_);
+  return change;
+}
+
+std::optional<MembershipChange> Handovers::hear(NodeId member, uint32_t life) {
+  const auto known = members_.find(member);
+  if (known == members_.end() || life <= known->second) return std::nullopt;
+  MembershipChange change{.before = members_};
+  known->second = life;
+  change.after = members_;
   return change;
 }
 

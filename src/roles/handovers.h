@@ -91,8 +91,10 @@ class Handovers {
 
   // Of a member, as last heard.
   std::optional<uint32_t> epoch_of(NodeId member) const;
-  // Nothing the first time: there is nothing to compare with.
+  // Nothing the first time: there is nothing to compare with. Lives only rise: a picture from before what hear() told changes none back.
   std::optional<MembershipChange> learn(const ClusterState& state);
+  // A member speaks in a life that no picture has shown yet: the one before has ended.
+  std::optional<MembershipChange> hear(NodeId member, uint32_t life);
   // Nobody listens any more to what was asked by this one, and nobody will come for what it was given a ticket of.
   void forget_gateway(NodeId gateway, std::vector<Effect>& effects);
   // Grants end with the life, or the membership, of either side. What waited for one may be accepted now, without KV.

@@ -73,6 +73,7 @@ void Node::dispatch(const Event& event, TimePoint now, std::vector<Effect>& effe
 // What was sent in a life that ended is of nobody.
 void Node::dispatch(const MessageFrom& event, TimePoint now, std::vector<Effect>& effects) {
   if (event.of_life_before(handovers_.epoch_of(event.from).value_or(0))) return;
+  if (const auto change = handovers_.hear(event.from, event.life)) end_lives(*change, now, effects);
   if (const auto* m = std::get_if<Submit>(&event.message)) on_submit(event.from, *m, now, effects, event.unknown_model);
   if (!event.unknown_model.empty()) return;
   if (const auto* m = std::get_if<Cancel>(&event.message)) on_cancel(*m, effects);
