@@ -7,6 +7,7 @@ namespace shoal {
 namespace {
 
 constexpr uint32_t kTypicalPrompt = 256;
+constexpr int64_t kReportsPerSecond = 1000;
 
 }  // namespace
 
@@ -73,7 +74,13 @@ void NodeReporter::learn(const ClusterState& state) {
     const bool listens = member.role == Role::kGateway || member.role == Role::kController;
     if (listens && std::find(listeners.begin(), listeners.end(), id) == listeners.end()) listeners.push_back(id);
   }
+  const auto nodes = std::count_if(state.members.begin(), state.members.end(), [](const auto& member) { return member.second.role == Role::kNode; });
+  interval_ = interval(static_cast<size_t>(nodes), config_.status_interval);
   if (std::exchange(listeners_, std::move(listeners)) != listeners_) journal_.residency();
+}
+
+Duration NodeReporter::interval(size_t nodes, Duration least) {
+  return std::max(least, Duration(std::chrono::seconds(nodes)) / kReportsPerSecond);
 }
 
 void NodeReporter::report(InstanceRole instance_role, TimePoint now, std::vector<Effect>& effects) {
@@ -91,7 +98,7 @@ void NodeReporter::report(InstanceRole instance_role, TimePoint now, std::vector
   snapshot.next = scheduler_.next_models(now);
   for (const NodeId listener : listeners_) effects.push_back(Send{listener, listener == listeners_.back() ? std::move(snapshot) : snapshot});
   journal_.changed = journal_.residency_changed = false;
-  next_ = now + config_.status_interval;
+  next_ = now + interval_;
 }
 
 }  // namespace shoal

@@ -12,10 +12,13 @@ class NodeReporter {
  public:
   // All outlive this.
   NodeReporter(const NodeConfig& config, const Catalogue& catalogue, const ModelScheduler& scheduler, const TurnQuotas& quotas, NodeJournal& journal)
-      : config_(config), catalogue_(catalogue), scheduler_(scheduler), quotas_(quotas), journal_(journal), listeners_(config.gateways) {}
+      : config_(config), catalogue_(catalogue), scheduler_(scheduler), quotas_(quotas), journal_(journal), listeners_(config.gateways), interval_(config.status_interval) {}
 
   // Reports go to the gateways and the controllers of the cluster, beside those of the configuration.
   void learn(const ClusterState& state);
+  // Between two reports of one of `nodes` nodes: `least`, or longer in a large cluster, where all of them together send a gateway a thousand
+  // reports a second. What the gateway placed meanwhile it knows itself.
+  static Duration interval(size_t nodes, Duration least);
 
   NodeStatus status(InstanceRole instance_role) const;
   void report(InstanceRole instance_role, TimePoint now, std::vector<Effect>& effects);
@@ -29,6 +32,7 @@ class NodeReporter {
   const TurnQuotas& quotas_;
   NodeJournal& journal_;
   std::vector<NodeId> listeners_;
+  Duration interval_;
   uint64_t version_ = 0;
   TimePoint next_{};
 };

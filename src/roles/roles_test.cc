@@ -85,6 +85,26 @@ TEST(Router, SettingsGoToTheNodesThatServeTheModel) {
   EXPECT_TRUE(sent<Configure>(router.handle(SettingsWanted{{ModelId(7), milliseconds(1), milliseconds(1)}}, TimePoint{})).empty());
 }
 
+TEST(Router, AReportMayNameItsModelsInAnyOrder) {
+  Router router({kGateway});
+  ClusterState state = cluster({{1, 1}, {2, 1}});
+  state.members[NodeId(3)] = {NodeId(3), Role::kNode, 1, {ModelId(9)}, false};  // serves something else
+  router.handle(ClusterChanged{state}, TimePoint{});
+  const auto report = [](double here) {
+    NodeStatus status;
+    for (const auto& [model, wait] : {std::pair(4u, 0.0), {0u, here}, {2u, 0.0}}) {
+      status.models.emplace_back().model = ModelId(model);
+      status.models.back().wait_seconds = wait;
+    }
+    return status;
+  };
+  router.handle(MessageFrom{NodeId(1), report(5)}, TimePoint{});
+  router.handle(MessageFrom{NodeId(2), report(1)}, TimePoint{});
+  const auto sends = of_kind<Send>(router.handle(request(5), TimePoint{}));
+  ASSERT_EQ(sends.size(), 1u);
+  EXPECT_EQ(sends[0].to, NodeId(2)) << "where it is begun first";
+}
+
 TEST(Router, OverItsLimitItRefuses) {
   Router router({kGateway, 1});
   router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});
@@ -411,6 +431,29 @@ TEST(Node, WhatALostGatewayAskedForEnds) {
   EXPECT_EQ(node.status().models[1].waiting, 0u);
 }
 
+TEST(Node, WhatAGatewayAsksInANewLifeOutlivesTheNewsOfThatLife) {
+  Node node(node_config(8));
+  const auto picture = [](uint64_t version, uint32_t life) {
+    ClusterState state{.version = version};
+    state.members[kGateway] = {kGateway, Role::kGateway, life, {}, false};
+    return ClusterChanged{state};
+  };
+  const auto asked = [](uint64_t id, uint32_t life) {
+    MessageFrom message = submit(id, 0);
+    message.life = life;
+    return message;
+  };
+  node.handle(picture(1, 5), TimePoint{});
+  auto effects = node.handle(asked(1, 5), TimePoint{});
+  for (Effect& effect : node.handle(asked(2, 6), TimePoint{})) effects.push_back(std::move(effect));
+  node.handle(picture(2, 5), TimePoint{});  // from before
+  node.handle(picture(3, 6), TimePoint{});
+  const auto out = run(node, effects, TimePoint{});
+  ASSERT_FALSE(out.empty());
+  for (const Tokens& tokens : out) EXPECT_EQ(tokens.id, RequestId(2)) << "the first one ended with the life that asked";
+  EXPECT_TRUE(out.back().finish.has_value());
+}
+
 TEST(Node, ResidentOnRequestAndGoneOnRequest) {
   Node node(node_config(8));
   run(node, node.handle(MessageFrom{kGateway, SetResident{ModelId(1), true}}, TimePoint{}), TimePoint{});
@@ -515,6 +558,19 @@ TEST(Node, ReportsResidencyAtOnceAndTheRestAtIntervals) {
   EXPECT_TRUE(sent<NodeStatus>(stepped).empty());
   ASSERT_FALSE(of_kind<WakeAt>(stepped).empty());
   EXPECT_EQ(sent<NodeStatus>(node.handle(Tick{}, of_kind<WakeAt>(stepped)[0].at)).size(), 1u);
+}
+
+TEST(Node, InALargeClusterItReportsLessOften) {
+  Node node(node_config(8));
+  ClusterState state{.version = 1};
+  state.members[kGateway] = {kGateway, Role::kGateway, 1, {}, false};
+  for (uint32_t i = 1; i <= 500; ++i) state.members[NodeId(i)] = {NodeId(i), Role::kNode, 1, {}, false};
+  node.handle(ClusterChanged{state}, TimePoint{});
+  node.handle(submit(1, 0), TimePoint{});
+  const auto ready = node.handle(WeightsReady{ModelId(0), OkStatus()}, TimePoint(milliseconds(1)));
+  const auto stepped = of_kind<WakeAt>(node.handle(done(of_kind<StartStep>(ready)[0]), TimePoint(milliseconds(2))));
+  ASSERT_FALSE(stepped.empty());
+  EXPECT_EQ(stepped[0].at, TimePoint(milliseconds(501)));
 }
 
 TEST(Node, FittingLengthCountsWholeSlabs) {

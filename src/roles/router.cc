@@ -10,8 +10,12 @@ namespace {
 
 constexpr Duration kTryAgain = std::chrono::seconds(1);  // a node that was lost and has said nothing since
 
-bool lists(const Member& member, ModelId model) {
-  return member.role == Role::kNode && std::find(member.models.begin(), member.models.end(), model) != member.models.end();
+bool lower(const ModelStatus& a, const ModelStatus& b) { return a.model < b.model; }
+
+// REQUIRES: its models are ascending. Null: it does not say.
+const ModelStatus* status_of(const NodeStatus& status, ModelId model) {
+  const auto found = std::lower_bound(status.models.begin(), status.models.end(), model, [](const ModelStatus& m, ModelId id) { return m.model < id; });
+  return found == status.models.end() || found->model != model ? nullptr : &*found;
 }
 
 }  // namespace
@@ -49,8 +53,7 @@ NodeView Router::view_of(const Member& member, const Entry& entry) const {
   const ModelId model = entry.request.model;
   NodeView view;
   view.node = member.id;
-  // Who has the request serves its model to the end, also if it is on no list any more.
-  view.serves_model = (member.id == entry.node || lists(member, model)) && !lost_.contains(member.id);
+  view.serves_model = !lost_.contains(member.id);
   view.draining = member.draining;
   if (const auto placed = placed_.find(member.id); placed != placed_.end()) {
     view.requests_live = placed->second.live;
@@ -61,20 +64,38 @@ NodeView Router::view_of(const Member& member, const Entry& entry) const {
   if (status == status_.end()) return view;
   view.instance_role = status->second.instance_role;
   view.decode_pressure = status->second.decode_pressure;
-  for (const ModelStatus& m : status->second.models) {
-    if (m.model != model) continue;
-    view.wait_seconds += m.wait_seconds;
-    view.switch_seconds = m.switch_seconds;
-    view.decodes_model = m.running > 0;
-    break;
+  if (const ModelStatus* m = status_of(status->second, model)) {
+    view.wait_seconds += m->wait_seconds;
+    view.switch_seconds = m->switch_seconds;
+    view.decodes_model = m->running > 0;
   }
   return view;
 }
 
-Placement Router::choose(const Entry& entry, Phase phase) const {
-  std::vector<NodeView> nodes;
+void Router::list_hosts() {
+  hosts_.clear();
   for (const auto& [id, member] : cluster_.members) {
-    if (member.role == Role::kNode) nodes.push_back(view_of(member, entry));
+    if (member.role != Role::kNode) continue;
+    for (const ModelId model : member.models) {
+      std::vector<NodeId>& hosts = hosts_[model];
+      if (hosts.empty() || hosts.back() != id) hosts.push_back(id);
+    }
+  }
+}
+
+std::vector<NodeId> Router::hosts(ModelId model) const {
+  const auto found = hosts_.find(model);
+  return found == hosts_.end() ? std::vector<NodeId>() : found->second;
+}
+
+Placement Router::choose(const Entry& entry, Phase phase) const {
+  std::vector<NodeId> able = hosts(entry.request.model);
+  // Who has the request serves its model to the end, also if it is on no list any more.
+  if (std::find(able.begin(), able.end(), entry.node) == able.end()) able.push_back(entry.node);
+  std::vector<NodeView> nodes;
+  nodes.reserve(able.size());
+  for (const NodeId id : able) {
+    if (const auto member = cluster_.members.find(id); member != cluster_.members.end()) nodes.push_back(view_of(member->second, entry));
   }
   return place({nodes, static_cast<uint32_t>(journal_.size()), config_.requests_max}, phase);
 }
@@ -118,10 +139,8 @@ void Router::submit(Entry entry, TimePoint now, std::vector<Effect>& effects, Ph
 double Router::prompt_seconds(const Entry& entry) const {
   const auto status = status_.find(entry.node);
   if (status == status_.end()) return 0;
-  for (const ModelStatus& m : status->second.models) {
-    if (m.model == entry.request.model) return m.prompt_token_seconds * static_cast<double>(entry.request.prompt.size() + entry.request.output.size());
-  }
-  return 0;
+  const ModelStatus* const m = status_of(status->second, entry.request.model);
+  return m == nullptr ? 0 : m->prompt_token_seconds * static_cast<double>(entry.request.prompt.size() + entry.request.output.size());
 }
 
 Router::Entry Router::take(RequestId id) {
@@ -135,10 +154,8 @@ Router::Entry Router::take(RequestId id) {
 }
 
 bool Router::served_by_lost(ModelId model) const {
-  return std::any_of(lost_.begin(), lost_.end(), [&](const auto& lost) {
-    const auto member = cluster_.members.find(lost.first);
-    return member != cluster_.members.end() && lists(member->second, model);
-  });
+  const std::vector<NodeId> able = hosts(model);
+  return std::any_of(able.begin(), able.end(), [&](NodeId id) { return lost_.contains(id); });
 }
 
 void Router::try_lost_again(TimePoint now, std::vector<Effect>& effects) {
@@ -196,6 +213,7 @@ void Router::on_status(NodeId from, const NodeStatus& status, TimePoint now, std
   NodeStatus& known = status_[from];
   if (status.version < known.version) return;
   known = status;
+  if (!std::is_sorted(known.models.begin(), known.models.end(), lower)) std::sort(known.models.begin(), known.models.end(), lower);
   const auto member = cluster_.members.find(from);
   Placed& placed = placed_[from];
   placed.seconds = 0;
@@ -301,6 +319,7 @@ void Router::on_cluster(const ClusterState& state, TimePoint now, std::vector<Ef
     if (before == cluster_.members.end() || before->second.epoch != member.epoch) anew.push_back(id);
   }
   cluster_ = state;
+  list_hosts();
   for (const NodeId id : anew) send_settings(cluster_.members.at(id), effects);
   for (const RequestId id : orphans) {
     Entry entry = take(id);
@@ -338,9 +357,7 @@ void Router::send_settings(const Member& member, std::vector<Effect>& effects) c
 }
 
 void Router::send_to_hosts(ModelId model, const Message& message, std::vector<Effect>& effects) {
-  for (const auto& [id, member] : cluster_.members) {
-    if (lists(member, model)) effects.push_back(Send{id, message});
-  }
+  for (const NodeId id : hosts(model)) effects.push_back(Send{id, message});
 }
 
 void Router::expire(TimePoint now, std::vector<Effect>& effects) {

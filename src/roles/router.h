@@ -62,9 +62,11 @@ class Router {
   void on_tokens(NodeId from, const Tokens& tokens, TimePoint now, std::vector<Effect>& effects);
   void on_cluster(const ClusterState& state, TimePoint now, std::vector<Effect>& effects);
   void on_peer_lost(NodeId node, TimePoint now, std::vector<Effect>& effects);
+  std::vector<NodeId> hosts(ModelId model) const;
   void send_to_hosts(ModelId model, const Message& message, std::vector<Effect>& effects);
   void send_settings(const Member& member, std::vector<Effect>& effects) const;
   void expire(TimePoint now, std::vector<Effect>& effects);
+  void list_hosts();
   NodeView view_of(const Member& member, const Entry& entry) const;
   Placement choose(const Entry& entry, Phase phase) const;
   void submit(Entry entry, TimePoint now, std::vector<Effect>& effects, Phase phase = Phase::kPrompt);
@@ -82,7 +84,8 @@ class Router {
 
   const RouterConfig config_;
   ClusterState cluster_;
-  std::map<NodeId, NodeStatus> status_;
+  std::map<ModelId, std::vector<NodeId>> hosts_;  // nodes of cluster_ that list a model, ascending
+  std::map<NodeId, NodeStatus> status_;           // models ascending
   Balancer balancer_;
   // In the cluster, and not heard of since messages were lost: nothing is placed there until then. Its report may have been lost, too.
   std::map<NodeId, TimePoint> lost_;
