@@ -17,6 +17,7 @@
 #include "apps/version.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/open_files.h"
 #include "gateway/admin.h"
 #include "gateway/run_recorder.h"
 #include "gateway/service.h"
@@ -27,6 +28,7 @@ namespace {
 
 constexpr uint32_t kAdminConnectionsMax = 64;
 constexpr uint64_t kAdminBodyBytesMax = 64 * 1024;
+constexpr uint64_t kOtherFiles = 200;  // beside connections of clients
 constexpr Duration kLastWords = std::chrono::seconds(2);  // for error events after the drain's end
 constexpr Duration kLook = std::chrono::milliseconds(50);
 
@@ -132,6 +134,9 @@ class FrontImpl : public Front {
         tcp_admin_(admin(flags.admin_key), service_, parts_.catalog, parts_.router) {}
 
   Status listen(const ServeFlags& flags) {
+    if (const uint64_t files = raise_open_files(); files < flags.max_connections + kOtherFiles) {
+      log_warning("this process may have ", files, " files open, too few for --max-connections ", flags.max_connections, "; raise the limit (ulimit -n)");
+    }
     const HttpServerConfig http{.host = flags.host, .port = flags.port, .unix_socket = flags.uds,
                                 .tls_certificate_file = flags.ssl_certfile, .tls_key_file = flags.ssl_keyfile,
                                 .cors_origins = flags.cors_origins,

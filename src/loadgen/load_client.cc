@@ -1,7 +1,5 @@
 #include "loadgen/load_client.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/open_files.h"
 #include "loadgen/load_lane.h"
 #include "nlohmann/json.hpp"
 
@@ -83,12 +82,8 @@ RunResult run_load(const LoadSpec& spec, const Destination& destination, std::sp
 }
 
 uint64_t raise_connection_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-  getrlimit(RLIMIT_NOFILE, &limit);
-  return limit.rlim_cur > kOtherFiles ? limit.rlim_cur - kOtherFiles : 0;
+  const uint64_t files = raise_open_files();
+  return files > kOtherFiles ? files - kOtherFiles : 0;
 }
 
 }  // namespace shoal

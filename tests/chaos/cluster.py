@@ -1,10 +1,12 @@
 """A cluster of real processes, and readers that compare each answer with the one of an undisturbed process."""
+import asyncio
 import contextlib
 import http.client
 import itertools
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -111,7 +113,7 @@ def nodes_heard(path_of_socket):
 class Cluster:
     """A controller (with the directory, or etcd's), `nodes` nodes and `gateways` gateways."""
 
-    def __init__(self, nodes=2, gateways=1, etcd=False, folder_of_models=None, node_words=(), words=(), roles=(), prefix_of=lambda name: (), listen_of=lambda name: '127.0.0.1:0', joined_words=(), join=None,
+    def __init__(self, nodes=2, gateways=1, etcd=False, folder_of_models=None, node_words=(), words=(), roles=(), prefix_of=lambda name: (), listen_of=lambda name: '127.0.0.1:0', joined_words=(), gateway_words=(), join=None,
                  etcd_words=(), environment_of=lambda name: None, memory='600MiB'):
         self.folder = tempfile.mkdtemp(prefix='shoal-chaos-')
         self.etcd = Etcd(self.folder, words=etcd_words) if etcd else None
@@ -129,7 +131,7 @@ class Cluster:
         for i in range(gateways):
             name = f'gateway-{i}'
             self.ports[name] = free_port()
-            self.add(name, 'gateway', '--join', self.join, '--name', name, '--listen', listen_of(name), *joined_words, '--port', self.ports[name], '--admin-socket', f'{self.folder}/{name}.sock',
+            self.add(name, 'gateway', '--join', self.join, '--name', name, '--listen', listen_of(name), *joined_words, '--port', self.ports[name], '--admin-socket', f'{self.folder}/{name}.sock', *gateway_words,
                      prefix=prefix_of(name))
 
     def add(self, name, *words, prefix=(), environment=None, with_words=True):
@@ -174,6 +176,54 @@ class Cluster:
 
     def __exit__(self, *_):
         self.end()
+
+
+class Delays:
+    """Everything to 127.0.0.2:PORT goes to 127.0.0.1:PORT in pieces of any size, each late by up to `seconds`: connections overtake each other."""
+
+    def __init__(self, seed, seconds):
+        self.chance, self.seconds, self.loop, self.ports = random.Random(seed), seconds, asyncio.new_event_loop(), set()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+
+    def watch(self, port):
+        if port not in self.ports:
+            self.ports.add(port)
+            asyncio.run_coroutine_threadsafe(asyncio.start_server(lambda r, w: self.pipe(port, r, w), '127.0.0.2', port), self.loop).result(5)
+
+    async def pipe(self, port, reader, writer):
+        try:
+            there = await asyncio.open_connection('127.0.0.1', port)
+        except OSError:
+            return writer.close()
+        await asyncio.gather(self.carry(reader, there[1]), self.carry(there[0], writer))
+
+    async def carry(self, reader, writer):
+        with contextlib.suppress(OSError):
+            while data := await reader.read(self.chance.randint(1, 65536)):
+                await asyncio.sleep(self.chance.uniform(0, self.seconds))
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    def end(self):
+        async def stop():
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+        asyncio.run_coroutine_threadsafe(stop(), self.loop).result(5)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(5)
+
+
+@contextlib.contextmanager
+def late_by_chance(seed, seconds):
+    """-> what to tell a Cluster so that its processes reach each other late, and what to call when it was made."""
+    delays, port_of = Delays(seed, seconds), {}
+    try:
+        yield ({'listen_of': lambda name: f'127.0.0.1:{port_of.setdefault(name, free_port())}', 'joined_words': ('--advertise', '127.0.0.2')},
+               lambda: [delays.watch(port) for port in port_of.values()])
+    finally:
+        delays.end()
 
 
 # ---- readers ------------------------------------------------------------------------------------------------------------------

@@ -1,17 +1,13 @@
 """Bad weather on real processes: whatever happens to one of them, no request fails and no answer changes."""
-import asyncio
-import contextlib
 import os
-import random
 import shutil
 import signal
 import subprocess
-import threading
 import time
 
 import pytest
 
-from cluster import Cluster, Readers, ask, bodies, call, free_port, models, undisturbed, wait_until
+from cluster import Cluster, Readers, ask, bodies, call, late_by_chance, models, undisturbed, wait_until
 
 LONG = os.environ.get('SHOAL_CHAOS') == 'long'
 
@@ -77,6 +73,19 @@ def test_a_stopped_node_is_left_and_taken_back(requests, expected):
         time.sleep(1)
         judge(readers, cluster)
         assert ask(cluster.url(), requests[0])[0] == expected[0]
+
+
+def test_nodes_stopped_in_turn_come_back_in_another_life(requests, expected):
+    with Cluster(nodes=2).wait_ready(2) as cluster:
+        readers = Readers(cluster.urls(), requests, expected)
+        for name in ('node-0', 'node-1'):  # longer than the lease, and whichever has the work
+            time.sleep(1)
+            cluster[name].send(signal.SIGSTOP)
+            time.sleep(6)
+            cluster[name].send(signal.SIGCONT)
+            assert wait_until(lambda: cluster.nodes_heard() == 2, 30), cluster.logs()
+        time.sleep(1)
+        judge(readers, cluster)
 
 
 def test_a_short_stop_changes_nothing(requests, expected):
@@ -249,50 +258,10 @@ def test_a_slow_link_between_prompts_and_answers(cable, requests, expected):
         judge(readers, cluster, at_least=3)
 
 
-class Delays:
-    """Everything to 127.0.0.2:PORT goes to 127.0.0.1:PORT in pieces of any size, each late by up to `seconds`: connections overtake each other."""
-
-    def __init__(self, seed, seconds):
-        self.chance, self.seconds, self.loop, self.ports = random.Random(seed), seconds, asyncio.new_event_loop(), set()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-
-    def watch(self, port):
-        if port not in self.ports:
-            self.ports.add(port)
-            asyncio.run_coroutine_threadsafe(asyncio.start_server(lambda r, w: self.pipe(port, r, w), '127.0.0.2', port), self.loop).result(5)
-
-    async def pipe(self, port, reader, writer):
-        try:
-            there = await asyncio.open_connection('127.0.0.1', port)
-        except OSError:
-            return writer.close()
-        await asyncio.gather(self.carry(reader, there[1]), self.carry(there[0], writer))
-
-    async def carry(self, reader, writer):
-        with contextlib.suppress(OSError):
-            while data := await reader.read(self.chance.randint(1, 65536)):
-                await asyncio.sleep(self.chance.uniform(0, self.seconds))
-                writer.write(data)
-                await writer.drain()
-        writer.close()
-
-    def end(self):
-        async def stop():
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                task.cancel()
-        asyncio.run_coroutine_threadsafe(stop(), self.loop).result(5)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(5)
-
-
 def test_everything_between_processes_is_late_by_chance(requests, expected):
-    delays, port_of = Delays(seed=7, seconds=0.04), {}
-    listen = lambda name: f'127.0.0.1:{port_of.setdefault(name, free_port())}'
-    try:
-        cluster = Cluster(nodes=2, listen_of=listen, joined_words=('--advertise', '127.0.0.2'))
-        for port in port_of.values():
-            delays.watch(port)
+    with late_by_chance(seed=7, seconds=0.04) as (words, watch):
+        cluster = Cluster(nodes=2, **words)
+        watch()
         with cluster.wait_ready(2):
             readers = Readers(cluster.urls(), requests, expected)
             time.sleep(2)
@@ -301,5 +270,3 @@ def test_everything_between_processes_is_late_by_chance(requests, expected):
             cluster['node-0'].start()
             assert wait_until(lambda: cluster.nodes_heard() == 2, 30), cluster.logs()
             judge(readers, cluster)
-    finally:
-        delays.end()
