@@ -24,11 +24,21 @@ sys.path.insert(0, str(ROOT / 'tests' / 'chaos'))
 from cluster import Cluster, Readers, Server, ask, bodies, late_by_chance, models, undisturbed, wait_until  # noqa: E402
 
 
-def token_gaps(url, model, tokens):
+def token_seconds(url, model, tokens):
+    """Of an answer, on average: tokens that come together would make a median of gaps mean nothing."""
     body = {'model': model, 'prompt': 'Once upon a time', 'max_tokens': tokens, 'temperature': 0, 'ignore_eos': True, 'stream': True}
     _, gaps, error = ask(url, body)
     assert error is None, error
-    return gaps[2:]
+    return statistics.mean(gaps[2:])
+
+
+def cpu_seconds(*processes):
+    """Of all threads so far. Unlike a time it hardly depends on what else the machine does."""
+    ticks = 0
+    for process in processes:
+        fields = pathlib.Path(f'/proc/{process.process.pid}/stat').read_text().rsplit(')', 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf('SC_CLK_TCK')
 
 
 def requests_per_second(url, model, seconds=3, clients=16):
@@ -232,10 +242,14 @@ def main():
         with Cluster(nodes=1, folder_of_models=folder, memory='1500MiB').wait_ready(1) as cluster:
             alone, apart, alone_rate, apart_rate = [], [], [], []
             for url in (one.url, cluster.url()):
-                token_gaps(url, options.model, 4)  # it is loaded
+                token_seconds(url, options.model, 4)  # it is loaded
+            cpu, processes = {}, {'serve': (one,), 'cluster': (cluster['gateway-0'], cluster['node-0'])}
+            before = {name: cpu_seconds(*of) for name, of in processes.items()}
             for _ in range(options.runs):
-                alone += token_gaps(one.url, options.model, options.tokens)
-                apart += token_gaps(cluster.url(), options.model, options.tokens)
+                alone.append(token_seconds(one.url, options.model, options.tokens))
+                apart.append(token_seconds(cluster.url(), options.model, options.tokens))
+            for name, of in processes.items():
+                cpu[name] = (cpu_seconds(*of) - before[name]) / (options.runs * options.tokens)
             for _ in range(3):
                 alone_rate.append(requests_per_second(one.url, options.small))
                 apart_rate.append(requests_per_second(cluster.url(), options.small))
@@ -244,9 +258,10 @@ def main():
     opened = many_streams(options) if options.streams else None
     a, b = statistics.median(alone), statistics.median(apart)
     result = {'load_average': os.getloadavg()[0], 'token_us_serve': a * 1e6, 'token_us_cluster': b * 1e6, 'overhead_us': (b - a) * 1e6, 'overhead_share': (b - a) / a,
-              'requests_per_s_serve': statistics.median(alone_rate), 'requests_per_s_cluster': statistics.median(apart_rate), 'streams': opened}
+              'token_cpu_us': {name: each * 1e6 for name, each in cpu.items()}, 'requests_per_s_serve': statistics.median(alone_rate), 'requests_per_s_cluster': statistics.median(apart_rate), 'streams': opened}
     print(f"{options.model}, batch 1, medians of {options.runs} answers of {options.tokens} tokens in turn, load average {result['load_average']:.1f}")
     print(f"  a token: {a * 1e6:.0f} us by serve, {b * 1e6:.0f} us through gateway and node: {(b - a) * 1e6:+.0f} us, {100 * (b - a) / a:+.2f} %")
+    print(f"  processor time of a token: {cpu['serve'] * 1e6:.0f} us by serve, {cpu['cluster'] * 1e6:.0f} us by gateway and node: {(cpu['cluster'] - cpu['serve']) * 1e6:+.0f} us")
     print(f"  requests of one token: {result['requests_per_s_serve']:.0f}/s by serve, {result['requests_per_s_cluster']:.0f}/s through a gateway")
     if opened:
         print_streams(opened)
