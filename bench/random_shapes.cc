@@ -162,7 +162,7 @@ const std::map<std::string, RandomShape>& random_shapes() {
       {"llama-0.3b", {"llama", 1024, 20, 16, 4, 64, 4096, 32'000, true, false, 10'000.0f}},
       // With experts. The first two: layers of the two below, with fewer of them and of experts.
       {"qwen3-moe-1.4b", {"qwen3moe", 2048, 8, 32, 4, 128, 6144, 32'000, true, false, 1'000'000.0f, {32, 4, 768, 0, 0}}},
-      {"deepseek-v2-1.7b", {"deepseek2", 2048, 10, 16, 1, 128, 10'240, 32'000, true, false, 10'000.0f, {32, 6, 768, 2, 1}, {512, 64, 128, 768}}},
+      {"deepseek-v2-1.7b", {"deepseek2", 2048, 10, 16, 1, 128, 10'240, 32'000, false, false, 10'000.0f, {32, 6, 768, 2, 1}, {512, 64, 128, 768}}},
       {"qwen3-30b-a3b", {"qwen3moe", 2048, 48, 32, 4, 128, 6144, 32'000, true, false, 1'000'000.0f, {128, 8, 768, 0, 0}}},
       {"deepseek-v2-lite", {"deepseek2", 2048, 27, 16, 1, 128, 10'944, 32'000, true, false, 10'000.0f, {64, 6, 1408, 2, 1}, {512, 64, 128}}},
       {"deepseek-v2", {"deepseek2", 5120, 60, 128, 1, 128, 12'288, 32'000, true, false, 10'000.0f, {160, 6, 1536, 2, 1}, {512, 64, 128, 1536}}},
