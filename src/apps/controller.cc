@@ -1,4 +1,4 @@
-// shoal controller: decides for a cluster what no gateway may decide alone; and serves the directory of a machine without etcd.
+// shoal controller: decides for a cluster what no gateway may decide alone, and what expert servers hold; and serves the directory of a machine without etcd.
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "cluster/controller_loop.h"
+#include "experts/keeper.h"
 #include "membership_etcd/directory_server.h"
 
 namespace shoal {
@@ -68,16 +69,26 @@ StatusOr<int> run_controller(ControllerFlags& flags) {
     ASSIGN_OR_RETURN(server, DirectoryServer::start(flags.cluster.join, directory));
   }
   ASSIGN_OR_RETURN(ClusterOptions options, cluster_options(flags.cluster, Role::kController));
+  std::shared_ptr<BulkTlsContext> tls;
+  if (options.tls.given()) {
+    ASSIGN_OR_RETURN(tls, make_bulk_tls(options.tls));
+  }
   const auto names = std::make_shared<ModelNames>();
   ModelNumbers numbers(names);
   ASSIGN_OR_RETURN(const auto link, ClusterLink::start(std::move(options), names));
   ControllerLoop loop(ControllerConfig{.self = link->self()}, link->network(), names);
+  ExpertKeeper experts({.name = link->name(), .servers = [&] { return expert_members(link->members()); }, .tls = tls});
+  experts.lead(false);
   const ClusterLink::Hooks hooks{.cluster = [&](ClusterState state) { loop.set_cluster(std::move(state)); },
                                  .link = [&](NodeId peer, bool up) { loop.peer_link(peer, up); },
                                  .members = [&](const std::map<std::string, MemberRecord>& members) {
                                    if (numbers.learn(members)) link->renew();
+                                   experts.look();
                                  },
-                                 .leads = [&](bool leads) { loop.lead(leads); }};
+                                 .leads = [&](bool leads) {
+                                   loop.lead(leads);
+                                   experts.lead(leads);
+                                 }};
   RETURN_IF_ERROR(link->join(hooks, 0, {}, [] { return wait_stop_signal(Duration(0)); }));
   std::printf("Shoal %s controller '%s' at %s\n", version_number().c_str(), link->name().c_str(), flags.cluster.join.c_str());
   std::fflush(stdout);

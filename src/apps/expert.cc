@@ -1,6 +1,7 @@
 // shoal expert: a server of experts. It holds some of the experts of the models of a folder, and computes what nodes ask for.
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -32,13 +33,11 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  shoal expert models/ --listen unix:/run/shoal/expert-0.sock --experts '*:0-7'\n"
     "  shoal expert models/ --join etcd://10.0.0.1:2379 --listen 10.0.0.9:7100 --name expert-0 --experts auto";
-constexpr uint32_t kCopies = 2;  // of each expert among the servers of a machine, where memory allows
 constexpr Duration kGoodbye = std::chrono::milliseconds(500);  // for nodes to hear that it leaves
 
 struct ExpertFlags {
   std::string path = "models";
   std::string experts = "auto";
-  std::string share = "0/1";
   std::string memory;
   std::string cores;
   uint32_t threads = 0;
@@ -50,22 +49,9 @@ struct ExpertFlags {
   LogFlags log;
 };
 
-struct Share {
-  uint32_t part = 0, of = 1;
-};
-StatusOr<Share> share_of(const std::string& text) {
-  const std::vector<std::string> sides = absl::StrSplit(text, '/');
-  Share share;
-  if (sides.size() != 2 || !absl::SimpleAtoi(sides[0], &share.part) || !absl::SimpleAtoi(sides[1], &share.of) || share.part >= share.of) {
-    return invalid_argument("--share ", text, ": write I/N, the I-th (from 0) of N servers");
-  }
-  return share;
-}
-
-// Models with experts, and which of those are to be here. `left` is memory that they may take together.
-StatusOr<std::vector<ExpertModel>> models_to_hold(const ExpertFlags& flags, uint64_t memory) {
+// Models with experts, and which of those are to be here to begin with.
+StatusOr<std::vector<ExpertModel>> models_to_hold(const ExpertFlags& flags) {
   ASSIGN_OR_RETURN(const LoadOptions load, load_options(flags.engine));
-  ASSIGN_OR_RETURN(const Share share, share_of(flags.share));
   ASSIGN_OR_RETURN(const ScanResult scan, scan_models(flags.path, load, 0));
   RETURN_IF_ERROR(check_any_model(flags.path, scan));
   std::vector<ExpertModel> models;
@@ -80,20 +66,18 @@ StatusOr<std::vector<ExpertModel>> models_to_hold(const ExpertFlags& flags, uint
   if (models.empty()) return not_found("none of the models of ", flags.path, " has experts; `shoal serve` computes those without");
   for (ExpertModel& model : models) {
     const ExpertShape shape = shape_of(*model.plan);
-    if (flags.experts != "auto") {
-      auto set = parse_experts(shape, flags.experts);
-      if (!set.ok()) return annotate(set.status(), absl::StrCat("--experts, of '", model.name, "'"));
-      model.holds = *std::move(set);
-      continue;
-    }
-    const uint64_t each = memory / models.size() / std::max<uint64_t>(model.plan->bytes_max(), 1);
-    model.holds = spread_evenly(shape, share.of, kCopies, each)[share.part];
+    model.holds = ExpertSet(shape);
+    if (flags.experts == "auto") continue;  // whoever keeps the servers says
+    auto set = parse_experts(shape, flags.experts);
+    if (!set.ok()) return annotate(set.status(), absl::StrCat("--experts, of '", model.name, "'"));
+    model.holds = *std::move(set);
   }
   return models;
 }
 
 StatusOr<ExpertServerConfig> server_config(const ExpertFlags& flags, uint64_t memory) {
-  ExpertServerConfig config{.name = flags.cluster.name, .memory_bytes = memory, .regroup = !flags.no_regroup, .shrink = !flags.no_shrink};
+  ExpertServerConfig config{.name = flags.cluster.name, .domain = flags.cluster.failure_domain, .memory_bytes = memory, .regroup = !flags.no_regroup, .shrink = !flags.no_shrink};
+  if (config.domain.empty()) config.domain = machine_name();
   const auto rule = parse_batch_rule(flags.batch_rule);
   if (!rule) return invalid_argument("--batch-rule ", flags.batch_rule, " is unknown");
   config.batch = {.rule = *rule, .wait_max = std::chrono::microseconds(flags.batch_wait_us)};
@@ -107,26 +91,26 @@ StatusOr<ExpertServerConfig> server_config(const ExpertFlags& flags, uint64_t me
   return config;
 }
 
-std::vector<RecordedModel> recorded(const std::vector<ExpertModel>& models) {
-  std::vector<RecordedModel> result;
-  for (const ExpertModel& model : models) result.push_back({model.name, model.stamp});
-  return result;
-}
-
-// Its place in the cluster, by which nodes find it.
-StatusOr<std::unique_ptr<ClusterLink>> join_cluster(ClusterOptions options, uint16_t port, std::vector<RecordedModel> models) {
+// Its place in the cluster, by which nodes find it. Models are recorded by those who serve them.
+StatusOr<std::unique_ptr<ClusterLink>> join_cluster(ClusterOptions options, uint16_t port) {
   const std::string host = options.listen.substr(0, options.listen.rfind(':'));
   options.listen = host + ":0";
   ASSIGN_OR_RETURN(std::unique_ptr<ClusterLink> link, ClusterLink::start(std::move(options), std::make_shared<ModelNames>()));
-  RETURN_IF_ERROR(link->join({}, port, std::move(models), [] { return wait_stop_signal(Duration(0)); }));
+  RETURN_IF_ERROR(link->join({}, port, {}, [] { return wait_stop_signal(Duration(0)); }));
   return link;
+}
+
+void announce(const ClusterFlags& flags, const ExpertServerConfig& config, uint32_t held, uint16_t port) {
+  const std::string address = port > 0 ? absl::StrCat(config.tcp_address.substr(0, config.tcp_address.rfind(':')), ":", port) : flags.listen;
+  std::printf("Shoal %s expert server '%s' holds %u experts at %s\n", version_number().c_str(), flags.name.c_str(), held, address.c_str());
+  std::fflush(stdout);
 }
 
 StatusOr<int> run_expert(ExpertFlags& flags) {
   RETURN_IF_ERROR(apply(flags.log));
   block_stop_signals();
   ASSIGN_OR_RETURN(const uint64_t memory, flags.memory.empty() ? StatusOr<uint64_t>(available_memory_bytes() / 10 * 8) : parse_bytes(flags.memory));
-  ASSIGN_OR_RETURN(std::vector<ExpertModel> models, models_to_hold(flags, memory));
+  ASSIGN_OR_RETURN(std::vector<ExpertModel> models, models_to_hold(flags));
   const bool joins = !flags.cluster.join.empty();
   std::optional<ClusterOptions> options;
   if (joins) {
@@ -144,15 +128,17 @@ StatusOr<int> run_expert(ExpertFlags& flags) {
   }
   uint32_t held = 0;
   for (const ExpertModel& model : models) held += model.holds.count();
-  const std::vector<RecordedModel> records = recorded(models);
-  ASSIGN_OR_RETURN(const auto server, ExpertServer::start(config, std::move(models)));
   std::unique_ptr<ClusterLink> link;
+  std::atomic<ClusterLink*> joined{nullptr};
+  config.on_drain = [&joined] {
+    if (ClusterLink* const there = joined) there->drain();
+  };
+  ASSIGN_OR_RETURN(const auto server, ExpertServer::start(config, std::move(models)));
   if (joins) {
-    ASSIGN_OR_RETURN(link, join_cluster(*std::move(options), server->port(), records));
+    ASSIGN_OR_RETURN(link, join_cluster(*std::move(options), server->port()));
+    joined = link.get();
   }
-  const std::string address = server->port() > 0 ? absl::StrCat(config.tcp_address.substr(0, config.tcp_address.rfind(':')), ":", server->port()) : flags.cluster.listen;
-  std::printf("Shoal %s expert server '%s' holds %u experts at %s\n", version_number().c_str(), flags.cluster.name.c_str(), held, address.c_str());
-  std::fflush(stdout);
+  announce(flags.cluster, config, held, server->port());
   notify_ready("serving experts");
   const Watchdog watchdog([] { return true; });
   while (!wait_stop_signal(std::chrono::hours(1))) {}
@@ -175,8 +161,7 @@ RunVerb add_expert(CLI::App& app) {
   add_cluster_flags(*verb, flags->cluster);
   verb->get_option("--join")->required(false);
   verb->get_option("--listen")->description("ADDR:PORT (port 0: any free one) or unix:PATH where nodes reach this server");
-  verb->add_option("--experts", flags->experts, "What it holds: LAYERS:IDS as in '0-3:0-7,12;5:*' ('*:*': all), or auto: as many as --share and --memory allow")->capture_default_str();
-  verb->add_option("--share", flags->share, "With auto: I/N, this is the I-th (from 0) of N servers that hold two copies of everything together")->capture_default_str();
+  verb->add_option("--experts", flags->experts, "What it holds: LAYERS:IDS as in '0-3:0-7,12;5:*' ('*:*': all), and stays; or auto: what `shoal serve --experts` or the cluster's controller gives it, by load and --memory")->capture_default_str();
   verb->add_option("--memory", flags->memory, "For weights, e.g. 8GiB (default: most of what is free)");
   verb->add_option("--cores", flags->cores, "Cores to compute on, e.g. cpu:4-7 (default: all)");
   verb->add_option("--threads", flags->threads, "Compute threads (0: one per core)")->capture_default_str()->check(CLI::Range(0, 1024));

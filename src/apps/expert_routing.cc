@@ -1,5 +1,7 @@
 #include "apps/expert_routing.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -47,6 +49,20 @@ StatusOr<uint64_t> expert_stamp(const Checkpoint& checkpoint, const LoadOptions&
   return weights_stamp(sketch, {.quantization = load.quantization});  // types of KV are nothing to experts
 }
 
+ExpertRouting::ExpertRouting(Options options) : options_(std::move(options)) {
+  if (!options_.keeps) return;
+  keeper_ = std::make_unique<ExpertKeeper>(ExpertKeeper::Options{.name = absl::StrCat(options_.client, "-", ::getpid()), .servers = [this] { return addresses(); }, .tls = options_.tls});
+}
+
+ExpertFleet ExpertRouting::fleet() {
+  ExpertFleet fleet{.servers = [this] { return addresses(); }, .tls = options_.tls, .seen = [this] { return seen(); }, .counts = [this] { return counts(); }};
+  if (options_.keeps) {
+    fleet.set_servers = [this](std::vector<ExpertAddress> servers) { set_servers(std::move(servers)); };
+    fleet.keeper = [this] { return keeper_->status(); };
+  }
+  return fleet;
+}
+
 Status ExpertRouting::add(const ServedModel& model) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(model.path));
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelPlan> plan, plan_model(checkpoint, model.load));
@@ -56,7 +72,7 @@ Status ExpertRouting::add(const ServedModel& model) {
   for (size_t node = 0; node < options_.nodes; ++node) {
     const std::string name = options_.nodes > 1 ? absl::StrCat(options_.client, "/", node) : options_.client;
     ASSIGN_OR_RETURN(std::unique_ptr<RemoteExperts> client,
-                     RemoteExperts::start({.client = name, .model = model.name, .stamp = stamp, .plan = experts, .lanes = options_.lanes, .tls = options_.tls, .timeout_min = least_timeout()}));
+                     RemoteExperts::start({.client = name, .model = model.name, .stamp = stamp, .plan = experts, .lanes = options_.lanes, .choose_lanes = options_.choose_lanes, .tls = options_.tls, .timeout_min = least_timeout()}));
     std::lock_guard lock(mutex_);
     client->set_servers(servers_);
     clients_[{node, model.id}] = std::move(client);
@@ -75,6 +91,7 @@ void ExpertRouting::set_servers(std::vector<ExpertAddress> servers) {
   if (servers == servers_) return;
   servers_ = std::move(servers);
   for (const auto& [key, client] : clients_) client->set_servers(servers_);
+  if (keeper_ != nullptr) keeper_->look();
 }
 
 std::vector<ExpertAddress> ExpertRouting::addresses() const {
@@ -105,7 +122,7 @@ RemoteExpertsCounts ExpertRouting::counts() const {
   std::lock_guard lock(mutex_);
   RemoteExpertsCounts sum;
   for (const auto& [key, client] : clients_) {
-    const RemoteExpertsCounts of = client->counts();
+    const RemoteExpertsCounts of = client->all_counts();
     for (const auto field : {&RemoteExpertsCounts::exchanges, &RemoteExpertsCounts::requests, &RemoteExpertsCounts::rows, &RemoteExpertsCounts::resent_rows,
                              &RemoteExpertsCounts::timeouts, &RemoteExpertsCounts::losses, &RemoteExpertsCounts::late, &RemoteExpertsCounts::refused,
                              &RemoteExpertsCounts::deferred, &RemoteExpertsCounts::wishes}) {

@@ -1,5 +1,5 @@
 // Who computes the experts of this process's models, where that is somebody else (--experts): a client (experts/client.h) for each node and
-// model, and what operators do with the servers: list, add, drain, move, replicate.
+// model, and a keeper (experts/keeper.h) of the servers, where no controller of a cluster is that.
 #pragma once
 
 #include <map>
@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "apps/expert_fleet.h"
 #include "base/ids.h"
 #include "base/json.h"
 #include "base/status.h"
 #include "experts/client.h"
+#include "experts/keeper.h"
 #include "host/node_plan.h"
 
 namespace shoal {
@@ -22,9 +24,11 @@ class ExpertRouting {
     std::string client = "serve";
     size_t nodes = 1;
     uint32_t lanes = 1;
+    bool choose_lanes = false;  // that many at most, by measured times
     std::shared_ptr<BulkTlsContext> tls;
+    bool keeps = true;  // decides what the servers hold
   };
-  explicit ExpertRouting(Options options) : options_(std::move(options)) {}
+  explicit ExpertRouting(Options options);
 
   // A model of every node, if it has experts; errors as of its files. Any thread, as the others.
   Status add(const ServedModel& model);
@@ -36,7 +40,7 @@ class ExpertRouting {
   Status wait_complete(Duration most) const;
   std::vector<RemoteExpertServer> seen() const;
   RemoteExpertsCounts counts() const;
-  const std::shared_ptr<BulkTlsContext>& tls() const { return options_.tls; }
+  ExpertFleet fleet();  // it outlives what it gives
 
  private:
   using Key = std::pair<size_t, ModelId>;
@@ -44,6 +48,7 @@ class ExpertRouting {
   mutable std::mutex mutex_;
   std::vector<ExpertAddress> servers_;
   std::map<Key, std::unique_ptr<RemoteExperts>> clients_;
+  std::unique_ptr<ExpertKeeper> keeper_;  // ends before the rest
 };
 
 // "unix:PATH,HOST:PORT": the servers that --experts names. InvalidArgument for what is no address.
@@ -52,11 +57,5 @@ StatusOr<std::vector<ExpertAddress>> expert_addresses(const std::string& flag);
 StatusOr<uint32_t> expert_processes(const std::string& flag);
 // What an expert server and its clients call the same files by: a sketch of them, and what is done with them at load.
 StatusOr<uint64_t> expert_stamp(const Checkpoint& checkpoint, const LoadOptions& load);
-
-// GET /experts: servers, what each holds and does, and how this process sees them.
-Json list_experts(const ExpertRouting& routing);
-// POST /experts/VERB: {"address"} of add; {"server"} of drain; {"model", "experts", "from", "to"} of move, without "from" of replicate.
-// Copies come before drops, and what nobody else holds is dropped nowhere. Takes as long as the copies.
-StatusOr<Json> change_experts(ExpertRouting& routing, const std::string& verb, const Json& request);
 
 }  // namespace shoal

@@ -25,6 +25,7 @@ struct ExpertsFlags : AdminFlags {
 
 std::string state_of(const Json& server) {
   if (!text_at(server, "error").empty()) return "away";
+  if (server.value("draining", Json()) == true) return "drained";
   for (const Json& seen : list_at(server, "seen")) {
     if (seen.value("connected", Json()) != true) return "not connected";
     if (seen.value("suspected", Json()) == true) return "suspected";
@@ -38,6 +39,8 @@ std::string holds_text(const Json& server) {
   return absl::StrJoin(parts, ", ");
 }
 
+std::string micros(double us) { return us > 0 ? absl::StrFormat("%.0f us", us) : "-"; }
+
 std::string table_of(const Json& answer) {
   Table table({{"NAME"}, {"PID", 8, true}, {"STATE"}, {"HOLDS", 3}, {"MEMORY", 4, true}, {"CLIENTS", 7, true}, {"ROWS/BATCH", 5, true}, {"EXPERTS/BATCH", 6, true}, {"P50", 2, true}, {"P99", 2, true}, {"ADDRESS", 9}});
   for (const Json& server : list_at(answer, "data")) {
@@ -47,13 +50,15 @@ std::string table_of(const Json& answer) {
     table.row({text_at(server, "name"), absl::StrFormat("%.0f", number_at(server, "pid")), state_of(server), holds_text(server),
                format_bytes(static_cast<uint64_t>(number_at(member(server, "memory"), "used"))), absl::StrFormat("%d", list_at(server, "clients").size()),
                absl::StrFormat("%.1f", number_at(load, "rows_per_batch")), absl::StrFormat("%.1f", number_at(load, "experts_per_batch")),
-               absl::StrFormat("%.0f us", p50), absl::StrFormat("%.0f us", p99), text_at(server, "address")});
+               micros(p50), micros(p99), text_at(server, "address")});
   }
   const size_t width = stdout_columns();
   const Table::Lines lines = table.lines(width);
   std::string out = lines.heading + "\n";
   for (const std::string& row : lines.rows) out += row + "\n";
   for (const std::string& line : left_out_lines(lines.left_out, width)) out += line + "\n";
+  if (const Json keeper = member(answer, "keeper"); !text_at(keeper, "why").empty()) absl::StrAppend(&out, "not as it should be: ", text_at(keeper, "why"), "\n");
+  if (!answer.contains("counts")) return out;
   const Json counts = member(answer, "counts");
   absl::StrAppendFormat(&out, "%.0f requests, %.0f rows; sent again %.0f rows after %.0f losses and %.0f time-outs; %.0f passes deferred\n", number_at(counts, "requests"), number_at(counts, "rows"),
                         number_at(counts, "resent_rows"), number_at(counts, "losses"), number_at(counts, "timeouts"), number_at(counts, "deferred"));
@@ -80,7 +85,7 @@ Status change(const ExpertsFlags& flags, const std::string& verb) {
 }  // namespace
 
 RunVerb add_experts(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("experts", "The expert servers of a running server: list, add, drain, move, replicate");
+  CLI::App* verb = app.add_subcommand("experts", "The expert servers of a running server: list, add, drain, move, replicate, balance");
   verb->require_subcommand(1);
   auto flags = std::make_shared<ExpertsFlags>();
   const auto subcommand = [&](const char* name, const char* what) {
@@ -100,6 +105,7 @@ RunVerb add_experts(CLI::App& app) {
   names_experts(move);
   move->add_option("--from", flags->from, "Name of the server that is to hold them no more")->required();
   names_experts(subcommand("replicate", "One more copy"));
+  subcommand("balance", "Let load decide again what servers hold, after moves and copies by hand");
   verb->footer("Examples:\n  shoal experts list\n  shoal experts add unix:/run/shoal/expert-2.sock\n  shoal experts move 0-3:4,7 --from expert-0 --to expert-1\n  shoal experts drain expert-0");
   return [flags, verb] {
     const std::string name = verb->get_subcommands().front()->get_name();

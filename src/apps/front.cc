@@ -167,9 +167,9 @@ class FrontImpl : public Front {
   }
   AdminConfig admin(const std::string& key) {
     AdminConfig config{.key = key, .shutdown = stop(), .reload = reload()};
-    if (parts_.experts == nullptr) return config;
-    config.list_experts = [experts = parts_.experts] { return list_experts(*experts); };
-    config.change_experts = [experts = parts_.experts](const std::string& verb, const Json& request) { return shoal::change_experts(*experts, verb, request); };
+    if (!parts_.experts) return config;
+    config.list_experts = [this] { return list_experts(*parts_.experts); };
+    config.change_experts = [this](const std::string& verb, const Json& request) { return shoal::change_experts(*parts_.experts, verb, request); };
     return config;
   }
   std::function<std::shared_future<StatusOr<Json>>()> reload() {

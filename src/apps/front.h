@@ -3,15 +3,15 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
+#include "apps/expert_fleet.h"
 #include "apps/serve_flags.h"
 #include "gateway/catalog.h"
 #include "gateway/http_server.h"
 #include "gateway/router_loop.h"
 
 namespace shoal {
-
-class ExpertRouting;
 
 class Front {
  public:
@@ -20,7 +20,7 @@ class Front {
     Catalog& catalog;
     RouterLoop& router;
     std::function<double()> stalled_seconds;
-    ExpertRouting* experts = nullptr;  // null: none are elsewhere
+    std::optional<ExpertFleet> experts;  // none: none are elsewhere
     std::function<StatusOr<Json>()> reload;  // reads settings and models again: what changed, or why nothing did
   };
 

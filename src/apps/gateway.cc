@@ -76,6 +76,9 @@ class GatewayProcess {
   static StatusOr<std::unique_ptr<GatewayProcess>> start(const GatewayFlags& flags) {
     ASSIGN_OR_RETURN(ClusterOptions options, cluster_options(flags.cluster, Role::kGateway));
     std::unique_ptr<GatewayProcess> process(new GatewayProcess());
+    if (options.tls.given()) {
+      ASSIGN_OR_RETURN(process->tls_, make_bulk_tls(options.tls));
+    }
     ASSIGN_OR_RETURN(process->link_, ClusterLink::start(std::move(options), process->names_));
     return process;
   }
@@ -113,6 +116,10 @@ class GatewayProcess {
     return true;
   }
 
+  // It outlives what it gives.
+  ExpertFleet experts() {
+    return {.servers = [this] { return expert_members(link_->members()); }, .tls = tls_};
+  }
   ClusterLink& link() { return *link_; }
   RemoteModels& models() { return models_; }
   RouterLoop& router() { return *router_; }
@@ -134,6 +141,7 @@ class GatewayProcess {
 
   const std::shared_ptr<ModelNames> names_ = std::make_shared<ModelNames>();
   RemoteModels models_;
+  std::shared_ptr<BulkTlsContext> tls_;
   std::unique_ptr<ClusterLink> link_;
   std::mutex mutex_;
   std::unique_ptr<RouterLoop> router_;  // guarded by mutex_, as are the next two
@@ -150,7 +158,7 @@ StatusOr<int> run_gateway(GatewayFlags& flags) {
   RETURN_IF_ERROR(process->join());
   if (!process->wait_models()) return kExitOk;
   ASSIGN_OR_RETURN(const auto front, Front::start(flags.serve, {.catalog = process->models().catalog(), .router = process->router(),
-                                                                .stalled_seconds = [] { return 0.0; }, .reload = [&] { return reload_nodes(process->link()); }}));
+                                                                .stalled_seconds = [] { return 0.0; }, .experts = process->experts(), .reload = [&] { return reload_nodes(process->link()); }}));
   announce(front->server(), process->link(), process->models());
   notify_ready(absl::StrCat("serving at ", front->server().address()));
   const Watchdog watchdog([&] { return process->router().alive(); });

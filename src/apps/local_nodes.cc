@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "device/memory_limits.h"
 #include "gateway/run_recorder.h"
+#include "policy/overlap.h"
 #include "replay/record_reader.h"
 
 namespace shoal {
@@ -59,13 +60,15 @@ bool same_model(const FoundModel& a, const FoundModel& b) {
          a.entry.tool_call_parser == b.entry.tool_call_parser && a.entry.reasoning_parser == b.entry.reasoning_parser;
 }
 
+uint32_t lanes_max(const EngineFlags& flags) { return flags.expert_lanes == 0 ? kLanesMax : flags.expert_lanes; }
+
 // One node for each device.
 StatusOr<std::vector<NodeHostConfig>> node_configs(const EngineFlags& flags, const LocalNodes::Where& where) {
   ASSIGN_OR_RETURN(const std::vector<DeviceSpec> devices, device_specs(flags));
   NodeHostConfig config{.gateways = where.gateways, .threads = flags.threads, .sequences_max = flags.max_num_seqs,
                         .waiting_max = flags.max_num_queued_reqs, .tokens_per_step = flags.max_num_batched_tokens,
                         .prefix_cache = !flags.no_prefix_cache};
-  if (flags.experts != "here") config.lanes = flags.expert_lanes;
+  if (flags.experts != "here") config.lanes = lanes_max(flags);
   ASSIGN_OR_RETURN(config.device_memory_bytes, device_memory_bytes(flags));
   if (config.device_memory_bytes == 0 && devices.size() > 1) config.device_memory_bytes = available_memory_bytes() / 10 * 8 / devices.size();
   ASSIGN_OR_RETURN(config.host_memory_bytes, host_memory_bytes(flags));
@@ -95,7 +98,7 @@ StatusOr<std::unique_ptr<LocalNodes>> LocalNodes::plan(const EngineFlags& flags,
   std::vector<ServedModel> wanted;
   for (const FoundModel& model : models) wanted.push_back(self->served(flags, load, model));
   if (flags.experts != "here") {
-    self->experts_ = std::make_unique<ExpertRouting>(ExpertRouting::Options{.client = where.name, .nodes = configs.size(), .lanes = flags.expert_lanes, .tls = where.tls});
+    self->experts_ = std::make_unique<ExpertRouting>(ExpertRouting::Options{.client = where.name, .nodes = configs.size(), .lanes = lanes_max(flags), .choose_lanes = flags.expert_lanes == 0, .tls = where.tls, .keeps = flags.experts != "cluster"});
     ASSIGN_OR_RETURN(std::vector<ExpertAddress> servers, expert_addresses(flags.experts));
     self->experts_->set_servers(std::move(servers));
   }

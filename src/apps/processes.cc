@@ -171,13 +171,35 @@ class Supervisor {
   std::vector<Child> children_;
 };
 
+// An expert server with its share of what the machine has; `cores` empty: there are too few to share.
+ProcessSpec expert_spec(const ServeFlags& flags, const std::string& name, const std::string& cores, uint64_t memory) {
+  ProcessSpec spec{name, {"expert", flags.path, absl::StrCat("--name=", name), "--experts=auto", absl::StrCat("--memory=", memory >> 20, "MiB"),
+                          absl::StrCat("--quantization=", flags.engine.quantization), absl::StrCat("--log-level=", flags.log.level), absl::StrCat("--log-format=", flags.log.format)}};
+  spec.words.push_back(cores.empty() ? std::string("--threads=1") : absl::StrCat("--cores=", cores));
+  return spec;
+}
+
+ProcessSpec gateway_spec(const ServeFlags& flags, const std::string& join, const std::string& config) {
+  const auto gateway_flags = [](CLI::App& verb, ServeFlags& f) {
+    add_edge_flags(verb, f);
+    add_process_flags(verb, f);
+  };
+  ProcessSpec gateway{"gateway", {"gateway", join, "--name=gateway", config}};
+  for (std::string& word : passed_on(flags, gateway_flags, {"config"})) gateway.words.push_back(std::move(word));
+  return gateway;
+}
+
 }  // namespace
 
 StatusOr<std::vector<ProcessSpec>> process_specs(const ServeFlags& flags, const std::string& socket) {
   const uint32_t count = flags.processes;
+  ASSIGN_OR_RETURN(const uint32_t experts, expert_processes(flags.engine.experts));
   EngineFlags engine = flags.engine;
   const bool shared_cores = engine.devices.empty();
-  if (shared_cores) engine.devices = core_shares(count);
+  std::vector<std::string> cores = shared_cores ? core_shares(count + experts) : std::vector<std::string>();
+  if (shared_cores) engine.devices.assign(cores.begin(), cores.begin() + static_cast<ptrdiff_t>(std::min<size_t>(cores.size(), count)));
+  cores.resize(count + experts);
+  const uint64_t memory = available_memory_bytes() / 10 * 8 / (count + experts);
   if (!shared_cores && engine.devices.size() != count) {
     return invalid_argument("--processes ", count, ": --devices names ", engine.devices.size(), "; name one for each node, or none");
   }
@@ -193,49 +215,44 @@ StatusOr<std::vector<ProcessSpec>> process_specs(const ServeFlags& flags, const 
     add_model_flags(verb, f);
     add_process_flags(verb, f);
   };
+  for (uint32_t i = 0; i < experts; ++i) {
+    specs.push_back(expert_spec(flags, absl::StrCat("expert-", i), cores[count + i], memory));
+    specs.back().words.insert(specs.back().words.end(), {join, "--listen=127.0.0.1:0"});
+  }
   for (uint32_t i = 0; i < count; ++i) {
     const std::string name = absl::StrCat("node-", i);
     ProcessSpec spec{name, {"node", flags.path, join, absl::StrCat("--name=", name), config, absl::StrCat("--role=", std::string(instance_role_name(devices[i].instance_role)))}};
     if (own_cores) spec.words.push_back(absl::StrCat("--devices=", engine.devices[i]));
     else spec.words.emplace_back("--threads=1");
-    if (engine.device_memory.empty()) spec.words.push_back(absl::StrCat("--device-memory=", (available_memory_bytes() / 10 * 8 / count) >> 20, "MiB"));
+    if (engine.device_memory.empty()) spec.words.push_back(absl::StrCat("--device-memory=", memory >> 20, "MiB"));
     spec.words.push_back(absl::StrCat("--estimates=", own_file(flags.engine.estimates_file, i)));
-    for (std::string& word : passed_on(flags, node_flags, {"config", "devices", "partition", "estimates", "record-events"})) spec.words.push_back(std::move(word));
+    if (experts > 0) spec.words.emplace_back("--experts=cluster");
+    for (std::string& word : passed_on(flags, node_flags, {"config", "devices", "partition", "estimates", "record-events", experts > 0 ? "experts" : "config"})) spec.words.push_back(std::move(word));
     specs.push_back(std::move(spec));
   }
-  const auto gateway_flags = [](CLI::App& verb, ServeFlags& f) {
-    add_edge_flags(verb, f);
-    add_process_flags(verb, f);
-  };
-  ProcessSpec gateway{"gateway", {"gateway", join, "--name=gateway", config}};
-  for (std::string& word : passed_on(flags, gateway_flags, {"config"})) gateway.words.push_back(std::move(word));
-  specs.push_back(std::move(gateway));
+  specs.push_back(gateway_spec(flags, join, config));
   return specs;
 }
 
-// Expert servers, each with its share of cores, experts and memory, and the process that serves with them.
+// Expert servers, and the process that serves with them.
 StatusOr<std::vector<ProcessSpec>> expert_process_specs(const ServeFlags& flags, const std::string& socket) {
   ASSIGN_OR_RETURN(const uint32_t count, expert_processes(flags.engine.experts));
-  if (flags.processes > 0) return invalid_argument("--experts auto:N starts processes beside one that serves; with --processes, start expert servers by themselves (shoal expert --join) and say --experts cluster");
-  const std::vector<std::string> cores = core_shares(count + 1);
+  std::vector<std::string> cores = core_shares(count + 1);
+  cores.resize(count + 1);
   const std::string config = absl::StrCat("--config=", flags.config.empty() ? "none" : flags.config);
   const uint64_t memory = available_memory_bytes() / 10 * 8 / (count + 1);
   std::vector<ProcessSpec> specs;
   std::string addresses;
   for (uint32_t i = 0; i < count; ++i) {
-    const std::string name = absl::StrCat("expert-", i), at = absl::StrCat("unix:", socket, ".", i);
-    ProcessSpec spec{name, {"expert", flags.path, absl::StrCat("--name=", name), absl::StrCat("--listen=", at), "--experts=auto", absl::StrCat("--share=", i, "/", count),
-                            absl::StrCat("--memory=", memory >> 20, "MiB"), absl::StrCat("--quantization=", flags.engine.quantization),
-                            absl::StrCat("--log-level=", flags.log.level), absl::StrCat("--log-format=", flags.log.format)}};
-    if (cores.empty()) spec.words.emplace_back("--threads=1");
-    else spec.words.push_back(absl::StrCat("--cores=", cores[i + 1]));
+    const std::string at = absl::StrCat("unix:", socket, ".", i);
+    specs.push_back(expert_spec(flags, absl::StrCat("expert-", i), cores[i + 1], memory));
+    specs.back().words.push_back(absl::StrCat("--listen=", at));
     absl::StrAppend(&addresses, i == 0 ? "" : ",", at);
-    specs.push_back(std::move(spec));
   }
   ProcessSpec serve{"serve", {"serve", flags.path, config, absl::StrCat("--experts=", addresses)}};
   if (flags.engine.device_memory.empty()) serve.words.push_back(absl::StrCat("--device-memory=", memory >> 20, "MiB"));
   if (flags.engine.devices.empty() && flags.engine.threads == 0) {
-    serve.words.push_back(cores.empty() ? std::string("--threads=1") : absl::StrCat("--devices=", cores[0]));
+    serve.words.push_back(cores[0].empty() ? std::string("--threads=1") : absl::StrCat("--devices=", cores[0]));
   }
   for (std::string& word : passed_on(flags, add_serve_flags, {"config", "experts", "processes"})) serve.words.push_back(std::move(word));
   specs.push_back(std::move(serve));
@@ -245,8 +262,7 @@ StatusOr<std::vector<ProcessSpec>> expert_process_specs(const ServeFlags& flags,
 StatusOr<int> serve_in_processes(const ServeFlags& flags) {
   const std::string socket = absl::StrCat(default_admin_socket(flags.port), ".", ::getpid(), ".cluster");
   RETURN_IF_ERROR(make_admin_socket_folder(socket));
-  ASSIGN_OR_RETURN(const uint32_t experts, expert_processes(flags.engine.experts));
-  ASSIGN_OR_RETURN(std::vector<ProcessSpec> specs, experts > 0 ? expert_process_specs(flags, socket) : process_specs(flags, socket));
+  ASSIGN_OR_RETURN(std::vector<ProcessSpec> specs, flags.processes > 0 ? process_specs(flags, socket) : expert_process_specs(flags, socket));
   return Supervisor(std::move(specs)).run(from_seconds(flags.shutdown_timeout_s));
 }
 

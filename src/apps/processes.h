@@ -14,11 +14,11 @@ struct ProcessSpec {
   std::vector<std::string> words;  // of its command line, after the binary
 };
 
-// A controller with the directory at `socket`, the nodes, and the gateway, in the order in which they are started. InvalidArgument for
-// devices that are not as many as the nodes.
+// A controller with the directory at `socket`, expert servers where --experts auto:N asks for some, the nodes, and the gateway, in the order
+// in which they are started. InvalidArgument for devices that are not as many as the nodes.
 StatusOr<std::vector<ProcessSpec>> process_specs(const ServeFlags& flags, const std::string& socket);
 
-// Likewise for `serve --experts auto:N`.
+// Expert servers and the one process that serves with them: --experts auto:N without --processes.
 StatusOr<std::vector<ProcessSpec>> expert_process_specs(const ServeFlags& flags, const std::string& socket);
 
 // Until a signal ends it; the exit code. REQUIRES: stop and reload signals are blocked, and no other thread was started.

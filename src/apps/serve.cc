@@ -78,7 +78,7 @@ StatusOr<int> serve(ServeFlags& flags) {
   const std::jthread preloading = preload_models(*cluster, preload);
   ASSIGN_OR_RETURN(const auto front, Front::start(flags, {.catalog = cluster->catalog(), .router = cluster->router(),
                                                           .stalled_seconds = [&] { return cluster->stalled_seconds(); },
-                                                          .experts = cluster->experts(),
+                                                          .experts = cluster->experts() == nullptr ? std::nullopt : std::optional(cluster->experts()->fleet()),
                                                           .reload = [&] { return reload_folder(flags, add_serve_flags, {
                                                             .catalog = cluster->catalog(),
                                                             .update = [&](std::vector<FoundModel> found) { return cluster->update(flags.engine, std::move(found)); },

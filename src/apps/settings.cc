@@ -239,7 +239,7 @@ void add_engine_flags(CLI::App& verb, EngineFlags& flags) {
 void add_expert_flags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--experts", flags.experts, "Who computes the routed experts of models that have some: here; auto:N, N processes of this machine that are started and supervised; "
                   "unix:PATH or HOST:PORT of expert servers, with commas; cluster: those of the cluster")->capture_default_str();
-  verb.add_option("--expert-lanes", flags.expert_lanes, "Passes under way at once while experts elsewhere compute, so that neither side waits")->capture_default_str()->check(CLI::Range(1, 4));
+  verb.add_option("--expert-lanes", flags.expert_lanes, "Passes under way at once while experts elsewhere compute, so that neither side waits (0: up to 4, by measured times)")->capture_default_str()->check(CLI::Range(0, 4));
 }
 
 void add_log_flags(CLI::App& verb, LogFlags& flags, const std::string& default_level) {

@@ -75,7 +75,7 @@ struct EngineFlags {
   std::string model_io = "mmap";
   bool no_prefix_cache = false;
   std::string experts = "here";    // or who computes them: see apps/expert_routing.h
-  uint32_t expert_lanes = 2;       // passes under way at once of a model whose experts are elsewhere
+  uint32_t expert_lanes = 0;       // passes under way at once of a model whose experts are elsewhere; 0: as measured
   std::string estimates_file;      // of host/estimate_store.h; empty: none
   std::string digests_file;        // of host/digest_store.h; empty: none
   std::string record_events;       // file for what nodes were told and answered; empty: none

@@ -140,6 +140,9 @@ std::string experts_line(const Json& model) {
   if (const double lookups = number_at(experts, "lookups"); lookups > 0) {
     absl::StrAppendFormat(&line, "%.1f %% found on the device, %s fetched; ", number_at(experts, "hits") / lookups * 100, bytes(number_at(experts, "bytes_fetched")));
   }
+  if (const double asked = number_at(experts, "rows_asked"); asked > 0) {
+    absl::StrAppendFormat(&line, "%.0f rows asked of servers, %.0f of them again, %.1f s waited; ", asked, number_at(experts, "rows_resent"), number_at(experts, "waited_seconds"));
+  }
   std::sort(layers.rbegin(), layers.rend());
   line += "the busiest has";
   for (size_t i = 0; i < std::min<size_t>(3, layers.size()); ++i) {
@@ -178,7 +181,7 @@ ModelRow row_of(const Json& model, const Lately& recent) {
                     seconds_text(number_at(slo, "ttft")), seconds_text(number_at(slo, "tbt")), bytes(number_at(model, "weight_bytes")),
                     bytes(number_at(model, "kv_bytes")), whole(number_at(model, "loads"))},
           .style = style,
-          .error = failed ? text_at(model, "error") : "",
+          .error = failed ? text_at(model, "error") : text_at(model, "held_up"),
           .experts = experts_line(model)};
 }
 

@@ -12,24 +12,29 @@
 #include "device/cpu_device.h"
 #include "experts/links.h"
 #include "models/expert_plan.h"
+#include "policy/expert_calls.h"
+#include "policy/lane_choice.h"
 
 namespace shoal {
 namespace {
 
-constexpr size_t kLanesMax = 4;
 constexpr Duration kNap = std::chrono::milliseconds(5);  // at most: time-outs are looked at then
-constexpr uint32_t kExpertCost = 4;  // rows that an expert more costs a server about as much as
 
 class Client : public RemoteExperts {
  public:
-  Client(RemoteExpertsConfig config, std::shared_ptr<Bell> bell) : config_(std::move(config)), bell_(bell), links_(config_, std::move(bell)) {}
+  Client(RemoteExpertsConfig config, std::shared_ptr<Bell> bell) : config_(std::move(config)), bell_(bell), links_(config_, std::move(bell)), lane_choice_(config_.lanes) {}
 
+  uint32_t begin(uint32_t rows, uint32_t sequences, uint32_t lanes_max) override;
+  void end() override;
   void ask(uint32_t lane, const Exchange& exchange) override;
   StatusOr<uint32_t> await() override;
   void set_servers(std::vector<ExpertAddress> servers) override { links_.set_servers(std::move(servers)); }
   Status wait_complete(Duration most) override { return links_.wait_complete(most); }
   std::vector<RemoteExpertServer> servers() const override { return links_.servers(); }
-  RemoteExpertsCounts counts() const override {
+  ExpertCounts counts() const override {
+    return {.rows_asked = counts_.rows, .rows_resent = counts_.resent_rows, .waited_us = static_cast<uint64_t>(counts_.waiting_seconds * 1e6)};
+  }
+  RemoteExpertsCounts all_counts() const override {
     std::lock_guard lock(mutex_);
     RemoteExpertsCounts counts = told_;
     counts.wishes = links_.wishes();
@@ -38,34 +43,53 @@ class Client : public RemoteExperts {
 
  private:
   using Link = std::shared_ptr<ExpertLink>;
+  using Picture = ExpertLinks::Picture;
   // Rows for one server, in one request.
   struct Part {
     Link link;
-    std::vector<uint32_t> rows;  // routed ones
+    std::vector<uint32_t> rows;  // of the call
+    double work = 0;             // of the link, while it is sent
     bool sent = false;
     TimePoint sent_at{}, late_at{};
   };
   struct Asked {
     bool active = false;
     Exchange exchange;
-    std::vector<uint32_t> expert_of;   // of each routed row
+    ExpertCall call;
+    std::vector<uint32_t> routed;      // of each row of the call: which of the exchange's
     std::vector<Part> parts;           // that are not answered
-    std::vector<uint32_t> homeless;    // rows that nobody can be asked for now, but maybe soon
-    TimePoint homeless_since{};
+    TimePoint asked_at{};
+    TimePoint missing_since = kForever;         // rows that nobody can be asked for now, but maybe soon
+  };
+  enum class Heard : uint8_t { kWaits, kAnswered, kAgain };  // kAgain: its rows are to be asked of others
+  // Who may be asked in a lane, as the policy takes it.
+  struct Choice {
+    std::vector<NodeId> suspected;
+    std::vector<ExpertServerWork> work;
   };
 
-  void look_at_list();
-  void hear_late(const ExpertLinks::List& list, uint32_t lane);
-  Status route(uint32_t lane, std::vector<uint32_t> rows, TimePoint now);
-  Link choose(const ExpertLinks::List& list, uint32_t lane, uint32_t index, const std::map<ExpertLink*, uint64_t>& given) const;
-  bool held_by_another(const ExpertLinks::List& list, const Part& part, uint32_t lane) const;
-  uint32_t index_of(const Asked& asked, uint32_t row) const { return asked.exchange.layer * config_.plan->experts() + asked.expert_of[row]; }
+  // A step under way: what both sides take.
+  struct Step {
+    uint32_t rows = 0, lanes = 1;
+    TimePoint begun{}, left{};         // left: when the device last had something to do
+    double computed = 0, away = 0;     // seconds, of all exchanges
+    uint64_t exchanges = 0;
+  };
+
+  void look_at_picture();
+  void hear_late(uint32_t lane);
+  Choice choice(uint32_t lane) const;
+  bool may_be_asked(const ExpertLink& link, uint32_t lane) const { return link.usable() && link.slots[lane].state() != ClientSlot::State::kQuarantined; }
+  void add_parts(uint32_t lane, std::vector<ExpertAsk> asks, TimePoint now);
+  Status check_missing(uint32_t lane, TimePoint now);
+  bool held_by_another(const Part& part, uint32_t lane) const;
+  uint32_t index_of(const Asked& asked, uint32_t row) const { return asked.exchange.layer * config_.plan->experts() + asked.call.rows()[row].expert; }
   void send(uint32_t lane, TimePoint now);
   void send_part(uint32_t lane, Part& part, TimePoint now);
   Status progress(uint32_t lane, TimePoint now);
-  StatusOr<bool> hear(uint32_t lane, Part& part, std::vector<uint32_t>& again, TimePoint now);
+  StatusOr<Heard> hear(uint32_t lane, Part& part, TimePoint now);
   void take(uint32_t lane, const Part& part, const ResponseView& view, TimePoint now);
-  void refused(uint32_t lane, const Part& part, SlotStatus status);
+  void refused(uint32_t lane, const Part& part, const ResponseHead& head);
   void disown(uint32_t lane, Part& part);
   void forget_all();
   void rest();
@@ -75,23 +99,26 @@ class Client : public RemoteExperts {
   const std::shared_ptr<Bell> bell_;
   ExpertLinks links_;
   std::array<Asked, kLanesMax> asked_;
-  std::shared_ptr<const ExpertLinks::List> list_ = std::make_shared<const ExpertLinks::List>();
-  uint64_t list_version_ = UINT64_MAX;
+  std::shared_ptr<const Picture> picture_ = std::make_shared<const Picture>();
+  uint64_t picture_version_ = UINT64_MAX;
+  uint64_t salt_ = 0;
+  LaneChoice lane_choice_;
+  Step step_;
   TimePoint last_progress_{};
   RemoteExpertsCounts counts_;  // of the thread
   mutable std::mutex mutex_;
   RemoteExpertsCounts told_;    // guarded by mutex_
 };
 
-void Client::look_at_list() {
-  if (list_version_ == links_.version()) return;
-  list_version_ = links_.version();
-  list_ = links_.now();
+void Client::look_at_picture() {
+  if (picture_version_ == links_.version()) return;
+  picture_version_ = links_.version();
+  picture_ = links_.now();
 }
 
 // Answers to what was given up free their slots, and say that their server is there again.
-void Client::hear_late(const ExpertLinks::List& list, uint32_t lane) {
-  for (const Link& link : list) {
+void Client::hear_late(uint32_t lane) {
+  for (const Link& link : picture_->links) {
     ClientSlot& slot = link->slots[lane];
     if (slot.state() != ClientSlot::State::kQuarantined) continue;
     ResponseView view;
@@ -104,62 +131,42 @@ void Client::hear_late(const ExpertLinks::List& list, uint32_t lane) {
   }
 }
 
-Client::Link Client::choose(const ExpertLinks::List& list, uint32_t lane, uint32_t index, const std::map<ExpertLink*, uint64_t>& given) const {
-  Link best;
-  uint64_t least = UINT64_MAX;
-  for (size_t i = 0; i < list.size(); ++i) {
-    const Link& link = list[(i + index) % list.size()];  // equal ones take turns
-    if (!link->usable() || link->slots[lane].state() == ClientSlot::State::kQuarantined || !link->holds()->has(index)) continue;
-    uint64_t load = 0;
-    for (const uint32_t rows : link->busy) load += rows;
-    if (const auto found = given.find(link.get()); found != given.end()) load += found->second;
-    if (load >= least) continue;
-    least = load;
-    best = link;
+Client::Choice Client::choice(uint32_t lane) const {
+  Choice result;
+  for (const Link& link : picture_->links) {
+    if (may_be_asked(*link, lane)) result.work.push_back({link->id, link->work});
+    else result.suspected.push_back(link->id);
   }
-  return best;
+  return result;
 }
 
-// Whole experts to servers, those with most rows first, each to the server with least to do.
-Status Client::route(uint32_t lane, std::vector<uint32_t> rows, TimePoint now) {
-  Asked& asked = asked_[lane];
-  std::map<uint32_t, std::vector<uint32_t>> by_expert;
-  for (const uint32_t row : rows) by_expert[index_of(asked, row)].push_back(row);
-  std::vector<std::pair<size_t, uint32_t>> order;
-  for (const auto& [index, of] : by_expert) order.emplace_back(of.size(), index);
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::map<ExpertLink*, uint64_t> given;
-  std::map<ExpertLink*, std::pair<Link, std::vector<uint32_t>>> mine;
-  Status missing;
-  for (const auto& [count, index] : order) {
-    const Link link = choose(*list_, lane, index, given);
-    if (link != nullptr) {
-      given[link.get()] += count + kExpertCost;
-      auto& [owner, of] = mine[link.get()];
-      owner = link;
-      of.insert(of.end(), by_expert[index].begin(), by_expert[index].end());
-      continue;
-    }
-    const bool maybe = std::any_of(list_->begin(), list_->end(), [&, i = index](const Link& l) { return !l->channel->broken() && l->holds()->has(i); });
-    if (!maybe) {
-      links_.wish(index);
-      missing = unavailable("'", config_.model, "': ", expert_text(links_.shape(), index), " is held by no server that is connected; one with room for it is asked to load it");
-    }
-    if (asked.homeless.empty()) asked.homeless_since = now;
-    asked.homeless.insert(asked.homeless.end(), by_expert[index].begin(), by_expert[index].end());
-  }
-  if (!missing.ok()) {  // nothing is sent for a pass that cannot end; the rows stay known
-    asked.homeless = std::move(rows);
-    return missing;
-  }
-  for (auto& [key, entry] : mine) {
-    auto& [link, of] = entry;
-    for (size_t begin = 0; begin < of.size(); begin += link->welcome.rows_max) {
-      const size_t end = std::min(of.size(), begin + link->welcome.rows_max);
-      asked.parts.push_back({.link = link, .rows = {of.begin() + static_cast<ptrdiff_t>(begin), of.begin() + static_cast<ptrdiff_t>(end)}});
+void Client::add_parts(uint32_t lane, std::vector<ExpertAsk> asks, TimePoint now) {
+  for (const ExpertAsk& ask : asks) {
+    const Link& link = picture_->link(ask.server);
+    for (size_t begin = 0; begin < ask.rows.size(); begin += link->welcome.rows_max) {
+      const size_t end = std::min(ask.rows.size(), begin + link->welcome.rows_max);
+      asked_[lane].parts.push_back({.link = link, .rows = {ask.rows.begin() + static_cast<ptrdiff_t>(begin), ask.rows.begin() + static_cast<ptrdiff_t>(end)}});
     }
   }
   send(lane, now);
+}
+
+// Unavailable once it is clear that the pass cannot end for now: nobody who is connected holds an expert, or those who do are silent.
+Status Client::check_missing(uint32_t lane, TimePoint now) {
+  Asked& asked = asked_[lane];
+  if (!asked.call.any_missing()) {
+    asked.missing_since = kForever;
+    return OkStatus();
+  }
+  asked.missing_since = std::min(asked.missing_since, now);
+  for (const uint32_t row : asked.call.missing()) {
+    const uint32_t index = index_of(asked, row);
+    const auto copies = picture_->placement.of(asked.exchange.layer, asked.call.rows()[row].expert);
+    if (std::any_of(copies.begin(), copies.end(), [&](const ExpertShare& copy) { return !picture_->link(copy.server)->channel->broken(); })) continue;
+    links_.wish(index);
+    return unavailable("'", config_.model, "': ", expert_text(links_.shape(), index), " is held by no server that is connected; one with room for it is asked to load it");
+  }
+  if (now - asked.missing_since > config_.defer_after) return unavailable("experts of '", config_.model, "' are held by servers alone that do not answer");
   return OkStatus();
 }
 
@@ -178,14 +185,18 @@ void Client::send_part(uint32_t lane, Part& part, TimePoint now) {
   std::vector<uint32_t> token_of(exchange.rows, UINT32_MAX), tokens;
   std::vector<SlotRoute> routes;
   routes.reserve(part.rows.size());
+  std::vector<bool> seen(exchange.experts);
+  uint32_t experts = 0;
   for (const uint32_t row : part.rows) {
-    const ExpertRoutes::Routed& routed = exchange.routes->routed[row];
+    const ExpertRoutes::Routed& routed = exchange.routes->routed[asked.routed[row]];
+    const uint32_t expert = asked.call.rows()[row].expert;
+    if (!seen[expert]) seen[expert] = true, ++experts;
     uint32_t& token = token_of[routed.row];
     if (token == UINT32_MAX) {
       token = static_cast<uint32_t>(tokens.size());
       tokens.push_back(routed.row);
     }
-    routes.push_back({static_cast<uint16_t>(token), static_cast<uint16_t>(asked.expert_of[row]), routed.weight});
+    routes.push_back({static_cast<uint16_t>(token), static_cast<uint16_t>(expert), routed.weight});
   }
   const auto count = static_cast<uint32_t>(part.rows.size());
   const ControlWord word = link.slots[lane].submit(SlotKind::kRequest, static_cast<uint16_t>(exchange.layer), count, exchange.width);
@@ -201,11 +212,25 @@ void Client::send_part(uint32_t lane, Part& part, TimePoint now) {
   part.sent = true;
   part.sent_at = now;
   part.late_at = now + link.trips.timeout(count, config_.timeout_min, config_.timeout_first);
-  link.busy[lane] += count;
+  part.work = expert_work(count, experts);
+  link.work += part.work;
   ++link.requests;
   ++counts_.requests;
   counts_.rows += count;
   link.channel->publish(lane, word, request_bytes(head.tokens, head.rows, head.width));
+}
+
+uint32_t Client::begin(uint32_t rows, uint32_t sequences, uint32_t lanes_max) {
+  const uint32_t most = std::max(1u, std::min({sequences, lanes_max, config_.lanes}));
+  const TimePoint now = steady_now();
+  step_ = {.rows = rows, .lanes = config_.choose_lanes ? std::min(lane_choice_.choose(rows, sequences), most) : most, .begun = now, .left = now};
+  return step_.lanes;
+}
+
+void Client::end() {
+  if (step_.exchanges == 0) return;
+  const auto each = static_cast<double>(step_.exchanges);
+  lane_choice_.measured(step_.rows, step_.lanes, to_seconds(steady_now() - step_.begun), {.attention = step_.computed / each, .experts = step_.away / each});
 }
 
 void Client::ask(uint32_t lane, const Exchange& exchange) {
@@ -215,26 +240,30 @@ void Client::ask(uint32_t lane, const Exchange& exchange) {
     for (Part& part : asked.parts) disown(lane, part);
   }
   asked = {.active = true, .exchange = exchange};
-  look_at_list();
-  hear_late(*list_, lane);
-  asked.expert_of.resize(exchange.routes->routed.size());
-  std::vector<uint32_t> rows;
+  look_at_picture();
+  hear_late(lane);
+  std::vector<ExpertRow> rows;
   for (const auto& active : exchange.routes->active) {
+    if (active.expert >= exchange.experts) continue;
     for (uint32_t row = active.begin; row < active.begin + active.rows; ++row) {
-      asked.expert_of[row] = active.expert;
-      if (active.expert < exchange.experts) rows.push_back(row);
+      rows.push_back({exchange.routes->routed[row].row, active.expert});
+      asked.routed.push_back(row);
     }
   }
   ++counts_.exchanges;
   const TimePoint now = steady_now();
   last_progress_ = now;
-  route(lane, std::move(rows), now).IgnoreError();  // await() says what is missing, if it still is
+  step_.computed += to_seconds(now - step_.left);
+  asked.asked_at = step_.left = now;
+  const Choice who = choice(lane);
+  add_parts(lane, asked.call.begin({picture_->placement, who.suspected, who.work}, exchange.layer, rows, ++salt_), now);
+  check_missing(lane, now).IgnoreError();  // await() says what is missing, if it still is
 }
 
 // It is not waited for any more: its slot is used again once the late answer came.
 void Client::disown(uint32_t lane, Part& part) {
   if (!std::exchange(part.sent, false)) return;
-  part.link->busy[lane] -= static_cast<uint32_t>(part.rows.size());
+  part.link->work -= part.work;
   if (part.link->slots[lane].state() == ClientSlot::State::kSubmitted) part.link->slots[lane].give_up();
 }
 
@@ -247,40 +276,39 @@ void Client::forget_all() {
 }
 
 void Client::take(uint32_t lane, const Part& part, const ResponseView& view, TimePoint now) {
-  const Exchange& exchange = asked_[lane].exchange;
-  const uint64_t width = exchange.width;
-  float* const out = CpuDevice::at(exchange.output);
-  for (size_t i = 0; i < part.rows.size(); ++i) std::memcpy(out + part.rows[i] * width, view.outputs.data() + i * width, width * sizeof(float));
+  Asked& asked = asked_[lane];
+  CHECK(asked.call.answered(part.link->id, part.rows));
+  const uint64_t width = asked.exchange.width;
+  float* const out = CpuDevice::at(asked.exchange.output);
+  for (size_t i = 0; i < part.rows.size(); ++i) std::memcpy(out + asked.routed[part.rows[i]] * width, view.outputs.data() + i * width, width * sizeof(float));
   part.link->trips.add(static_cast<uint32_t>(part.rows.size()), now - part.sent_at);
   part.link->suspected = false;
 }
 
-bool Client::held_by_another(const ExpertLinks::List& list, const Part& part, uint32_t lane) const {
+bool Client::held_by_another(const Part& part, uint32_t lane) const {
+  const Asked& asked = asked_[lane];
   return std::all_of(part.rows.begin(), part.rows.end(), [&](uint32_t row) {
-    const uint32_t index = index_of(asked_[lane], row);
-    return std::any_of(list.begin(), list.end(), [&](const Link& link) {
-      return link != part.link && link->usable() && link->slots[lane].state() != ClientSlot::State::kQuarantined && link->holds()->has(index);
-    });
+    const auto copies = picture_->placement.of(asked.exchange.layer, asked.call.rows()[row].expert);
+    return std::any_of(copies.begin(), copies.end(), [&](const ExpertShare& copy) { return copy.server != part.link->id && may_be_asked(*picture_->link(copy.server), lane); });
   });
 }
 
-// Whether a part is over: answered, or its rows are among those to be asked for again.
-StatusOr<bool> Client::hear(uint32_t lane, Part& part, std::vector<uint32_t>& again, TimePoint now) {
+// What became of a part.
+StatusOr<Client::Heard> Client::hear(uint32_t lane, Part& part, TimePoint now) {
   ExpertLink& link = *part.link;
   const auto once_more = [&] {
     disown(lane, part);
-    again.insert(again.end(), part.rows.begin(), part.rows.end());
-    return true;
+    return Heard::kAgain;
   };
-  if (!part.sent) return link.usable() ? false : once_more();
+  if (!part.sent) return link.usable() ? Heard::kWaits : once_more();
   ResponseView view;
   Status why;
   switch (link.slots[lane].hear(link.channel->control(lane), link.channel->inbox(lane), view, why)) {
     case ClientSlot::Heard::kAnswer:
       part.sent = false;
-      link.busy[lane] -= static_cast<uint32_t>(part.rows.size());
-      if (view.head.status == SlotStatus::kOk) return take(lane, part, view, now), true;
-      refused(lane, part, view.head.status);
+      link.work -= part.work;
+      if (view.head.status == SlotStatus::kOk) return take(lane, part, view, now), Heard::kAnswered;
+      refused(lane, part, view.head);
       return once_more();
     case ClientSlot::Heard::kBad:
       log_warning("expert server '", link.name, "': ", why.message());
@@ -293,9 +321,9 @@ StatusOr<bool> Client::hear(uint32_t lane, Part& part, std::vector<uint32_t>& ag
     links_.look();
     return once_more();
   }
-  if (now < part.late_at) return false;
-  const bool elsewhere = held_by_another(*list_, part, lane);
-  if (!elsewhere && now - part.sent_at <= config_.defer_after) return false;
+  if (now < part.late_at) return Heard::kWaits;
+  const bool elsewhere = held_by_another(part, lane);
+  if (!elsewhere && now - part.sent_at <= config_.defer_after) return Heard::kWaits;
   link.suspected_ns = (elsewhere ? now : part.sent_at).time_since_epoch().count();
   link.suspected = true;
   if (!elsewhere) {
@@ -306,45 +334,45 @@ StatusOr<bool> Client::hear(uint32_t lane, Part& part, std::vector<uint32_t>& ag
 }
 
 // It says what is the matter, and maybe later what it holds; until then, not these.
-void Client::refused(uint32_t lane, const Part& part, SlotStatus status) {
+void Client::refused(uint32_t lane, const Part& part, const ResponseHead& head) {
   ExpertLink& link = *part.link;
   ++counts_.refused;
-  if (status == SlotStatus::kNotHosted) {
-    ExpertSet holds = *link.holds();
-    for (const uint32_t row : part.rows) holds.remove(index_of(asked_[lane], row));
-    return link.held->set(std::move(holds));
+  if (head.status == SlotStatus::kNotHosted) {
+    std::vector<uint32_t> not_there;
+    for (const uint32_t row : part.rows) not_there.push_back(index_of(asked_[lane], row));
+    return links_.disclaim(link, not_there, head.placement);
   }
-  log_warning("expert server '", link.name, "' refuses a request (", static_cast<int>(status), "); the connection is made anew");
+  log_warning("expert server '", link.name, "' refuses a request (", static_cast<int>(head.status), "); the connection is made anew");
   link.channel->end();
 }
 
 Status Client::progress(uint32_t lane, TimePoint now) {
   Asked& asked = asked_[lane];
-  look_at_list();
-  std::vector<uint32_t> again;
-  bool over = false;
+  look_at_picture();
+  std::vector<Part> again;
   for (size_t i = 0; i < asked.parts.size();) {
-    ASSIGN_OR_RETURN(const bool done, hear(lane, asked.parts[i], again, now));
-    over |= done;
-    if (done) asked.parts.erase(asked.parts.begin() + static_cast<ptrdiff_t>(i));
-    else ++i;
+    ASSIGN_OR_RETURN(const Heard heard, hear(lane, asked.parts[i], now));
+    if (heard == Heard::kWaits) {
+      ++i;
+      continue;
+    }
+    last_progress_ = now;
+    if (heard == Heard::kAgain) again.push_back(std::move(asked.parts[i]));
+    asked.parts.erase(asked.parts.begin() + static_cast<ptrdiff_t>(i));
   }
-  if (over) last_progress_ = now;
-  counts_.resent_rows += again.size();
-  if (!asked.homeless.empty()) {
-    hear_late(*list_, lane);
-    const TimePoint since = asked.homeless_since;
-    again.insert(again.end(), asked.homeless.begin(), asked.homeless.end());
-    asked.homeless.clear();
-    RETURN_IF_ERROR(route(lane, std::move(again), now));
-    if (asked.homeless.empty()) return OkStatus();
-    asked.homeless_since = since;
-    if (now - since > config_.defer_after) return unavailable("experts of '", config_.model, "' are held by servers alone that do not answer");
-    return OkStatus();
+  for (const Part& part : again) {
+    look_at_picture();  // a refusal changed it
+    counts_.resent_rows += part.rows.size();
+    const Choice who = choice(lane);
+    add_parts(lane, asked.call.give_up(part.link->id, part.rows, {picture_->placement, who.suspected, who.work}), now);
   }
-  if (!again.empty()) return route(lane, std::move(again), now);
+  if (asked.call.any_missing()) {
+    hear_late(lane);
+    const Choice who = choice(lane);
+    add_parts(lane, asked.call.retry({picture_->placement, who.suspected, who.work}), now);
+  }
   send(lane, now);
-  return OkStatus();
+  return check_missing(lane, now);
 }
 
 TimePoint Client::next_look() const {
@@ -381,8 +409,10 @@ void Client::rest() {
 
 StatusOr<uint32_t> Client::await() {
   const TimePoint begun = steady_now();
+  step_.computed += to_seconds(begun - step_.left);
   const auto tell = [&](TimePoint now) {
     counts_.waiting_seconds += to_seconds(now - begun);
+    step_.left = now;
     std::lock_guard lock(mutex_);
     told_ = counts_;
   };
@@ -397,8 +427,10 @@ StatusOr<uint32_t> Client::await() {
         tell(now);
         return status;
       }
-      if (!asked.parts.empty() || !asked.homeless.empty()) continue;
+      if (!asked.call.done()) continue;
       asked.active = false;
+      step_.away += to_seconds(now - asked.asked_at);
+      ++step_.exchanges;
       tell(now);
       return lane;
     }

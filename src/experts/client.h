@@ -37,9 +37,10 @@ struct RemoteExpertsConfig {
   uint64_t stamp = 0;                  // of its files and of what is done with them at load
   std::shared_ptr<const ExpertPlan> plan;
   uint32_t lanes = 1;
+  bool choose_lanes = false;           // that many at most, as measured to be quickest
   std::shared_ptr<BulkTlsContext> tls; // of TCP
   Duration timeout_min = std::chrono::milliseconds(2);    // a request is given up after max(this, 5 x the 99th percentile), if somebody else holds its experts
-  Duration timeout_first = std::chrono::milliseconds(500);  // until enough is known of a server
+  Duration timeout_first = std::chrono::milliseconds(500);  // until enough is known of a server, and never longer
   Duration defer_after = std::chrono::milliseconds(1000);  // with nobody else to ask: then the pass is deferred
   Duration spin = std::chrono::microseconds(20);
 };
@@ -62,7 +63,7 @@ struct RemoteExpertServer {
   bool streamed = false;
   uint32_t experts = 0;         // that it holds
   uint64_t requests = 0;
-  double round_trip_p50 = 0, round_trip_p99 = 0;  // seconds, of the last requests of few rows
+  double round_trip_p50 = 0, round_trip_p99 = 0;  // seconds, lately; 0: nothing was asked of it yet
   std::string error;            // of the last attempt
 };
 
@@ -74,7 +75,7 @@ class RemoteExperts : public ExchangePartner {
   virtual void set_servers(std::vector<ExpertAddress> servers) = 0;
   // Whether every expert is held by somebody who is connected; waits for at most so long.
   virtual Status wait_complete(Duration most) = 0;
-  virtual RemoteExpertsCounts counts() const = 0;
+  virtual RemoteExpertsCounts all_counts() const = 0;
   virtual std::vector<RemoteExpertServer> servers() const = 0;
 };
 

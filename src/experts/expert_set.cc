@@ -123,23 +123,4 @@ std::string expert_text(const ExpertShape& shape, uint32_t index) {
   return absl::StrCat("layer ", shape.numbers[index / shape.experts], ", expert ", index % shape.experts);
 }
 
-std::vector<ExpertSet> spread_evenly(const ExpertShape& shape, uint32_t servers, uint32_t copies, uint64_t each_max) {
-  std::vector<ExpertSet> sets(servers, ExpertSet(shape));
-  std::vector<uint64_t> held(servers);
-  for (uint32_t copy = 0; copy < std::min(copies, servers); ++copy) {
-    for (uint32_t index = 0; index < shape.count(); ++index) {
-      // Turned by one for each copy and layer: two servers share few of their experts, and every layer is spread over all.
-      const uint32_t first = (index + copy * (1 + index / servers) + index / shape.experts) % servers;
-      for (uint32_t i = 0; i < servers; ++i) {
-        const uint32_t server = (first + i) % servers;
-        if (sets[server].has(index) || held[server] >= each_max) continue;
-        sets[server].add(index);
-        ++held[server];
-        break;
-      }
-    }
-  }
-  return sets;
-}
-
 }  // namespace shoal

@@ -51,8 +51,4 @@ StatusOr<ExpertSet> parse_experts(const ExpertShape& shape, std::string_view tex
 // "layer 3, expert 12".
 std::string expert_text(const ExpertShape& shape, uint32_t index);
 
-// As even as it goes: `copies` of each (at most one for each server) for `servers` servers, none of which holds more than `each_max`; fewer
-// copies, the first of all experts before the second of any, if there is no room for them. By server.
-std::vector<ExpertSet> spread_evenly(const ExpertShape& shape, uint32_t servers, uint32_t copies, uint64_t each_max);
-
 }  // namespace shoal

@@ -7,7 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "experts/client.h"
+#include "experts/fleet.h"
 #include "experts/handshake.h"
+#include "experts/keeper.h"
 #include "experts/region.h"
 #include "experts/server.h"
 #include "gmock/gmock.h"
@@ -57,6 +59,23 @@ struct Fixture {
   uint32_t lanes;
 };
 
+// Every server that the client knows.
+void wait_connected(const RemoteExperts& client) {
+  const auto all = [&] {
+    const auto servers = client.servers();
+    return std::all_of(servers.begin(), servers.end(), [](const RemoteExpertServer& server) { return server.connected; });
+  };
+  for (const TimePoint until = steady_now() + std::chrono::seconds(10); !all() && steady_now() < until;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_TRUE(all());
+}
+
+// Every expert once, in `parts` sets.
+std::vector<ExpertSet> parts_of(const ExpertShape& shape, uint32_t parts) {
+  std::vector<ExpertSet> sets(parts, ExpertSet(shape));
+  for (uint32_t index = 0; index < shape.count(); ++index) sets[(index + index / shape.experts) % parts].add(index);
+  return sets;
+}
+
 std::vector<TokenId> tokens_of(const Fixture& f, uint32_t count, uint32_t salt) {
   std::vector<TokenId> tokens(count);
   for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<TokenId>((i * 29 + salt * 7 + 3) % f.here->plan().vocab_size());
@@ -94,15 +113,15 @@ void expect_same(Fixture& f, RemoteExperts& client, uint32_t count, uint32_t sal
 TEST(Experts, RowsOverSharedMemoryAndOverTcpGiveTheBitsOfExpertsHere) {
   for (const bool tcp : {false, true}) {
     Fixture f;
-    const auto sets = spread_evenly(f.shape, 3, 1, UINT64_MAX);
+    const auto sets = parts_of(f.shape, 3);
     std::vector<Fixture::Started> servers;
     for (const ExpertSet& set : sets) servers.push_back(f.serve(set, tcp));
     const auto client = f.client();
     client->set_servers({servers[0].address, servers[1].address, servers[2].address});
     ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok());
     for (uint32_t count : {1, 3, 40, 200}) expect_same(f, *client, count, count);
-    EXPECT_GT(client->counts().requests, 12u);
-    EXPECT_EQ(client->counts().resent_rows, 0u);
+    EXPECT_GT(client->all_counts().requests, 12u);
+    EXPECT_EQ(client->all_counts().resent_rows, 0u);
     EXPECT_EQ(client->servers()[0].streamed, tcp);
   }
 }
@@ -130,19 +149,19 @@ TEST(Experts, AServerThatIsLostAtAnyLayerChangesNothingWhereAnotherHoldsTheSame)
     auto first = f.serve(f.all()), second = f.serve(f.all());
     const auto client = f.client();
     client->set_servers({first.address, second.address});
-    ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok());
+    wait_connected(*client);
     expect_same(f, *client, 5, 1);
     expect_same(f, *client, 30, 2, [&](int asked) {
       if (asked == when) first.server.reset();
     });
-    EXPECT_EQ(client->counts().deferred, 0u);
+    EXPECT_EQ(client->all_counts().deferred, 0u);
     expect_same(f, *client, 7, 3);
   }
 }
 
 TEST(Experts, WithoutAnotherCopyThePassIsDeferredTheExpertsAreLoadedElsewhereAndItGoesOn) {
   Fixture f;
-  const auto sets = spread_evenly(f.shape, 2, 1, UINT64_MAX);
+  const auto sets = parts_of(f.shape, 2);
   auto first = f.serve(sets[0]), second = f.serve(sets[1]);
   const auto client = f.client();
   client->set_servers({first.address, second.address});
@@ -162,7 +181,7 @@ TEST(Experts, WithoutAnotherCopyThePassIsDeferredTheExpertsAreLoadedElsewhereAnd
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_GT(deferred, 0);
   EXPECT_EQ(*got, *logits_of(*f.here, nullptr, tokens));
-  EXPECT_GT(client->counts().wishes, 0u);
+  EXPECT_GT(client->all_counts().wishes, 0u);
 }
 
 TEST(Experts, WhatAServerDroppedIsAskedOfAnother) {
@@ -170,12 +189,12 @@ TEST(Experts, WhatAServerDroppedIsAskedOfAnother) {
   auto first = f.serve(f.all()), second = f.serve(f.all());
   const auto client = f.client();
   client->set_servers({first.address, second.address});
-  ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok());
+  wait_connected(*client);
   expect_same(f, *client, 20, 1, [&](int asked) {
     const Status dropped = asked == 0 ? first.server->drop(kStamp, write_set(f.shape, f.all())) : OkStatus();
     ASSERT_TRUE(dropped.ok()) << dropped;
   });
-  EXPECT_EQ(first.server->status()["models"][0]["experts"], 0);
+  EXPECT_EQ(first.server->status(false)["models"][0]["experts"], 0);
   ASSERT_TRUE(first.server->hold(kStamp, write_set(f.shape, f.all())).ok());
   expect_same(f, *client, 20, 2);
 }
@@ -245,19 +264,111 @@ TEST(Experts, SetsAreWrittenAsRangesAndReadBack) {
   EXPECT_FALSE(parse_experts(shape, "1").ok());
 }
 
-TEST(Experts, AnEvenSpreadHoldsEachAsOftenAsThereIsRoom) {
-  const ExpertShape shape{{0, 1, 2}, 16};
-  for (const uint32_t servers : {1u, 2u, 3u, 5u}) {
-    const auto sets = spread_evenly(shape, servers, 2, UINT64_MAX);
-    for (uint32_t index = 0; index < shape.count(); ++index) {
-      const auto copies = std::count_if(sets.begin(), sets.end(), [&](const ExpertSet& set) { return set.has(index); });
-      EXPECT_EQ(copies, std::min(servers, 2u));
-    }
+// Copies of every expert over the servers that are there.
+std::vector<int> copies_of(const Fixture& f, const std::vector<ExpertAddress>& addresses) {
+  std::vector<int> copies(f.shape.count());
+  for (const auto& report : ask_reports(addresses, nullptr)) {
+    if (!report.ok()) continue;
+    for (const uint32_t index : report->models[0].holds.list()) ++copies[index];
   }
-  const auto tight = spread_evenly(shape, 4, 2, 12);  // room for one of each
-  uint32_t held = 0;
-  for (const ExpertSet& set : tight) held += set.count();
-  EXPECT_EQ(held, 48u);
+  return copies;
+}
+
+// A fleet whose servers may come and go while keepers look after it.
+struct Kept {
+  Fixture f;
+  std::mutex mutex;
+  std::vector<ExpertAddress> addresses;  // guarded by mutex
+
+  std::vector<ExpertAddress> now() {
+    std::lock_guard lock(mutex);
+    return addresses;
+  }
+  Fixture::Started add(uint64_t memory = 1 << 30) {
+    auto started = f.serve(ExpertSet(f.shape), false, memory);
+    std::lock_guard lock(mutex);
+    addresses.push_back(started.address);
+    return started;
+  }
+  std::unique_ptr<ExpertKeeper> keeper(const std::string& name) {
+    return std::make_unique<ExpertKeeper>(ExpertKeeper::Options{.name = name, .servers = [this] { return now(); }, .tls = nullptr, .look = std::chrono::milliseconds(20),
+                                                                .window = std::chrono::milliseconds(100), .grace = std::chrono::milliseconds(100)});
+  }
+  // Whether it comes about that every expert has `least` copies at least, and at most `most`.
+  bool come_to(int least, int most) {
+    for (const TimePoint until = steady_now() + std::chrono::seconds(20); steady_now() < until;) {
+      const auto copies = copies_of(f, now());
+      const auto [low, high] = std::minmax_element(copies.begin(), copies.end());
+      if (*low >= least && *high <= most) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+};
+
+TEST(ExpertKeeper, ServersThatComeAndGoAndDrainHoldTwoCopiesOfEverything) {
+  Kept kept;
+  auto first = kept.add(), second = kept.add();
+  const auto keeper = kept.keeper("one");
+  EXPECT_TRUE(kept.come_to(2, 2));
+  const auto client = kept.f.client();
+  client->set_servers(kept.now());
+  ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok());
+  auto third = kept.add();
+  client->set_servers(kept.now());
+  first.server.reset();  // its copies are made again, on the third
+  keeper->look();
+  EXPECT_TRUE(kept.come_to(2, 2));
+  expect_same(kept.f, *client, 20, 1);
+  auto fourth = kept.add();
+  ASSERT_TRUE(ask_expert_server(second.address, nullptr, {{"verb", "drain"}}, std::chrono::seconds(5)).ok());
+  EXPECT_TRUE(kept.come_to(2, 2));
+  EXPECT_EQ(second.server->status(false)["models"][0]["experts"], 0);
+  EXPECT_THAT(second.server->hold(kStamp, write_set(kept.f.shape, kept.f.all())).message(), HasSubstr("drains and takes nothing"));
+  client->set_servers(kept.now());
+  expect_same(kept.f, *client, 20, 2);
+  EXPECT_EQ(keeper->status()["why"], "");
+}
+
+TEST(ExpertKeeper, OneDecidesAndAnotherTakesOver) {
+  Kept kept;
+  const auto server = kept.add();
+  auto one = kept.keeper("one");
+  EXPECT_TRUE(kept.come_to(1, 1));
+  const auto two = kept.keeper("two");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(two->status()["keeps"], false);
+  EXPECT_THAT(two->status()["why"].get<std::string>(), HasSubstr("'one' decides"));
+  one.reset();
+  ASSERT_TRUE(server.server->drop(kStamp, write_set(kept.f.shape, kept.f.all())).ok());
+  EXPECT_TRUE(kept.come_to(1, 1));
+  EXPECT_EQ(two->status()["keeps"], true);
+}
+
+TEST(ExpertKeeper, WhatAnOperatorPlacedStaysAndOnlyWhatNobodyHoldsIsCopied) {
+  Kept kept;
+  const auto sets = parts_of(kept.f.shape, 2);
+  auto first = kept.f.serve(sets[0]), second = kept.f.serve(sets[1]);
+  {
+    std::lock_guard lock(kept.mutex);
+    kept.addresses = {first.address, second.address};
+  }
+  const auto keeper = kept.keeper("one");
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_TRUE(kept.come_to(1, 1));
+  second.server.reset();
+  EXPECT_TRUE(kept.come_to(1, 1));
+  ASSERT_TRUE(ask_expert_server(first.address, nullptr, {{"verb", "unpin"}}, std::chrono::seconds(5)).ok());
+  const auto third = kept.add();
+  EXPECT_TRUE(kept.come_to(2, 2));
+}
+
+TEST(ExpertKeeper, ItSaysWhatHasNoRoom) {
+  Kept kept;
+  const auto server = kept.add(1 << 20);
+  const auto keeper = kept.keeper("one");
+  for (const TimePoint until = steady_now() + std::chrono::seconds(20); keeper->status()["why"] == "" && steady_now() < until;) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_THAT(keeper->status()["why"].get<std::string>(), HasSubstr("add a server or memory"));
 }
 
 TEST(Experts, APeersMemoryOfAnotherSizeOrUnsealedIsRefused) {

@@ -9,44 +9,19 @@
 namespace shoal {
 namespace {
 
-constexpr uint64_t kKnown = 8;    // round trips, before they say anything
-constexpr uint64_t kRenewed = 8;  // between looks at the percentile
-constexpr int kTimes = 5;         // of the 99th percentile
+constexpr uint64_t kRenewed = 16;  // round trips between looks at the percentiles
 constexpr Duration kLook = std::chrono::microseconds(200);
 
 }  // namespace
 
 size_t RoundTrips::size_of(uint32_t rows) { return std::min<size_t>(std::bit_width(rows), kSizes - 1); }
 
-int64_t RoundTrips::percentile_of(const Size& size, double q) {
-  const size_t count = std::min<uint64_t>(size.count, kKept);
-  if (count == 0) return 0;
-  std::array<int64_t, kKept> took;
-  for (size_t i = 0; i < count; ++i) took[i] = size.took[i];
-  const size_t at = std::min(count - 1, static_cast<size_t>(q * static_cast<double>(count)));
-  std::nth_element(took.begin(), took.begin() + static_cast<ptrdiff_t>(at), took.begin() + static_cast<ptrdiff_t>(count));
-  return took[at];
-}
-
 void RoundTrips::add(uint32_t rows, Duration took) {
-  Size& size = sizes_[size_of(rows)];
-  const uint64_t count = size.count;
-  size.took[count % kKept] = took.count();
-  size.count = count + 1;
-  if (count % kRenewed == 0) size.p99 = percentile_of(size, 0.99);
-}
-
-Duration RoundTrips::timeout(uint32_t rows, Duration min, Duration first) const {
-  const Size& size = sizes_[size_of(rows)];
-  if (size.count < kKnown) return first;
-  return std::clamp(Duration(size.p99 * kTimes), min, std::max(min, first));
-}
-
-double RoundTrips::percentile(double q) const {
-  for (size_t i = 1; i < kSizes; ++i) {
-    if (sizes_[i].count >= kKnown) return to_seconds(Duration(percentile_of(sizes_[i], q)));
-  }
-  return 0;
+  sizes_[size_of(rows)].add(took);
+  all_.add(took);
+  if (count_++ % kRenewed != 0) return;
+  p50_ = all_.percentile(0.5).count();
+  p99_ = all_.percentile(0.99).count();
 }
 
 Status probe(ExpertLink& link, Duration most) {

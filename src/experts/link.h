@@ -5,61 +5,72 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/time.h"
 #include "experts/channel.h"
 #include "experts/handshake.h"
+#include "policy/expert_calls.h"
 #include "slots/slot.h"
 
 namespace shoal {
 
-// Round trips of requests with about as many rows: the last 64, for their percentiles. Written by one thread, read by any.
+// Round trips of requests, those with about as many rows together. Written by one thread, its percentiles read by any.
 class RoundTrips {
  public:
   void add(uint32_t rows, Duration took);
-  // After this long an answer is late; `first` until eight are known of that size.
-  Duration timeout(uint32_t rows, Duration min, Duration first) const;
-  // Of requests of few rows.
-  double percentile(double q) const;
+  // After this long an answer is late; `unknown` while little is known of that size.
+  Duration timeout(uint32_t rows, Duration least, Duration unknown) const { return sizes_[size_of(rows)].timeout(least, unknown); }
+  Duration p50() const { return Duration(p50_.load()); }  // of all sizes
+  Duration p99() const { return Duration(p99_.load()); }
 
  private:
-  static constexpr size_t kKept = 64, kSizes = 12;
-  struct Size {
-    std::array<std::atomic<int64_t>, kKept> took{};
-    std::atomic<uint64_t> count{0};
-    std::atomic<int64_t> p99{0};  // of the last ones, renewed now and then
-  };
+  static constexpr size_t kSizes = 12;
   static size_t size_of(uint32_t rows);
-  static int64_t percentile_of(const Size& size, double q);
-  std::array<Size, kSizes> sizes_;
+  std::array<ExpertAnswerTimes, kSizes> sizes_;
+  ExpertAnswerTimes all_;
+  uint64_t count_ = 0;
+  std::atomic<int64_t> p50_{0}, p99_{0};
 };
 
-// What a server holds, as it said last. Any thread.
+// What a server holds, as it said last, by the version of that. Any thread.
 class HeldExperts {
  public:
   std::shared_ptr<const ExpertSet> get() const {
     std::lock_guard lock(mutex_);
     return set_;
   }
-  void set(ExpertSet set) {
+  void set(ExpertSet set, uint32_t version) {
     std::lock_guard lock(mutex_);
+    if (set_ != nullptr && static_cast<int32_t>(version - version_) < 0) return;
+    set_ = std::make_shared<const ExpertSet>(std::move(set));
+    version_ = version;
+  }
+  // It said so at that version, or a later one: if it said something newer since, that counts.
+  void remove(std::span<const uint32_t> indices, uint32_t version) {
+    std::lock_guard lock(mutex_);
+    if (static_cast<int32_t>(version - version_) < 0) return;
+    ExpertSet set = *set_;
+    for (const uint32_t index : indices) set.remove(index);
     set_ = std::make_shared<const ExpertSet>(std::move(set));
   }
 
  private:
   mutable std::mutex mutex_;
   std::shared_ptr<const ExpertSet> set_;
+  uint32_t version_ = 0;
 };
 
 struct ExpertLink {
+  NodeId id;                              // of this connection among all that there were
   std::string name, address;
   ExpertWelcome welcome;
   uint32_t hidden = 0;
   std::unique_ptr<SlotChannel> channel;
   std::vector<ClientSlot> slots;          // by lane; of the thread that polls
-  std::vector<uint32_t> busy;             // rows that are on their way, by lane; likewise
+  double work = 0;                        // that it was asked for and has not answered, in rows' worth; likewise
   RoundTrips trips;
   std::atomic<uint64_t> requests{0};
   std::atomic<bool> suspected{false};     // it let a request time out, and has not answered since

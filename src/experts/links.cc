@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "models/expert_plan.h"
@@ -49,20 +50,52 @@ void ExpertLinks::set_servers(std::vector<ExpertAddress> servers) {
   changed_.notify_all();
 }
 
-std::shared_ptr<const ExpertLinks::List> ExpertLinks::now() const {
+const std::shared_ptr<ExpertLink>& ExpertLinks::Picture::link(NodeId id) const {
+  const auto at = std::find_if(links.begin(), links.end(), [&](const auto& link) { return link->id == id; });
+  CHECK(at != links.end());
+  return *at;
+}
+
+std::shared_ptr<const ExpertLinks::Picture> ExpertLinks::now() const {
   std::lock_guard lock(mutex_);
-  return list_;
+  const uint64_t version = version_;
+  if (std::exchange(drawn_, version) != version) picture_ = draw();
+  return picture_;
+}
+
+// Who holds an expert answers for as much of it as the others who do.
+std::shared_ptr<const ExpertLinks::Picture> ExpertLinks::draw() const {
+  auto picture = std::make_shared<Picture>();
+  picture->placement.version = drawn_;
+  std::vector<std::shared_ptr<const ExpertSet>> held;
+  for (const auto& [address, known] : known_) {
+    if (known.link == nullptr) continue;
+    picture->links.push_back(known.link);
+    held.push_back(known.link->holds());
+  }
+  for (uint32_t layer = 0; layer < shape_.layers(); ++layer) {
+    LayerPlacement& placed = picture->placement.layers.emplace_back(layer, std::vector<std::vector<ExpertShare>>(shape_.experts));
+    for (uint32_t expert = 0; expert < shape_.experts; ++expert) {
+      std::vector<ExpertShare>& copies = placed.experts[expert];
+      for (size_t i = 0; i < held.size(); ++i) {
+        if (held[i]->has(layer * shape_.experts + expert)) copies.push_back({picture->links[i]->id, 0});
+      }
+      const auto count = static_cast<uint32_t>(copies.size());
+      for (uint32_t i = 0; i < count; ++i) copies[i].share = kWholeShare / count + (i < kWholeShare % count ? 1 : 0);
+    }
+  }
+  return picture;
 }
 
 void ExpertLinks::publish() {
-  auto list = std::make_shared<List>();
-  for (const auto& [address, known] : known_) {
-    if (known.link != nullptr) list->push_back(known.link);
-  }
-  list_ = std::move(list);
   ++version_;
   changed_.notify_all();
   bell_->ring();
+}
+
+void ExpertLinks::disclaim(const ExpertLink& link, std::span<const uint32_t> indices, uint32_t version) {
+  link.held->remove(indices, version);
+  ++version_;
 }
 
 void ExpertLinks::wish(uint32_t index) {
@@ -83,9 +116,10 @@ Status ExpertLinks::wait_complete(Duration most) const {
   const TimePoint until = steady_now() + most;
   while (true) {
     uint32_t missing = 0, example = 0;
-    const auto list = now();
+    const auto picture = now();
     for (uint32_t index = 0; index < shape_.count(); ++index) {
-      if (std::any_of(list->begin(), list->end(), [&](const auto& link) { return !link->channel->broken() && link->holds()->has(index); })) continue;
+      const auto copies = picture->placement.of(index / shape_.experts, index % shape_.experts);
+      if (std::any_of(copies.begin(), copies.end(), [&](const ExpertShare& copy) { return !picture->link(copy.server)->channel->broken(); })) continue;
       if (missing++ == 0) example = index;
     }
     if (missing == 0) return OkStatus();
@@ -115,8 +149,8 @@ std::vector<RemoteExpertServer> ExpertLinks::servers() const {
       server.streamed = link.channel->streamed();
       server.experts = link.holds()->count();
       server.requests = link.requests;
-      server.round_trip_p50 = link.trips.percentile(0.5);
-      server.round_trip_p99 = link.trips.percentile(0.99);
+      server.round_trip_p50 = to_seconds(link.trips.p50());
+      server.round_trip_p99 = to_seconds(link.trips.p99());
     }
     result.push_back(std::move(server));
   }
@@ -176,19 +210,20 @@ StatusOr<std::shared_ptr<ExpertLink>> ExpertLinks::dial(const std::string& addre
   auto link = std::make_shared<ExpertLink>();
   ASSIGN_OR_RETURN(Dialed dialed, dial_experts(address, config_.tls, hello, bell_, [this, held = link->held](const Json& note) {
     auto set = read_set(shape_, note.value("holds", Json::object()));
-    if (!set.ok()) return;
-    held->set(*std::move(set));
+    const auto version = json_int(note, "version", 0, 0, UINT32_MAX);
+    if (!set.ok() || !version.ok()) return;
+    held->set(*std::move(set), static_cast<uint32_t>(*version));
     ++version_;
     changed_.notify_all();
     bell_->ring();
   }));
+  link->id = NodeId(next_id_++);
   link->name = dialed.welcome.server;
   link->address = address;
   link->hidden = hello.hidden;
   link->slots.resize(hello.lanes);
-  link->busy.resize(hello.lanes);
   for (uint32_t lane = 0; lane < hello.lanes; ++lane) link->slots[lane].connect(dialed.welcome.epoch, dialed.welcome.client, static_cast<uint16_t>(lane));
-  if (link->holds() == nullptr) link->held->set(dialed.welcome.holds);  // a note may have come before
+  link->held->set(dialed.welcome.holds, dialed.welcome.version);  // a note may have come before
   link->welcome = std::move(dialed.welcome);
   link->channel = std::move(dialed.channel);
   RETURN_IF_ERROR(annotate(probe(*link, kProbe), address));
@@ -226,8 +261,9 @@ void ExpertLinks::grant_wishes() {
     std::lock_guard lock(mutex_);
     if (wished_.empty() || steady_now() < wish_at_) return;
     for (uint32_t index = 0; index < shape_.count(); ++index) missing.add(index);
-    for (const auto& link : *list_) {
-      if (link->channel->broken()) continue;
+    for (const auto& [address, known] : known_) {
+      const auto& link = known.link;
+      if (link == nullptr || link->channel->broken()) continue;
       addresses.push_back(link->address);
       for (const uint32_t index : link->holds()->list()) missing.remove(index);
     }

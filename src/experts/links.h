@@ -6,24 +6,35 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <thread>
 
 #include "experts/client.h"
 #include "experts/link.h"
+#include "policy/expert_placement.h"
 
 namespace shoal {
 
 class ExpertLinks {
  public:
-  using List = std::vector<std::shared_ptr<ExpertLink>>;
+  // Who is connected and probed, and who of them holds what, by the links' ids.
+  struct Picture {
+    std::vector<std::shared_ptr<ExpertLink>> links;
+    ExpertPlacement placement;
+
+    const std::shared_ptr<ExpertLink>& link(NodeId id) const;  // REQUIRES: it is one of `links`
+  };
 
   // `bell`: of the thread that polls, to be rung when something about them changed.
   ExpertLinks(const RemoteExpertsConfig& config, std::shared_ptr<Bell> bell);
   ~ExpertLinks();
 
   void set_servers(std::vector<ExpertAddress> servers);
-  std::shared_ptr<const List> now() const;  // connected and probed
+  std::shared_ptr<const Picture> now() const;
+  // Of what now() gives: another one if that changed.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
+  // A server refused these at a version of what it holds, whatever it said before.
+  void disclaim(const ExpertLink& link, std::span<const uint32_t> indices, uint32_t version);
   // Nobody who is connected holds this one: a server with room for it is asked to.
   void wish(uint32_t index);
   uint64_t wishes() const { return wishes_; }
@@ -52,7 +63,8 @@ class ExpertLinks {
   bool end_lost(TimePoint now);
   void grant_wishes();
   std::vector<std::string> by_room(const std::vector<std::string>& addresses) const;
-  void publish();  // REQUIRES: mutex_ held
+  void publish();  // REQUIRES: mutex_ held, as of the next
+  std::shared_ptr<const Picture> draw() const;
 
   const RemoteExpertsConfig& config_;
   const ExpertShape shape_;
@@ -64,7 +76,9 @@ class ExpertLinks {
   std::map<std::string, Known> known_;  // by address
   std::set<uint32_t> wished_;
   TimePoint wish_at_{};
-  std::shared_ptr<const List> list_ = std::make_shared<const List>();
+  std::atomic<uint32_t> next_id_{0};
+  mutable std::shared_ptr<const Picture> picture_;  // of version drawn_
+  mutable uint64_t drawn_ = UINT64_MAX;
   std::vector<Dialing> dialing_;  // of the thread: who does not answer keeps nobody else waiting
   std::thread thread_;
 };

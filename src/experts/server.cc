@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "device/memory_limits.h"
+#include "experts/orders.h"
 #include "experts/serving.h"
 #include "nlohmann/json.hpp"
 
@@ -34,7 +35,7 @@ class Server : public ExpertServer {
 
   Status begin();
   uint16_t port() const override { return tcp_ == nullptr ? 0 : tcp_->port(); }
-  Json status() const override;
+  Json status(bool rows) const override;
   Status hold(uint64_t stamp, const Json& experts) override;
   Status drop(uint64_t stamp, const Json& experts) override;
 
@@ -60,7 +61,8 @@ class Server : public ExpertServer {
   void publish();
   void forget(Visit& visit);
   void tidy();
-  Json model_json(size_t model, const std::vector<double>& rows) const;
+  void drain();
+  Json model_json(size_t model, const std::vector<uint64_t>& rows, bool with_rows) const;
 
   const ExpertServerConfig config_;
   Holdings holdings_;
@@ -80,13 +82,17 @@ class Server : public ExpertServer {
     TimePoint until;
   };
   std::map<std::string, Half> halves_;  // guarded by visits_mutex_
+  ExpertOrders orders_{config_.name};
   std::vector<std::thread> threads_;
 };
 
 Status Server::begin() {
+  for (size_t i = 0; i < holdings_.models().size(); ++i) orders_.add_model(holdings_.shape(i));
   for (size_t i = 0; i < holdings_.models().size(); ++i) {
     const ExpertSet& wanted = holdings_.models()[i].holds;
-    if (wanted.count() > 0) RETURN_IF_ERROR(holdings_.hold(i, wanted));
+    if (wanted.count() == 0) continue;
+    RETURN_IF_ERROR(holdings_.hold(i, wanted));
+    orders_.pin(i, wanted, true);
   }
   RETURN_IF_ERROR(self_test());
   ASSIGN_OR_RETURN(bell_, Bell::make());
@@ -303,14 +309,39 @@ void Server::tidy() {
 Json Server::operate(const Json& request) {
   const auto run = [&]() -> StatusOr<Json> {
     ASSIGN_OR_RETURN(const std::string verb, json_string(request, "verb", ""));
-    if (verb == "status") return status();
-    if (verb != "hold" && verb != "drop") return invalid_argument("an expert server takes no '", verb, "'; it takes status, hold and drop");
-    ASSIGN_OR_RETURN(const uint64_t stamp, read_stamp(request, "model"));
-    RETURN_IF_ERROR(verb == "hold" ? hold(stamp, request.value("experts", Json::object())) : drop(stamp, request.value("experts", Json::object())));
-    return status();
+    ASSIGN_OR_RETURN(const bool rows, json_bool(request, "rows", false));
+    if (verb == "status") return status(rows);
+    if (verb == "hold" || verb == "drop") {
+      ASSIGN_OR_RETURN(const uint64_t stamp, read_stamp(request, "model"));
+      ASSIGN_OR_RETURN(const bool pinned, json_bool(request, "pin", false));
+      const Json experts = request.value("experts", Json::object());
+      RETURN_IF_ERROR(verb == "hold" ? hold(stamp, experts) : drop(stamp, experts));
+      ASSIGN_OR_RETURN(const auto set, named(stamp, experts));
+      if (pinned || verb == "drop") orders_.pin(set.first, set.second, verb == "hold");
+    } else if (verb == "unpin") {
+      for (size_t i = 0; i < holdings_.models().size(); ++i) orders_.pin(i, holdings_.set(i), false);
+    } else if (verb == "keep") {
+      RETURN_IF_ERROR(orders_.keep(request, steady_now()));
+    } else if (verb == "drain") {
+      drain();
+    } else if (verb == "resume") {
+      orders_.drain(false);
+    } else {
+      return invalid_argument("an expert server takes no '", verb, "'; it takes status, hold, drop, unpin, keep, drain and resume");
+    }
+    return status(rows);
   };
   auto answer = run();
   return answer.ok() ? *std::move(answer) : refusal(answer.status());
+}
+
+// What only it holds is copied before: by whoever asks for this.
+void Server::drain() {
+  orders_.drain(true);
+  for (size_t i = 0; i < holdings_.models().size(); ++i) holdings_.drop(i, holdings_.set(i));
+  publish();
+  log_info("draining: nothing is held any more");
+  if (config_.on_drain) config_.on_drain();
 }
 
 StatusOr<std::pair<size_t, ExpertSet>> Server::named(uint64_t stamp, const Json& experts) const {
@@ -322,7 +353,12 @@ StatusOr<std::pair<size_t, ExpertSet>> Server::named(uint64_t stamp, const Json&
 
 Status Server::hold(uint64_t stamp, const Json& experts) {
   ASSIGN_OR_RETURN(const auto named_set, named(stamp, experts));
+  RETURN_IF_ERROR(orders_.check_takes());
   RETURN_IF_ERROR(holdings_.hold(named_set.first, named_set.second));
+  if (const Status tested = self_test(); !tested.ok()) {
+    holdings_.drop(named_set.first, named_set.second);
+    return tested;
+  }
   publish();
   return OkStatus();
 }
@@ -345,7 +381,7 @@ void Server::publish() {
   }
 }
 
-Json Server::model_json(size_t m, const std::vector<double>& rows) const {
+Json Server::model_json(size_t m, const std::vector<uint64_t>& rows, bool with_rows) const {
   const ExpertModel& model = holdings_.models()[m];
   const ExpertShape& shape = holdings_.shape(m);
   const ExpertSet held = holdings_.set(m);
@@ -353,26 +389,35 @@ Json Server::model_json(size_t m, const std::vector<double>& rows) const {
   std::sort(hot.begin(), hot.end(), [&](uint32_t a, uint32_t b) { return rows[a] > rows[b]; });
   Json busiest = Json::array();
   for (size_t i = 0; i < std::min(hot.size(), kHotMax); ++i) {
-    if (rows[hot[i]] > 0) busiest.push_back({{"layer", shape.numbers[hot[i] / shape.experts]}, {"expert", hot[i] % shape.experts}, {"rows", std::round(rows[hot[i]])}});
+    if (rows[hot[i]] > 0) busiest.push_back({{"layer", shape.numbers[hot[i] / shape.experts]}, {"expert", hot[i] % shape.experts}, {"rows", rows[hot[i]]}});
   }
   uint64_t bytes = 0;
   for (const uint32_t index : held.list()) bytes += model.plan->bytes(index / shape.experts, index % shape.experts);
-  return {{"name", model.name}, {"stamp", stamp_text(model.stamp)}, {"shape", write_shape(shape)}, {"holds", write_set(shape, held)}, {"experts", held.count()},
-          {"bytes", bytes}, {"expert_bytes", model.plan->bytes_max()}, {"busiest", std::move(busiest)}};
+  std::vector<uint64_t> layer_bytes;
+  for (uint32_t layer = 0; layer < shape.layers(); ++layer) {
+    uint64_t most = 0;
+    for (uint32_t expert = 0; expert < shape.experts; ++expert) most = std::max(most, model.plan->bytes(layer, expert));
+    layer_bytes.push_back(most);
+  }
+  Json json{{"name", model.name}, {"stamp", stamp_text(model.stamp)}, {"shape", write_shape(shape)}, {"holds", write_set(shape, held)}, {"experts", held.count()},
+            {"bytes", bytes}, {"layer_expert_bytes", layer_bytes}, {"busiest", std::move(busiest)}};
+  if (with_rows) json["rows"] = rows;
+  json["pinned"] = write_set(shape, orders_.pinned(m));
+  return json;
 }
 
-Json Server::status() const {
+Json Server::status(bool with_rows) const {
   const ServingCounts counts = serving_->counts();
   const auto rows = serving_->rows_by_expert();
   const double batches = static_cast<double>(std::max<uint64_t>(counts.batches, 1));
   Json models = Json::array(), clients = Json::array(), table = Json::array();
-  for (size_t i = 0; i < holdings_.models().size(); ++i) models.push_back(model_json(i, rows[i]));
+  for (size_t i = 0; i < holdings_.models().size(); ++i) models.push_back(model_json(i, rows[i], with_rows));
   for (const auto& client : serving_->clients()) {
     clients.push_back({{"name", client->hello.client}, {"pid", client->hello.pid}, {"model", client->hello.model}, {"lanes", client->hello.lanes},
                        {"requests", client->requests.load()}, {"over", client->channel->streamed() ? "tcp" : "shared memory"}});
   }
   for (const Serving::Timed& timed : serving_->table()) table.push_back({{"rows", timed.rows}, {"experts", timed.active}, {"seconds", timed.seconds}, {"batches", timed.batches}});
-  return {{"name", config_.name}, {"pid", ::getpid()}, {"version", holdings_.version()}, {"threads", config_.threads},
+  return {{"name", config_.name}, {"pid", ::getpid()}, {"domain", config_.domain}, {"draining", orders_.draining()}, {"keeper", orders_.keeper(steady_now())}, {"version", holdings_.version()}, {"threads", config_.threads},
           {"memory", {{"limit", config_.memory_bytes}, {"used", holdings_.bytes()}}}, {"models", std::move(models)}, {"clients", std::move(clients)},
           {"batch_rule", std::string(batch_rule_name(config_.batch.rule))},
           {"load", {{"requests", counts.requests}, {"rows", counts.rows}, {"batches", counts.batches}, {"refused", counts.refused}, {"torn", counts.damaged},

@@ -3,11 +3,18 @@
 //
 //   collect ready slots -> group rows by (model, layer, expert) -> gather -> grouped products -> scatter -> responses, control words
 //
-// What operators ask by a note (ask_expert_server): {"verb": "status"}; {"verb": "hold" | "drop", "model", "experts"}, the experts as
-// {"LAYER": "IDS"}. A hold reads them from the files and only then publishes them; a drop publishes first, and an expert that somebody
-// still asks for is refused there by name, so that the client goes elsewhere.
+// What is asked by a note (ask_expert_server):
+//   {"verb": "status"}                  all that it is, holds and does, which every other verb answers too; with {"rows": true} also the
+//                                       rows of every expert since it began
+//   {"verb": "hold" | "drop", "model", "experts", "pin"}    the experts as {"LAYER": "IDS"}; pin: an operator says so, and it stays
+//   {"verb": "unpin"}                   whoever keeps the fleet decides again about all of them
+//   {"verb": "drain" | "resume"}        it drops everything, and takes nothing until it resumes
+//   {"verb": "keep", "keeper", "for_ms"}    who decides what its fleet holds (experts/keeper.h), for so long; refused while another does
+// A hold reads experts from the files and only then publishes them; a drop publishes first, and an expert that somebody still asks for is
+// refused there by name, so that the client goes elsewhere.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,11 +34,13 @@ struct ExpertModel {
   std::string name;
   uint64_t stamp = 0;  // of its files and of what is done with them at load
   std::shared_ptr<const ExpertPlan> plan;
-  ExpertSet holds;     // to begin with
+  ExpertSet holds;     // to begin with, by an operator's word
 };
 
 struct ExpertServerConfig {
   std::string name;
+  std::string domain;                  // what fails together with it; empty: the machine
+  std::function<void()> on_drain;      // it drains; on a thread of the server
   std::string unix_address;            // "PATH" or "@NAME"; empty: none
   std::string tcp_address;             // HOST:PORT; empty: none
   std::shared_ptr<BulkTlsContext> tls; // of TCP; null: in clear
@@ -53,7 +62,7 @@ class ExpertServer {
   virtual uint16_t port() const = 0;  // of TCP; 0: none
 
   // What it is, holds and does. Any thread, as the others.
-  virtual Json status() const = 0;
+  virtual Json status(bool rows) const = 0;
   // Reads those that it does not hold; all, or none. ResourceExhausted, DataLoss, NotFound.
   virtual Status hold(uint64_t stamp, const Json& experts) = 0;
   virtual Status drop(uint64_t stamp, const Json& experts) = 0;

@@ -11,7 +11,6 @@ namespace shoal {
 namespace {
 
 constexpr Duration kNap = std::chrono::milliseconds(50);  // at most, so that a client that ended is noticed
-constexpr double kRowsKept = 0.999;                       // of the moving sum, from batch to batch
 
 uint32_t micros(Duration time) { return static_cast<uint32_t>(std::clamp<int64_t>(time.count() / 1000, 0, UINT32_MAX)); }
 
@@ -53,7 +52,7 @@ ServingCounts Serving::counts() const {
   std::lock_guard lock(mutex_);
   return counts_;
 }
-std::vector<std::vector<double>> Serving::rows_by_expert() const {
+std::vector<std::vector<uint64_t>> Serving::rows_by_expert() const {
   std::lock_guard lock(mutex_);
   return rows_by_expert_;
 }
@@ -259,10 +258,7 @@ void Serving::note_batch(size_t model, size_t requests, uint32_t active, std::sp
   const double seconds = to_seconds(took);
   const uint32_t rows = ends.back();
   std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < rows_by_expert_[model].size(); ++i) {
-    double& kept = rows_by_expert_[model][i];
-    kept = kept * kRowsKept + (ends[i] - (i == 0 ? 0 : ends[i - 1]));
-  }
+  for (size_t i = 0; i < rows_by_expert_[model].size(); ++i) rows_by_expert_[model][i] += ends[i] - (i == 0 ? 0 : ends[i - 1]);
   ++counts_.batches;
   counts_.requests += requests;
   counts_.rows += rows;

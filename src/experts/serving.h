@@ -48,7 +48,7 @@ class Serving {
   // Those whose connection ended, which the thread does not touch any more.
   std::vector<std::shared_ptr<ExpertClientSide>> take_ended();
   ServingCounts counts() const;
-  std::vector<std::vector<double>> rows_by_expert() const;  // of each model, a moving sum
+  std::vector<std::vector<uint64_t>> rows_by_expert() const;  // of each model, since it began
   // Mean seconds of a batch by powers of two of rows and of distinct experts: {rows, active, seconds, batches}.
   struct Timed {
     uint32_t rows, active;
@@ -94,7 +94,7 @@ class Serving {
   mutable std::mutex mutex_;           // of what follows
   std::vector<std::shared_ptr<ExpertClientSide>> clients_, ended_;
   ServingCounts counts_;
-  std::vector<std::vector<double>> rows_by_expert_;
+  std::vector<std::vector<uint64_t>> rows_by_expert_;
   std::map<std::pair<uint32_t, uint32_t>, Timed> table_;
   std::thread thread_;
 };

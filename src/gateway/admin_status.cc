@@ -29,14 +29,15 @@ Json model_status(const ModelEntry& model, const RouterSnapshot& nodes, const Me
       experts.add(status.experts);
     }
   }
-  Json result = {{"id", model.name}, {"state", std::string(model_state_name(totals.state))}, {"progress", totals.progress}, {"error", totals.error},
+  Json result = {{"id", model.name}, {"state", std::string(model_state_name(totals.state))}, {"progress", totals.progress}, {"error", totals.error}, {"held_up", totals.held_up},
           {"running", totals.running}, {"waiting", totals.waiting}, {"next", place_in_line(model.id, nodes)},
           {"weight_bytes", totals.weight_bytes}, {"size", model.weight_bytes}, {"kv_bytes", totals.kv_bytes}, {"kv_host_bytes", host_bytes},
           {"prompt_tokens", prompt_tokens}, {"generated_tokens", generated_tokens}, {"parkings", parkings}, {"loads", totals.loads},
           {"switches_hidden", switches.hidden}, {"switches_served", switches.of(SwitchEnd::kServed)}, {"visible_seconds", switches.visible_seconds},
           {"slo", {{"ttft", to_seconds(model.slo.ttft)}, {"tbt", to_seconds(model.slo.tbt)}}}, {"attainment", attainment_json(metrics.attainment(model))}};
   if (experts != ExpertCounts{}) {
-    result["experts"] = {{"lookups", experts.lookups}, {"hits", experts.hits}, {"bytes_fetched", experts.bytes_fetched}, {"skew", experts.skew}};
+    result["experts"] = {{"lookups", experts.lookups}, {"hits", experts.hits}, {"bytes_fetched", experts.bytes_fetched}, {"rows_asked", experts.rows_asked},
+                         {"rows_resent", experts.rows_resent}, {"waited_seconds", static_cast<double>(experts.waited_us) * 1e-6}, {"skew", experts.skew}};
   }
   return result;
 }

@@ -69,6 +69,12 @@ constexpr ReportedSeries kModelSeries[] = {
      [](const ModelStatus& m) -> double { return static_cast<double>(m.experts.hits); }},
     {"shoal_expert_fetched_bytes_total", "Of the others, brought there.", MetricType::Counter,
      [](const ModelStatus& m) -> double { return static_cast<double>(m.experts.bytes_fetched); }},
+    {"shoal_expert_rows_asked_total", "Rows that expert servers were asked for.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.experts.rows_asked); }},
+    {"shoal_expert_rows_resent_total", "Of these, asked once more of another server.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.experts.rows_resent); }},
+    {"shoal_expert_waiting_seconds_total", "Time in which a device had nothing to do but wait for expert servers.", MetricType::Counter,
+     [](const ModelStatus& m) -> double { return static_cast<double>(m.experts.waited_us) * 1e-6; }},
     {"shoal_model_kv_active_bytes", "KV blocks held by sequences.", MetricType::Gauge,
      [](const ModelStatus& m) -> double { return static_cast<double>(m.kv_bytes_active); }},
 };

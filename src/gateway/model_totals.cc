@@ -29,6 +29,7 @@ ModelTotals totals_of(ModelId model, const RouterSnapshot& nodes) {
       if (rank(status.state) > rank(totals.state)) totals.state = status.state;
       if (status.state == ModelState::kLoading) totals.progress = std::max(totals.progress, status.progress);
       if (!status.error.empty()) totals.error = status.error;
+      if (!status.held_up.empty()) totals.held_up = status.held_up;
       totals.running += status.running;
       totals.waiting += status.waiting;
       totals.weight_bytes += status.weight_bytes;

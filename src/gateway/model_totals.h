@@ -12,6 +12,7 @@ struct ModelTotals {
   ModelState state = ModelState::kUnloaded;  // the best any node has it in: loaded, loading, failed, unloaded
   float progress = 0;                        // of the load that has come furthest, while the state is loading
   std::string error;                         // of a node where the last load failed
+  std::string held_up;                       // of a node where who computes a part of its steps is away
   uint32_t running = 0;
   uint32_t waiting = 0;
   uint64_t weight_bytes = 0;

@@ -54,6 +54,7 @@ struct HostedModel {
   TimePoint stalled_since = kForever;
   uint32_t deferrals = 0;          // of its steps, since one was not
   TimePoint deferred_until{};      // it is not tried before
+  std::string deferred_why;        // of the last one; empty: the last step was none
   Engine::Demand demand;           // as of the last choice of a step, if it was runnable
   uint64_t last_turn = 0;          // number of the last step
 

@@ -177,6 +177,7 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
   const ModelScheduler::EndedStep step = scheduler_.end_step(event.model, now);
   if (!event.result.deferred.ok()) return on_step_deferred(hosted, event.result, now, effects);
   hosted.deferrals = 0;
+  hosted.deferred_why.clear();
   if (!loads_.step_beside_packing()) count_step(hosted, step);
   // The quota's clock starts after the first step.
   if (hosted.turn.steps++ > 0 && !loads_.step_beside_packing()) hosted.turn.spent_seconds += step.seconds;
@@ -192,6 +193,7 @@ void Node::on_step_deferred(HostedModel& hosted, const StepResult& result, TimeP
   if (const std::optional<LoadDesk::Cost> cost = loads_.charge(0)) quotas_.observe(*cost);
   const Duration most = std::max(kDeferralMax, from_seconds(4 * quotas_.switch_to(hosted)));
   hosted.deferred_until = now + std::min(most, kDeferralMin * (1 << std::min(hosted.deferrals++, 16u)));
+  hosted.deferred_why = std::string(result.deferred.message());
   hosted.fresh = false;  // it may go without a token
   end_failed_packing(effects);
   journal_.changed = true;

@@ -22,6 +22,7 @@ void NodeReporter::tell(const HostedModel& hosted, const TurnsAhead& turns, Mode
   }
   m.progress = hosted.progress;
   m.error = hosted.load_error;
+  m.held_up = hosted.deferred_why;
   m.waiting = static_cast<uint32_t>(engine.waiting());
   m.running = static_cast<uint32_t>(engine.running());
   m.weight_bytes = m.state == ModelState::kLoaded ? hosted.facts.weight_bytes : 0;

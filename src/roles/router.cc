@@ -360,6 +360,15 @@ void Router::send_to_hosts(ModelId model, const Message& message, std::vector<Ef
   for (const NodeId id : hosts(model)) effects.push_back(Send{id, message});
 }
 
+// Time was over: whoever asked did so in time if the model could not go on, and may try again.
+Status Router::overdue(const Entry& entry) const {
+  const auto node = status_.find(entry.node);
+  for (const ModelStatus& model : node == status_.end() ? std::vector<ModelStatus>{} : node->second.models) {
+    if (model.model == entry.request.model && !model.held_up.empty()) return unavailable("the request was not finished before its deadline: ", model.held_up);
+  }
+  return absl::DeadlineExceededError("the request was not finished before its deadline");
+}
+
 void Router::expire(TimePoint now, std::vector<Effect>& effects) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const RequestId id = deadlines_.begin()->second;
@@ -375,7 +384,7 @@ void Router::expire(TimePoint now, std::vector<Effect>& effects) {
     const Entry entry = take(id);
     effects.push_back(Send{entry.node, Cancel{id, entry.request.epoch}});
     give_up_ticket(entry, effects);
-    effects.push_back(Refuse{id, absl::DeadlineExceededError("the request was not finished before its deadline")});
+    effects.push_back(Refuse{id, overdue(entry)});
   }
 }
 

@@ -65,6 +65,7 @@ class Router {
   std::vector<NodeId> hosts(ModelId model) const;
   void send_to_hosts(ModelId model, const Message& message, std::vector<Effect>& effects);
   void send_settings(const Member& member, std::vector<Effect>& effects) const;
+  Status overdue(const Entry& entry) const;
   void expire(TimePoint now, std::vector<Effect>& effects);
   void list_hosts();
   NodeView view_of(const Member& member, const Entry& entry) const;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "policy/overlap.h"
 
 namespace shoal {
 namespace {
@@ -48,6 +49,13 @@ LogitsQuery query_of(const StepSlice& slice, uint32_t row) {
 void append_queries(const StepSlice& slice, uint32_t row_begin, std::vector<LogitsQuery>& queries) {
   for (uint32_t token = slice.score_begin; token < slice.score_end; ++token) queries.push_back({row_begin + token - 1 - slice.begin});
   if (slice.sample) queries.push_back(query_of(slice, row_begin + static_cast<uint32_t>(slice.tokens.size()) - 1));
+}
+
+// What a slice takes beside others: its rows, and the more the longer the context that they look at.
+double work_of(const StepSlice& slice) {
+  constexpr double kContextPerRow = 2048;  // tokens that cost about as much as a row does by itself
+  const auto rows = static_cast<double>(slice.tokens.size());
+  return rows * (1 + (slice.begin + rows / 2) / kContextPerRow);
 }
 
 }  // namespace
@@ -102,39 +110,35 @@ SliceResult StepRunner::pick(const StepSlice& slice, Pass& pass, size_t& query, 
   return out;
 }
 
-// Lanes of whole sequences, in their order, with about as many rows each.
-void StepRunner::lay_out(const ResolvedStep& step, uint32_t lanes_max) {
+// Lanes of whole sequences with about as much work each.
+void StepRunner::lay_out(const ResolvedStep& step, uint32_t lanes) {
   const std::vector<StepSlice>& slices = step.input.slices;
-  const uint64_t rows = step.input.rows();
-  const size_t lanes = std::max<size_t>(1, std::min<size_t>(lanes_max, slices.size()));
-  lanes_.resize(lanes);
-  size_t next = 0, first_block = 0;
-  uint64_t laid_out = 0;
-  for (size_t i = 0; i < lanes; ++i) {
-    Lane& lane = lanes_[i];
-    lane.first_slice = next;
+  lanes_.resize(std::max(lanes, 1u));
+  for (Lane& lane : lanes_) {
+    lane.of_step.clear();
     lane.tokens.clear();
     lane.slices.clear();
     lane.queries.clear();
-    const uint64_t enough = rows * (i + 1) / lanes;
-    const size_t last = slices.size() - (lanes - 1 - i);  // one at least for each that follows
-    while (next < last && (next == lane.first_slice || i + 1 == lanes || laid_out + slices[next].tokens.size() <= enough)) {
-      const StepSlice& slice = slices[next++];
-      const auto count = static_cast<uint32_t>(slice.tokens.size());
-      append_queries(slice, static_cast<uint32_t>(lane.tokens.size()), lane.queries);
-      lane.tokens.insert(lane.tokens.end(), slice.tokens.begin(), slice.tokens.end());
-      SequenceSlice part{count, slice.begin, slice.prompt_length, next_blocks(step.blocks, slice.blocks, first_block)};
-      part.state.before = next_blocks(step.blocks, slice.state_before, first_block);
-      part.state.after = next_blocks(step.blocks, slice.state_after, first_block);
-      part.state.kept = next_blocks(step.blocks, slice.state_kept, first_block);
-      part.state.kept_rows = slice.kept_tokens;
-      lane.slices.push_back(part);
-      laid_out += count;
-    }
-    lane.last_slice = next;
-    lane.input = {lane.tokens, lane.slices, lane.queries};
   }
-  CHECK_EQ(next, slices.size());
+  std::vector<double> work;
+  for (const StepSlice& slice : slices) work.push_back(work_of(slice));
+  const std::vector<uint32_t> lane_of = even_lanes(work, static_cast<uint32_t>(lanes_.size()));
+  size_t first_block = 0;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const StepSlice& slice = slices[i];
+    Lane& lane = lanes_[lane_of[i]];
+    const auto count = static_cast<uint32_t>(slice.tokens.size());
+    append_queries(slice, static_cast<uint32_t>(lane.tokens.size()), lane.queries);
+    lane.of_step.push_back(i);
+    lane.tokens.insert(lane.tokens.end(), slice.tokens.begin(), slice.tokens.end());
+    SequenceSlice part{count, slice.begin, slice.prompt_length, next_blocks(step.blocks, slice.blocks, first_block)};
+    part.state.before = next_blocks(step.blocks, slice.state_before, first_block);
+    part.state.after = next_blocks(step.blocks, slice.state_after, first_block);
+    part.state.kept = next_blocks(step.blocks, slice.state_kept, first_block);
+    part.state.kept_rows = slice.kept_tokens;
+    lane.slices.push_back(part);
+  }
+  for (Lane& lane : lanes_) lane.input = {lane.tokens, lane.slices, lane.queries};
   CHECK_EQ(first_block, step.blocks.size());
 }
 
@@ -210,19 +214,26 @@ StepResult StepRunner::run_whole(Model& model, const ResolvedStep& step) {
 
 StepResult StepRunner::run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints, ExchangePartner* partner) {
   if (model.whole_sequences()) return run_whole(model, step);
-  lay_out(step, partner == nullptr ? 1 : options_.lanes);
+  lay_out(step, partner == nullptr ? 1 : partner->begin(static_cast<uint32_t>(step.input.rows()), static_cast<uint32_t>(step.input.slices.size()), options_.lanes));
   StepResult result{step.input.step, {}, OkStatus()};
-  const ExpertCounts before = model.expert_counts();
+  const auto counts = [&] {
+    ExpertCounts counts = partner == nullptr ? ExpertCounts() : partner->counts();
+    counts.add(model.expert_counts());
+    return counts;
+  };
+  const ExpertCounts before = counts();
   const Status computed = compute(model, partner);
-  result.experts = model.expert_counts().since(before);
+  if (computed.ok() && partner != nullptr) partner->end();
+  result.experts = counts().since(before);
   if (computed.code() == StatusCode::kUnavailable) {
     result.deferred = computed;
   } else if (!computed.ok()) {
     for (const StepSlice& slice : step.input.slices) result.slices.push_back({.request = slice.request, .error = computed});
   } else {
+    result.slices.resize(step.input.slices.size());
     for (Lane& lane : lanes_) {
       size_t query = 0;
-      for (size_t i = lane.first_slice; i < lane.last_slice; ++i) result.slices.push_back(pick(step.input.slices[i], *lane.pass, query, constraints));
+      for (const size_t i : lane.of_step) result.slices[i] = pick(step.input.slices[i], *lane.pass, query, constraints);
     }
   }
   for (Lane& lane : lanes_) lane.pass.reset();

@@ -23,7 +23,7 @@ struct ResolvedStep {
 class StepRunner {
  public:
   struct Options {
-    uint32_t lanes = 1;  // passes under way at once of a model that asks, at most kPassesMax
+    uint32_t lanes = 1;  // passes under way at once of a model that asks, at most kPassesMax; its partner may want fewer
   };
   // `workspace` is workspace_bytes() for every model it will run.
   StepRunner(DeviceSpan workspace, const Options& options) : workspace_(workspace), options_(options) {}
@@ -36,9 +36,8 @@ class StepRunner {
   StepResult run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints = nullptr, ExchangePartner* partner = nullptr);
 
  private:
-  // The slices [first, last) of a step.
   struct Lane {
-    size_t first_slice = 0, last_slice = 0;
+    std::vector<size_t> of_step;  // which slices of the step
     std::vector<TokenId> tokens;
     std::vector<SequenceSlice> slices;
     std::vector<LogitsQuery> queries;

@@ -68,7 +68,7 @@ void SimExpertClient::dispatch(uint32_t lane) {
   at.answers.assign(at.rows.size(), 0);
   at.calling = true;
   at.was_deferred = false;
-  send(lane, at.call.begin(placement_, at.layer, at.rows, rng.bits(), suspected_));
+  send(lane, at.call.begin({placement_, suspected_}, at.layer, at.rows, rng.bits()));
   settle(lane);
 }
 
@@ -147,7 +147,7 @@ void SimExpertClient::give_up(uint32_t server) {
   for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
     Lane& at = lanes_[lane];
     if (!at.calling) continue;
-    const auto asks = at.call.give_up(NodeId(server), placement_, suspected_);
+    const auto asks = at.call.give_up(NodeId(server), {placement_, suspected_});
     for (const ExpertAsk& ask : asks) world_.outcome.resent_rows += ask.rows.size();
     send(lane, asks);
     settle(lane);
@@ -172,7 +172,7 @@ void SimExpertClient::placed(const ExpertPlacement& placement) {
 void SimExpertClient::retry() {
   for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
     if (!lanes_[lane].calling) continue;
-    send(lane, lanes_[lane].call.retry(placement_, suspected_));
+    send(lane, lanes_[lane].call.retry({placement_, suspected_}));
     settle(lane);
   }
 }
@@ -201,7 +201,7 @@ void SimExpertClient::hear(uint32_t server, uint32_t lane) {
 void SimExpertClient::take(uint32_t lane, const ExpertAsk& ask, const ResponseView& view) {
   Lane& at = lanes_[lane];
   if (view.head.status != SlotStatus::kOk) {  // it has not got one of them: somebody else is asked
-    const auto asks = at.call.give_up(ask.server, ask.rows, placement_, suspected_);
+    const auto asks = at.call.give_up(ask.server, ask.rows, {placement_, suspected_});
     for (const ExpertAsk& again : asks) world_.outcome.resent_rows += again.rows.size();
     return send(lane, asks);
   }

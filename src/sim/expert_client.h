@@ -1,5 +1,5 @@
 // A client of expert servers in the simulated world: lanes of passes, layer by layer, with the production slots. Whom it asks, and asks
-// again, is policy/expert_calls.h; the client of real servers (experts/client.h) keeps the same account in its own way.
+// again, is policy/expert_calls.h, as of the client of real servers (experts/client.h).
 #pragma once
 
 #include <functional>

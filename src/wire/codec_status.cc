@@ -14,6 +14,7 @@ void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
   to->set_state(static_cast<uint32_t>(from.state));
   to->set_progress(from.progress);
   to->set_error(from.error);
+  to->set_held_up(from.held_up);
   to->set_waiting(from.waiting);
   to->set_running(from.running);
   to->set_weight_bytes(from.weight_bytes);
@@ -79,6 +80,7 @@ StatusOr<ModelStatus> from_pb(const pb::ModelStatus& from) {
   to.state = static_cast<ModelState>(from.state());
   to.progress = from.progress();
   to.error = from.error();
+  to.held_up = from.held_up();
   to.waiting = from.waiting();
   to.running = from.running();
   to.weight_bytes = from.weight_bytes();
@@ -137,13 +139,16 @@ void to_pb(const ExpertCounts& from, pb::ExpertCounts* to) {
   to->set_lookups(from.lookups);
   to->set_hits(from.hits);
   to->set_bytes_fetched(from.bytes_fetched);
+  to->set_rows_asked(from.rows_asked);
+  to->set_rows_resent(from.rows_resent);
+  to->set_waited_us(from.waited_us);
   to->mutable_skew()->Add(from.skew.begin(), from.skew.end());
 }
 
 StatusOr<ExpertCounts> from_pb(const pb::ExpertCounts& from) {
   if (from.skew_size() > kExpertLayersMax) return invalid_argument("message: more layers with experts than a model has");
   for (const float skew : from.skew()) RETURN_IF_ERROR(finite(skew, "skew"));
-  return ExpertCounts{from.lookups(), from.hits(), from.bytes_fetched(), {from.skew().begin(), from.skew().end()}};
+  return ExpertCounts{from.lookups(), from.hits(), from.bytes_fetched(), from.rows_asked(), from.rows_resent(), from.waited_us(), {from.skew().begin(), from.skew().end()}};
 }
 
 void to_pb(const NodeStatus& m, pb::NodeStatus* to) {

@@ -136,6 +136,7 @@ struct ModelStatus {
   ModelState state = ModelState::kUnloaded;
   float progress = 0.0f;  // of the load under way, 0..1
   std::string error;      // why the last load failed
+  std::string held_up;    // who computes a part of its steps and is away; empty: they go on
   uint32_t waiting = 0;
   uint32_t running = 0;
   uint64_t weight_bytes = 0;     // on the device; 0 when unloaded

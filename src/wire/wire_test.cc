@@ -74,7 +74,8 @@ std::vector<Message> samples() {
   status.models[0].wait_seconds = 0.5;
   status.models[0].switch_seconds = 1.5;
   status.models[0].prompt_token_seconds = 2e-3;
-  status.models[0].experts = {30, 20, 4096, {1.5f, 2.25f}};
+  status.models[0].experts = {30, 20, 4096, 7, 3, 250, {1.5f, 2.25f}};
+  status.models[0].held_up = "layer 3, expert 4 is held by nobody";
   status.instance_role = InstanceRole::kDecode;
   status.prompt_pressure = 0.5;
   status.decode_pressure = 1.25;

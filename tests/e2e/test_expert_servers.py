@@ -153,6 +153,99 @@ def test_without_any_server_requests_wait_and_go_on_when_one_is_there(wanted, ex
         server.stop()
 
 
+def test_past_its_deadline_a_request_that_waits_for_experts_is_refused_with_the_reason(wanted, experts, tmp_path):
+    experts.append(Expert(tmp_path, 'a', '--experts', '*:*'))
+    server = Server('--experts', experts[0].address)
+    try:
+        compare(server, wanted)
+        experts[0].stop(signal.SIGKILL)
+        body = {'model': MODEL, 'messages': [{'role': 'user', 'content': QUESTIONS[0]}], 'temperature': 0, 'max_tokens': 24}
+        status, _, answer = http(server.url + '/v1/chat/completions', body, headers={'X-Request-Timeout': '1.5'})
+        assert status == 503, answer
+        assert 'before its deadline' in answer['error']['message'] and 'is held by no server that is connected' in answer['error']['message'], answer
+        experts.append(Expert(tmp_path, 'a', '--experts', '*:*'))
+        compare(server, wanted)
+    finally:
+        server.stop()
+
+
+def wait_for(what, seconds=30):
+    deadline = time.time() + seconds
+    while not (found := what()):
+        assert time.time() < deadline
+        time.sleep(0.1)
+    return found
+
+
+def holdings(server):
+    """Experts that each server that answers holds; 0 while a model has none there."""
+    held = {row['name']: [model['experts'] for model in row['models']] for row in listed(server)['data'] if 'pid' in row}
+    return {name: sum(experts) if all(experts) else 0 for name, experts in held.items()}
+
+
+def test_a_server_that_comes_is_given_experts_and_one_that_drains_gives_them_up(wanted, experts, tmp_path):
+    experts.append(Expert(tmp_path, 'a'))
+    server = Server('--experts', experts[0].address)
+    try:
+        everything = wait_for(lambda: holdings(server)['a'])
+        compare(server, wanted)
+        experts.append(Expert(tmp_path, 'b'))
+        assert admin(server, 'add', experts[1].address).returncode == 0
+        wait_for(lambda: holdings(server) == {'a': everything, 'b': everything})
+        compare(server, wanted)
+        assert admin(server, 'drain', 'a').returncode == 0
+        compare(server, wanted)
+        assert holdings(server) == {'b': everything}
+        assert admin(server, 'add', experts[0].address).returncode == 0  # and back again
+        wait_for(lambda: holdings(server) == {'a': everything, 'b': everything})
+        keeper = listed(server)['keeper']
+        assert keeper['keeps'] and keeper['why'] == '' and keeper['copied'] == 3 * everything, keeper
+        experts[1].stop(signal.SIGKILL)
+        compare(server, wanted)
+    finally:
+        server.stop()
+
+
+def test_a_cluster_has_expert_servers_of_its_own(wanted):
+    server = Server('--processes', '1', '--experts', 'auto:2')
+    try:
+        compare(server, wanted)
+        rows = wait_for(lambda: {row['name']: row for row in listed(server)['data'] if 'pid' in row and row['models'][0]['experts'] > 0 and row['clients']})
+        wait_for(lambda: len(holdings(server)) == 2 and len(set(holdings(server).values())) == 1)
+        os.kill(rows['expert-0']['pid'], signal.SIGKILL)
+        compare(server, wanted, rounds=3)
+        wait_for(lambda: len(holdings(server)) == 2 and all(holdings(server).values()))
+        compare(server, wanted)
+        refused = admin(server, 'add', 'unix:/tmp/none.sock')
+        assert refused.returncode == 1 and 'shoal expert --join' in refused.stderr, refused.stderr
+        assert admin(server, 'drain', 'expert-1').returncode == 0
+        compare(server, wanted)
+        metrics = http(server.url + '/metrics')[2]
+        asked = [line for line in metrics.splitlines() if line.startswith('shoal_expert_rows_asked_total') and MODEL in line]
+        assert asked and float(asked[0].split()[-1]) > 0, asked
+    finally:
+        server.stop()
+
+
+def test_a_client_that_is_killed_in_the_middle_of_its_work_concerns_nobody_else(wanted, experts, tmp_path):
+    experts.append(Expert(tmp_path, 'a', '--experts', '*:*'))
+    steady = Server('--experts', experts[0].address)
+    try:
+        for round_ in range(4):
+            victim = Server('--experts', experts[0].address)
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                for question in QUESTIONS:
+                    pool.submit(ask, victim, question, 200)  # nobody looks at what becomes of it
+                time.sleep(0.05 * (round_ + 1))
+                victim.process.kill()
+                compare(steady, wanted)
+            victim.process.wait(10)
+            wait_for(lambda: {row['pid'] for row in listed(steady)['data'][0]['clients']} == {steady.process.pid})
+        compare(steady, wanted)
+    finally:
+        steady.stop()
+
+
 def test_what_cannot_be_done_is_refused_by_name(experts, tmp_path):
     experts += [Expert(tmp_path, 'a', '--experts', '*:0-7'), Expert(tmp_path, 'b', '--experts', '*:8-15', memory='8MiB')]
     server = Server('--experts', ','.join(expert.address for expert in experts))
@@ -198,4 +291,3 @@ def test_an_expert_server_names_what_it_cannot_hold(tmp_path):
     assert 'has no experts' in run('--experts', '99:*')
     assert 'names no expert' in run('--experts', '*:400')
     assert 'raise --memory' in run('--experts', '*:*', '--memory', '1MiB')
-    assert 'write I/N' in run('--share', '3')

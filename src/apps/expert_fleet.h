@@ -1,0 +1,32 @@
+// What operators do with expert servers: list, add, drain, move, replicate, balance. Servers are asked and told directly.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "experts/client.h"
+
+namespace shoal {
+
+// The expert servers that a process knows, and what it knows of them.
+struct ExpertFleet {
+  std::function<std::vector<ExpertAddress>()> servers;
+  std::function<void(std::vector<ExpertAddress>)> set_servers;  // null: they come and go by themselves, in a cluster
+  std::shared_ptr<BulkTlsContext> tls;
+  // Of a process that asks them for rows; null: it does not.
+  std::function<std::vector<RemoteExpertServer>()> seen;
+  std::function<RemoteExpertsCounts()> counts;
+  std::function<Json()> keeper;                                 // null: it is none
+};
+
+// GET /experts: servers, what each holds and does, and how this process sees them.
+Json list_experts(const ExpertFleet& fleet);
+// POST /experts/VERB: {"address"} of add; {"server"} of drain; {"model", "experts", "from", "to"} of move, without "from" of replicate; balance
+// takes nothing. Copies come before drops, and what nobody else holds is dropped nowhere. Takes as long as the copies.
+StatusOr<Json> change_experts(const ExpertFleet& fleet, const std::string& verb, const Json& request);
+
+}  // namespace shoal
