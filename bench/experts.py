@@ -110,8 +110,9 @@ def main():
     parser.add_argument('--streams', type=int, default=4)
     parser.add_argument('--tokens', type=int, default=96)
     parser.add_argument('--repeats', type=int, default=3)
+    parser.add_argument('--variants', type=int, default=100, help='only so many of the ways to have experts elsewhere')
     flags = parser.parse_args()
-    model = pathlib.Path(flags.models).name
+    model = pathlib.Path(flags.models).name.removesuffix('.gguf')
     rows = []
 
     def measure(name, url, port=None):
@@ -134,12 +135,16 @@ def main():
         measure('here, 2 threads on cores 0 and 1', url)
     with serving(flags.models, '--threads', '1', cores='0') as (url, _):
         measure('here, 1 thread on core 0', url)
-    variants = [('elsewhere, core 0 + core 1', [], ['--expert-lanes', '2']), ('  one lane', [], ['--expert-lanes', '1']), ('  four lanes', [], ['--expert-lanes', '4']),
-                ('  batch rule greedy', ['--batch-rule', 'greedy'], []), ('  batch rule deadline', ['--batch-rule', 'deadline'], []), ('  batch rule all', ['--batch-rule', 'all'], []),
-                ('  no shrink', ['--no-shrink'], []), ('  no regrouping', ['--no-regroup'], [])]
-    for name, of_expert, of_serve in variants:
-        with tempfile.TemporaryDirectory() as folder, expert(flags.models, folder, 'e0', '--experts', '*:*', '--threads', '1', *of_expert, cores='1') as (address, _), \
-                serving(flags.models, '--threads', '1', '--experts', address, *of_serve, cores='0') as (url, port):
+    apart = dict(expert_cores='1', serve_cores='0', threads='1')
+    shared = dict(expert_cores='0,1', serve_cores='0,1', threads='2')
+    variants = [('elsewhere, core 0 + core 1', [], [], apart), ('  one lane', [], ['--expert-lanes', '1'], apart), ('  two lanes', [], ['--expert-lanes', '2'], apart),
+                ('  four lanes', [], ['--expert-lanes', '4'], apart), ('elsewhere, both on both cores', [], [], shared), ('  one lane', [], ['--expert-lanes', '1'], shared),
+                ('  batch rule greedy', ['--batch-rule', 'greedy'], [], apart), ('  batch rule deadline', ['--batch-rule', 'deadline'], [], apart),
+                ('  batch rule all', ['--batch-rule', 'all'], [], apart), ('  no shrink', ['--no-shrink'], [], apart), ('  no regrouping', ['--no-regroup'], [], apart)]
+    for name, of_expert, of_serve, cores in variants[:flags.variants]:
+        with tempfile.TemporaryDirectory() as folder, \
+                expert(flags.models, folder, 'e0', '--experts', '*:*', '--threads', cores['threads'], *of_expert, cores=cores['expert_cores']) as (address, _), \
+                serving(flags.models, '--threads', cores['threads'], '--experts', address, *of_serve, cores=cores['serve_cores']) as (url, port):
             measure(name, url, port)
 
 

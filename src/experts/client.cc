@@ -202,7 +202,8 @@ void Client::send_part(uint32_t lane, Part& part, TimePoint now) {
   const ControlWord word = link.slots[lane].submit(SlotKind::kRequest, static_cast<uint16_t>(exchange.layer), count, exchange.width);
   const RequestHead head{.layer = static_cast<uint16_t>(exchange.layer), .lane = static_cast<uint16_t>(lane), .tokens = static_cast<uint32_t>(tokens.size()),
                          .rows = count, .width = exchange.width, .client = link.welcome.client, .placement = link.welcome.version, .seq = word.seq,
-                         .epoch = word.epoch, .submitted_ns = static_cast<uint64_t>(now.time_since_epoch().count())};
+                         .epoch = word.epoch, .submitted_ns = static_cast<uint64_t>(now.time_since_epoch().count()),
+                         .seal = link.channel->streamed() ? SlotSeal::kWhole : SlotSeal::kHead};
   const std::span<std::byte> half = link.channel->outbox(lane);
   const auto hidden = write_request(head, routes, half);
   CHECK(hidden.ok());

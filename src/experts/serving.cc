@@ -86,6 +86,10 @@ void Serving::run() {
     refresh();
     const TimePoint now = steady_now();
     const bool found = look(now);
+    if (ready_.empty()) {
+      rest(found, kForever);
+      continue;
+    }
     std::vector<ReadySlot> view;
     for (const Request& request : ready_) {
       const TimePoint due = request.view.head.slack_us == 0 ? kForever : request.since + std::chrono::microseconds(request.view.head.slack_us);
@@ -232,6 +236,7 @@ void Serving::answer(ExpertClientSide& client, uint32_t lane, const RequestHead&
   head.rows = outputs.empty() ? 0 : of.rows;
   head.width = outputs.empty() ? 0 : of.width;
   head.placement = holdings_.version();
+  head.seal = client.channel->streamed() ? SlotSeal::kWhole : SlotSeal::kHead;
   const auto to = write_response(head, half);
   if (!to.ok()) return refuse(client, lane, of, SlotStatus::kBadRequest);  // more rows than it was told to ask for
   if (!outputs.empty()) std::memcpy(to->data(), outputs.data(), outputs.size_bytes());

@@ -34,6 +34,8 @@ ExpertPlan::ExpertPlan(std::shared_ptr<const WeightLayout> layout, std::shared_p
   CHECK(!layers_.empty());
 }
 
+bool ExpertPlan::gated() const { return !layers_.front().places->up.empty(); }
+
 uint32_t ExpertPlan::width() const { return layers_.front().places->gate.front().matrix.rows; }
 
 ExpertGate ExpertPlan::gate() const {
@@ -57,12 +59,13 @@ StatusOr<std::shared_ptr<const HeldExpert>> ExpertPlan::load(uint32_t layer, uin
   held->bytes_ = expert.bytes;
   held->memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kTensorAlignment, round_up(expert.bytes, kTensorAlignment))));
   if (held->memory_ == nullptr) return resource_exhausted("no memory of ", format_bytes(expert.bytes), " for an expert");
-  const MatrixPlace* const matrices[] = {&places.gate[index], &places.up[index], &places.down[index]};
+  const MatrixPlace* const matrices[] = {&places.gate[index], places.up.empty() ? nullptr : &places.up[index], &places.down[index]};
   LinearOutput* const outputs[] = {&held->gate_, &held->up_, &held->down_};
   size_t biases = 0;
-  for (const MatrixPlace* place : matrices) biases += place->bias ? place->bias->size : 0;
+  for (const MatrixPlace* place : matrices) biases += place != nullptr && place->bias ? place->bias->size : 0;
   held->biases_.reserve(biases);  // they stay where they are
   for (size_t i = 0; i < std::size(matrices); ++i) {
+    if (matrices[i] == nullptr) continue;
     const MatrixPlace& place = *matrices[i];
     std::byte* const at = held->memory_.get() + (place.offset - expert.offset);
     const uint64_t panel = panel_bytes(place.matrix.format, place.matrix.columns);
@@ -95,9 +98,10 @@ std::span<const float> ExpertCompute::run(const ExpertPlan& plan, std::span<cons
     routes.active.push_back({static_cast<uint32_t>(gates.size()), static_cast<uint32_t>(routes.routed.size()), group.rows});
     routes.routed.resize(routes.routed.size() + group.rows);
     gates.push_back(group.expert->gate());
-    ups.push_back(group.expert->up());
+    if (plan.gated()) ups.push_back(group.expert->up());
     downs.push_back(group.expert->down());
-    for (const LinearOutput* output : {&gates.back(), &ups.back(), &downs.back()}) quantized |= is_quantized(output->matrix.format);
+    for (const LinearOutput* output : {&gates.back(), &downs.back()}) quantized |= is_quantized(output->matrix.format);
+    quantized |= plan.gated() && is_quantized(ups.back().matrix.format);
   }
   CHECK_EQ(routes.routed.size(), rows);
   gate_.resize(rows * width), up_.resize(rows * width), out_.resize(rows * hidden);
@@ -108,7 +112,7 @@ std::span<const float> ExpertCompute::run(const ExpertPlan& plan, std::span<cons
   }
   QuantBlock* const scratch = quantized_.empty() ? nullptr : quantized_.data();
   const ExpertOutput gate_up[] = {{gates, gate_.data()}, {ups, up_.data()}};
-  expert_linear(kernels_, threads_, routes, input_.data(), scratch, gate_up);
+  expert_linear(kernels_, threads_, routes, input_.data(), scratch, std::span(gate_up).first(plan.gated() ? 2 : 1));
   gate_experts(kernels_, threads_, plan.gate(), static_cast<uint32_t>(rows), width, gate_.data(), up_.data());
   const ExpertOutput down[] = {{downs, out_.data()}};
   expert_linear(kernels_, threads_, routes, gate_.data(), scratch, down);

@@ -37,7 +37,7 @@ void gate_experts(const Kernels& kernels, ThreadPool& threads, const ExpertGate&
 class HeldExpert {
  public:
   const LinearOutput& gate() const { return gate_; }
-  const LinearOutput& up() const { return up_; }
+  const LinearOutput& up() const { return up_; }  // of a gated one
   const LinearOutput& down() const { return down_; }
   uint64_t bytes() const { return bytes_; }
 
@@ -62,6 +62,7 @@ class ExpertPlan {
   uint32_t layers() const { return static_cast<uint32_t>(layers_.size()); }  // that have experts
   uint32_t layer_number(uint32_t layer) const { return numbers_[layer]; }   // among all layers of the model
   uint32_t experts() const { return static_cast<uint32_t>(layers_.front().places->gate.size()); }  // of a layer
+  bool gated() const;                       // two projections into the experts' width, the one a gate of the other
   uint32_t used() const { return used_; }  // by a row, at most
   uint32_t hidden() const { return hidden_; }
   uint32_t width() const;

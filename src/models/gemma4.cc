@@ -36,25 +36,27 @@ class Gemma4Layers : public DecoderLayers {
   Gemma4Layers(const ModelConfig& config, std::vector<Gemma4Layer> layers, std::optional<LayerInputPlaces> inputs)
       : config_(config), layers_(std::move(layers)), inputs_(std::move(inputs)) {}
 
-  std::optional<Exchange> run(const Step& step, uint32_t index, uint32_t) const override {
+  std::optional<Exchange> run(const Step& step, uint32_t index, uint32_t part) const override {
     const Gemma4Layer& layer = layers_[index];
-    const MlpBlock& mlp = layer.mlp;
-    const StepBuffers& b = step.at();
-    const double eps = config_.norm_eps;
-    if (index == 0 && inputs_) step.embed_layers(*inputs_, b.x);
-    attend(step, layer, index);
-    step.linear({b.x, layer.mlp_norm, eps, b.h}, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});  // [rows, intermediate]
-    step.linear({Activation::kGelu, b.gate, b.up, b.gate}, {{&mlp.down, b.y}});            // [rows, hidden]
-    if (layer.experts) add_experts(step, *layer.experts);
-    step.add_normed({b.y, layer.mlp_post_norm, eps, b.y}, b.x);
-    if (layer.input) {
-      const uint64_t width = config_.shapes.input_width;
-      step.linear(b.x, {{&layer.input->gate, b.gate}});                                    // [rows, input width]
-      step.linear({Activation::kGelu, b.gate, b.embedded + index * step.rows() * width, b.gate}, {{&layer.input->projection, b.y}});
-      step.add_normed({b.y, layer.input->post_norm, eps, b.y}, b.x);
+    if (part == 0) {
+      if (index == 0 && inputs_) step.embed_layers(*inputs_, step.at().x);
+      attend(step, layer, index);
+      if (layer.experts) {
+        if (const auto exchange = ask_experts(step, *layer.experts)) return exchange;
+      }
+      run_mlp(step, layer);
+    } else {
+      step.combine(layer.experts->block.experts, step.at().spare[0], step.at().spare[1]);
     }
-    step.scale(b.x, layer.factor);
+    finish(step, layer, index);
     return std::nullopt;
+  }
+
+  // Experts and the MLP do not need each other.
+  void meanwhile(const Step& step, uint32_t index) const override { run_mlp(step, layers_[index]); }
+  std::optional<LayerExperts> experts(uint32_t index) const override {
+    const auto& experts = layers_[index].experts;
+    return experts ? std::optional(LayerExperts{&experts->block.experts, Activation::kGelu}) : std::nullopt;
   }
 
  private:
@@ -79,16 +81,38 @@ class Gemma4Layers : public DecoderLayers {
     step.add_normed({b.y, layer.attention_post_norm, eps, b.y}, b.x);
   }
 
-  // To the MLP's output y, which is normed for itself.
-  void add_experts(const Step& step, const Gemma4Layer::Experts& experts) const {
+  // Their sum comes to spare[1].
+  std::optional<Exchange> ask_experts(const Step& step, const Gemma4Layer::Experts& experts) const {
+    const StepBuffers& b = step.at();
+    step.rms_norm(b.x, experts.asked_norm, config_.norm_eps, b.h);
+    step.rms_norm(b.x, experts.input_norm, config_.norm_eps, b.spare[0]);
+    step.scale(b.spare[1], 0);
+    return step.experts(experts.block.experts, Activation::kGelu, b.h, b.spare[0], b.spare[1]);  // [rows, hidden]
+  }
+
+  void run_mlp(const Step& step, const Gemma4Layer& layer) const {
+    const StepBuffers& b = step.at();
+    const MlpBlock& mlp = layer.mlp;
+    step.linear({b.x, layer.mlp_norm, config_.norm_eps, b.h}, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});  // [rows, intermediate]
+    step.linear({Activation::kGelu, b.gate, b.up, b.gate}, {{&mlp.down, b.y}});                         // [rows, hidden]
+  }
+
+  // Of the MLP's output y, and what the experts gave.
+  void finish(const Step& step, const Gemma4Layer& layer, uint32_t index) const {
     const StepBuffers& b = step.at();
     const double eps = config_.norm_eps;
-    step.rms_norm(b.y, experts.mlp_norm, eps, b.y);
-    step.rms_norm(b.x, experts.asked_norm, eps, b.h);
-    step.rms_norm(b.x, experts.input_norm, eps, b.spare[0]);
-    step.scale(b.spare[1], 0);
-    step.experts(experts.block.experts, Activation::kGelu, b.h, b.spare[0], b.spare[1]);   // [rows, hidden]
-    step.add_normed({b.spare[1], experts.post_norm, eps, b.spare[1]}, b.y);
+    if (layer.experts) {
+      step.rms_norm(b.y, layer.experts->mlp_norm, eps, b.y);
+      step.add_normed({b.spare[1], layer.experts->post_norm, eps, b.spare[1]}, b.y);
+    }
+    step.add_normed({b.y, layer.mlp_post_norm, eps, b.y}, b.x);
+    if (layer.input) {
+      const uint64_t width = config_.shapes.input_width;
+      step.linear(b.x, {{&layer.input->gate, b.gate}});                                    // [rows, input width]
+      step.linear({Activation::kGelu, b.gate, b.embedded + index * step.rows() * width, b.gate}, {{&layer.input->projection, b.y}});
+      step.add_normed({b.y, layer.input->post_norm, eps, b.y}, b.x);
+    }
+    step.scale(b.x, layer.factor);
   }
 
   ModelConfig config_;

@@ -29,9 +29,10 @@ class HybridLayers : public DecoderLayers {
  public:
   HybridLayers(const ModelConfig& config, std::vector<HybridLayer> layers) : config_(config), layers_(std::move(layers)) {}
 
-  std::optional<Exchange> run(const Step& step, uint32_t index, uint32_t) const override {
+  std::optional<Exchange> run(const Step& step, uint32_t index, uint32_t part) const override {
     const HybridLayer& layer = layers_[index];
     const StepBuffers& b = step.at();
+    if (part > 0) return finish_scaled_experts(step, *layer.experts), std::nullopt;
     const double residual = config_.scales.residual;
     step.rms_norm(b.x, layer.norm, config_.norm_eps, b.h);
     if (layer.mamba) run_mamba(step, config_, *layer.mamba, residual * config_.recurrent->scales.out);
@@ -41,15 +42,17 @@ class HybridLayers : public DecoderLayers {
     if (layer.latent) run_latent(step, config_, *layer.latent, index);
     if (layer.attention) attend(step, layer, index);
     if (layer.mlp_norm) step.rms_norm(b.x, *layer.mlp_norm, config_.norm_eps, b.h);
-    if (layer.experts) {
-      run_scaled_experts(step, *layer.experts);
-    } else if (layer.mlp) {
-      run_mlp(step, *layer.mlp);
-    }
+    if (layer.experts) return run_scaled_experts(step, *layer.experts);
+    if (layer.mlp) run_mlp(step, *layer.mlp);
     return std::nullopt;
   }
 
+  void meanwhile(const Step& step, uint32_t index) const override { run_meanwhile(step, *layers_[index].experts, activation(), step.at().h); }
+  std::optional<LayerExperts> experts(uint32_t index) const override { return layer_experts(layers_[index].experts, activation()); }
+
  private:
+  Activation activation() const { return config_.recurrent->squared_relu ? Activation::kSquaredRelu : Activation::kSilu; }
+
   void attend(const Step& step, const HybridLayer& layer, uint32_t index) const {
     const AttentionBlock& attention = *layer.attention;
     const StepBuffers& b = step.at();
@@ -76,27 +79,31 @@ class HybridLayers : public DecoderLayers {
   void run_mlp(const Step& step, const MlpBlock& mlp) const {
     const StepBuffers& b = step.at();
     const auto factor = static_cast<float>(config_.scales.residual * config_.scales.mlp_out);
-    const Activation activation = config_.recurrent->squared_relu ? Activation::kSquaredRelu : Activation::kSilu;
     if (config_.recurrent->squared_relu) {
       step.linear(b.h, {{&mlp.up, b.gate}});                                                  // [rows, intermediate]
     } else {
       step.linear(b.h, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});
     }
     if (config_.scales.mlp_gate != 1.0) step.scale(b.gate, static_cast<float>(config_.scales.mlp_gate), config_.intermediate_size);
-    if (factor == 1) return step.linear({activation, b.gate, b.up, b.gate}, {{&mlp.down, b.x, true}});
-    step.linear({activation, b.gate, b.up, b.gate}, {{&mlp.down, b.y}});
+    if (factor == 1) return step.linear({activation(), b.gate, b.up, b.gate}, {{&mlp.down, b.x, true}});
+    step.linear({activation(), b.gate, b.up, b.gate}, {{&mlp.down, b.y}});
     step.add_scaled(b.y, factor, b.x);
   }
 
-  void run_scaled_experts(const Step& step, const ExpertBlock& experts) const {
+  // Where what they give is scaled, it is summed by itself first.
+  std::optional<Exchange> run_scaled_experts(const Step& step, const ExpertBlock& experts) const {
     const StepBuffers& b = step.at();
-    const Activation activation = config_.recurrent->squared_relu ? Activation::kSquaredRelu : Activation::kSilu;
-    if (config_.scales.residual == 1.0) {
-      run_experts(step, experts, activation, b.h, b.x);
-      return;
-    }
+    if (config_.scales.residual == 1.0) return run_experts(step, experts, activation(), b.h, b.x);
     step.scale(b.spare[0], 0);
-    run_experts(step, experts, activation, b.h, b.spare[0]);
+    if (const auto exchange = run_experts(step, experts, activation(), b.h, b.spare[0])) return exchange;
+    step.add_scaled(b.spare[0], static_cast<float>(config_.scales.residual), b.x);
+    return std::nullopt;
+  }
+
+  void finish_scaled_experts(const Step& step, const ExpertBlock& experts) const {
+    const StepBuffers& b = step.at();
+    if (config_.scales.residual == 1.0) return finish_experts(step, experts, b.h, b.x);
+    finish_experts(step, experts, b.h, b.spare[0]);
     step.add_scaled(b.spare[0], static_cast<float>(config_.scales.residual), b.x);
   }
 

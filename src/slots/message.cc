@@ -1,5 +1,6 @@
 #include "slots/message.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -22,7 +23,7 @@ struct RawRequest {
   uint16_t lane;
   uint64_t client;
   uint32_t placement, slack_us, seq;
-  uint16_t epoch, reserved;
+  uint16_t epoch, seal;
   uint64_t submitted_ns, payload_bytes;
 };
 struct RawResponse {
@@ -33,7 +34,7 @@ struct RawResponse {
   uint32_t seq;
   uint64_t client;
   uint16_t epoch, batch_clients;
-  uint32_t batch_rows, service_us, queue_us, placement, reserved;
+  uint32_t batch_rows, service_us, queue_us, placement, seal;
   uint64_t payload_bytes;
 };
 struct RawTail {
@@ -46,6 +47,12 @@ uint64_t routes_bytes(uint64_t rows) { return round_up(rows * sizeof(SlotRoute),
 uint64_t request_payload(uint64_t tokens, uint64_t rows, uint64_t width) { return routes_bytes(rows) + tokens * width * sizeof(float); }
 uint64_t tail_at(uint64_t payload) { return kSlotPayloadAt + round_up(payload, 8); }
 
+// Bytes from the head on that the checksum is of.
+uint64_t sealed_bytes(const RawRequest& raw) {
+  return kSlotHeadBytes + (raw.seal == static_cast<uint16_t>(SlotSeal::kWhole) ? raw.payload_bytes : std::min(raw.payload_bytes, routes_bytes(raw.rows)));
+}
+uint64_t sealed_bytes(const RawResponse& raw) { return kSlotHeadBytes + (raw.seal == static_cast<uint32_t>(SlotSeal::kWhole) ? raw.payload_bytes : 0); }
+
 template <typename Raw>
 Raw raw_head(std::span<const std::byte> slot) {
   Raw raw;
@@ -56,7 +63,7 @@ Raw raw_head(std::span<const std::byte> slot) {
 template <typename Raw>
 void seal(std::span<std::byte> slot) {
   const auto raw = raw_head<Raw>(slot);
-  const auto sealed = slot.subspan(kSlotHeadAt, kSlotHeadBytes + raw.payload_bytes);
+  const auto sealed = slot.subspan(kSlotHeadAt, sealed_bytes(raw));
   const RawTail tail{raw.seq, raw.epoch, slot_checksum(sealed, raw.seq)};
   std::memcpy(slot.data() + tail_at(raw.payload_bytes), &tail, sizeof(tail));
 }
@@ -71,12 +78,12 @@ Status read_sealed(const ControlWord& word, std::span<const std::byte> slot, uin
   RawTail tail;
   std::memcpy(&tail, slot.data() + tail_at(raw.payload_bytes), sizeof(tail));
   if (tail.seq != word.seq || tail.epoch != word.epoch) return data_loss("the tail of the slot is not of its control word");
-  if (tail.checksum != slot_checksum(slot.subspan(kSlotHeadAt, kSlotHeadBytes + raw.payload_bytes), raw.seq)) return data_loss("the slot's checksum does not fit its bytes");
+  if (tail.checksum != slot_checksum(slot.subspan(kSlotHeadAt, sealed_bytes(raw)), raw.seq)) return data_loss("the slot's checksum does not fit its bytes");
   return OkStatus();
 }
 
 RequestHead head_of(const RawRequest& raw) {
-  return {raw.layer, raw.lane, raw.tokens, raw.rows, raw.width, raw.client, raw.placement, raw.slack_us, raw.seq, raw.epoch, raw.submitted_ns};
+  return {raw.layer, raw.lane, raw.tokens, raw.rows, raw.width, raw.client, raw.placement, raw.slack_us, raw.seq, raw.epoch, raw.submitted_ns, static_cast<SlotSeal>(raw.seal)};
 }
 
 Status check_request(const RawRequest& raw, const RequestLimits& limits) {
@@ -122,7 +129,7 @@ StatusOr<std::span<float>> write_request(const RequestHead& head, std::span<cons
   if (request_bytes(head.tokens, head.rows, head.width) > slot.size()) return invalid_argument("a request of ", head.rows, " rows does not fit its slot");
   const uint64_t at = routes_bytes(head.rows);
   const RawRequest raw{kRequestMagic, kSlotVersion, head.layer, head.tokens, head.rows, head.width, kF32, kRowsOut, head.lane, head.client, head.placement,
-                       head.slack_us, head.seq, head.epoch, 0, head.submitted_ns, request_payload(head.tokens, head.rows, head.width)};
+                       head.slack_us, head.seq, head.epoch, static_cast<uint16_t>(head.seal), head.submitted_ns, request_payload(head.tokens, head.rows, head.width)};
   std::memcpy(slot.data() + kSlotHeadAt, &raw, sizeof(raw));
   std::byte* const payload = slot.data() + kSlotPayloadAt;
   if (!routes.empty()) std::memcpy(payload, routes.data(), routes.size_bytes());
@@ -134,7 +141,7 @@ StatusOr<std::span<float>> write_response(const ResponseHead& head, std::span<st
   if (head.rows > kSlotRowsMax || head.width > kSlotWidthMax) return invalid_argument("a response beyond what a slot takes");
   if (response_bytes(head.rows, head.width) > slot.size()) return invalid_argument("a response of ", head.rows, " rows does not fit its slot");
   const RawResponse raw{kResponseMagic, kSlotVersion, head.layer, head.rows, head.width, static_cast<uint16_t>(head.status), head.lane, head.seq, head.client,
-                        head.epoch, head.batch_clients, head.batch_rows, head.service_us, head.queue_us, head.placement, 0, uint64_t{head.rows} * head.width * sizeof(float)};
+                        head.epoch, head.batch_clients, head.batch_rows, head.service_us, head.queue_us, head.placement, static_cast<uint32_t>(head.seal), uint64_t{head.rows} * head.width * sizeof(float)};
   std::memcpy(slot.data() + kSlotHeadAt, &raw, sizeof(raw));
   return std::span<float>(reinterpret_cast<float*>(slot.data() + kSlotPayloadAt), size_t{head.rows} * head.width);
 }
@@ -161,7 +168,7 @@ Status read_response(const ControlWord& word, std::span<const std::byte> slot, R
   RawResponse raw;
   RETURN_IF_ERROR(read_sealed(word, slot, kResponseMagic, raw));
   view.head = {raw.layer, raw.lane, raw.rows, raw.width, static_cast<SlotStatus>(raw.status), raw.seq, raw.client, raw.epoch,
-               raw.batch_clients, raw.batch_rows, raw.service_us, raw.queue_us, raw.placement};
+               raw.batch_clients, raw.batch_rows, raw.service_us, raw.queue_us, raw.placement, static_cast<SlotSeal>(raw.seal)};
   if (raw.version != kSlotVersion) return invalid_argument("an answer of version ", raw.version, ", and this client reads ", kSlotVersion);
   if (raw.status > static_cast<uint16_t>(SlotStatus::kFailed)) return invalid_argument("an answer of a kind that this client does not know");
   if (raw.payload_bytes != uint64_t{raw.rows} * raw.width * sizeof(float)) return invalid_argument("an answer whose bytes are not as many as its rows say");

@@ -37,6 +37,10 @@ struct SlotRoute {
 };
 static_assert(sizeof(SlotRoute) == 8);
 
+// What the checksum in the tail is of. kHead, head and routes alone, is enough where the control word is not seen before the payload is
+// whole: in shared memory, by the release store. It saves reading the payload twice.
+enum class SlotSeal : uint8_t { kWhole, kHead };
+
 struct RequestHead {
   uint16_t layer = 0;      // among the model's layers with experts
   uint16_t lane = 0;
@@ -47,6 +51,7 @@ struct RequestHead {
   uint32_t seq = 0;
   uint16_t epoch = 0;
   uint64_t submitted_ns = 0;  // of the client's clock; for people
+  SlotSeal seal = SlotSeal::kWhole;
   friend bool operator==(const RequestHead&, const RequestHead&) = default;
 };
 
@@ -70,6 +75,7 @@ struct ResponseHead {
   uint32_t batch_rows = 0;
   uint32_t service_us = 0, queue_us = 0;
   uint32_t placement = 0;      // version of what the server holds
+  SlotSeal seal = SlotSeal::kWhole;
   friend bool operator==(const ResponseHead&, const ResponseHead&) = default;
 };
 

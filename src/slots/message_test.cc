@@ -95,6 +95,25 @@ TEST(SlotMessage, AnyByteThatIsNotTheWritersIsSeen) {
   }
 }
 
+TEST(SlotMessage, SealedByItsHeadTheNumbersAndRoutesAreCoveredAndThePayloadIsNot) {
+  const std::vector<SlotRoute> routes{{0, 1, 0.25f}, {0, 6, 0.75f}};
+  RequestHead head = request_head();
+  head.seal = SlotSeal::kHead;
+  std::vector<std::byte> whole(request_bytes(1, 2, 2));
+  const auto hidden = write_request(head, routes, whole);
+  ASSERT_TRUE(hidden.ok());
+  (*hidden)[0] = 1, (*hidden)[1] = 2;
+  seal_request(whole);
+  const auto* const payload = reinterpret_cast<const std::byte*>(hidden->data());
+  for (size_t at = kSlotHeadAt; at < whole.size(); ++at) {
+    std::vector<std::byte> slot = whole;
+    slot[at] ^= std::byte{0x10};
+    RequestView view;
+    const bool of_payload = whole.data() + at >= payload && whole.data() + at < payload + 2 * sizeof(float);
+    EXPECT_EQ(read_request(request_word(), slot, kLimits, view).ok(), of_payload) << at;
+  }
+}
+
 TEST(SlotMessage, ASlotThatEndsTooSoonHoldsNothing) {
   const std::vector<std::byte> whole = a_request();
   for (const size_t bytes : {size_t{0}, size_t{64}, size_t{143}, request_bytes(1, 2, 2) - 1}) {
