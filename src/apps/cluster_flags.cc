@@ -64,4 +64,9 @@ StatusOr<ClusterOptions> cluster_options(const ClusterFlags& flags, Role role) {
   return options;
 }
 
+StatusOr<std::shared_ptr<BulkTlsContext>> bulk_tls(const ClusterOptions& options) {
+  if (!options.tls.given()) return std::shared_ptr<BulkTlsContext>();
+  return make_bulk_tls(options.tls);
+}
+
 }  // namespace shoal

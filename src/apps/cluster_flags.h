@@ -1,6 +1,7 @@
 // The flags of a process of a cluster: where the others are, and who this one is.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "base/status.h"
@@ -31,5 +32,8 @@ std::vector<ExpertAddress> expert_members(const std::map<std::string, MemberReco
 
 // With the files read. An empty name is made of the role, the machine's name and the process. InvalidArgument names the flag.
 StatusOr<ClusterOptions> cluster_options(const ClusterFlags& flags, Role role);
+
+// What bulk transports encrypt with; null without certificates: in clear.
+StatusOr<std::shared_ptr<BulkTlsContext>> bulk_tls(const ClusterOptions& options);
 
 }  // namespace shoal

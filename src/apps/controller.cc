@@ -69,10 +69,7 @@ StatusOr<int> run_controller(ControllerFlags& flags) {
     ASSIGN_OR_RETURN(server, DirectoryServer::start(flags.cluster.join, directory));
   }
   ASSIGN_OR_RETURN(ClusterOptions options, cluster_options(flags.cluster, Role::kController));
-  std::shared_ptr<BulkTlsContext> tls;
-  if (options.tls.given()) {
-    ASSIGN_OR_RETURN(tls, make_bulk_tls(options.tls));
-  }
+  ASSIGN_OR_RETURN(const std::shared_ptr<BulkTlsContext> tls, bulk_tls(options));
   const auto names = std::make_shared<ModelNames>();
   ModelNumbers numbers(names);
   ASSIGN_OR_RETURN(const auto link, ClusterLink::start(std::move(options), names));
@@ -89,7 +86,10 @@ StatusOr<int> run_controller(ControllerFlags& flags) {
                                    loop.lead(leads);
                                    experts.lead(leads);
                                  }};
-  RETURN_IF_ERROR(link->join(hooks, 0, {}, [] { return wait_stop_signal(Duration(0)); }));
+  if (const Status joined = link->join(hooks, 0, {}, [] { return wait_stop_signal(Duration(0)); }); !joined.ok()) {
+    link->leave();  // before what the hooks refer to
+    return joined;
+  }
   std::printf("Shoal %s controller '%s' at %s\n", version_number().c_str(), link->name().c_str(), flags.cluster.join.c_str());
   std::fflush(stdout);
   notify_ready("in the cluster");

@@ -122,9 +122,7 @@ StatusOr<int> run_expert(ExpertFlags& flags) {
   ASSIGN_OR_RETURN(ExpertServerConfig config, server_config(flags, memory));
   if (joins) {
     config.unix_address = bulk_socket(::getpid(), flags.cluster.name);
-    if (options->tls.given()) {
-      ASSIGN_OR_RETURN(config.tls, make_bulk_tls(options->tls));
-    }
+    ASSIGN_OR_RETURN(config.tls, bulk_tls(*options));
   }
   uint32_t held = 0;
   for (const ExpertModel& model : models) held += model.holds.count();

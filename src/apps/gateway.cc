@@ -76,9 +76,7 @@ class GatewayProcess {
   static StatusOr<std::unique_ptr<GatewayProcess>> start(const GatewayFlags& flags) {
     ASSIGN_OR_RETURN(ClusterOptions options, cluster_options(flags.cluster, Role::kGateway));
     std::unique_ptr<GatewayProcess> process(new GatewayProcess());
-    if (options.tls.given()) {
-      ASSIGN_OR_RETURN(process->tls_, make_bulk_tls(options.tls));
-    }
+    ASSIGN_OR_RETURN(process->tls_, bulk_tls(options));
     ASSIGN_OR_RETURN(process->link_, ClusterLink::start(std::move(options), process->names_));
     return process;
   }

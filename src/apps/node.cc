@@ -56,9 +56,7 @@ class NodeProcess {
     NodeProcess* self = process.get();
     const std::string host = flags.cluster.listen.substr(0, flags.cluster.listen.rfind(':'));
     KvLinkConfig kv{.listen = absl::StrCat(host, ":0"), .local = bulk_socket(::getpid(), options.name)};
-    if (options.tls.given()) {
-      ASSIGN_OR_RETURN(kv.tls, make_bulk_tls(options.tls));
-    }
+    ASSIGN_OR_RETURN(kv.tls, bulk_tls(options));
     LocalNodes::Where where{.id = [id = id_of_member(options.name)](size_t) { return id; }, .kv_link = kv, .name = options.name, .tls = kv.tls};
     ASSIGN_OR_RETURN(self->nodes_, LocalNodes::plan(flags.serve.engine, std::move(models), where));
     if (self->nodes_->size() != 1) return invalid_argument("--devices: a node is one device; start a node for each");

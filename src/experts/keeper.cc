@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -12,6 +13,8 @@ namespace shoal {
 namespace {
 
 constexpr int kClaimRounds = 10;  // for so many rounds after its last, nobody else decides
+constexpr int kQuickRounds = 20;  // after something changed: servers that are just being started are not kept waiting
+constexpr Duration kQuick = std::chrono::milliseconds(100);
 
 std::vector<ExpertLayerSpec> layers_of(const ReportedModel& model) {
   std::vector<ExpertLayerSpec> layers;
@@ -69,7 +72,7 @@ void ExpertKeeper::say(const std::string& why) {
 
 void ExpertKeeper::run() {
   std::unique_lock lock(mutex_);
-  while (!stop_) {
+  for (int quick = kQuickRounds; !stop_;) {
     if (leads_) {
       lock.unlock();
       round(steady_now());
@@ -77,8 +80,8 @@ void ExpertKeeper::run() {
     } else {
       keeps_ = false;
     }
-    wake_.wait_for(lock, options_.look, [&] { return stop_ || look_; });
-    look_ = false;
+    wake_.wait_for(lock, quick > 0 ? std::min(kQuick, options_.look) : options_.look, [&] { return stop_ || look_; });
+    quick = std::exchange(look_, false) ? kQuickRounds : std::max(quick - 1, 0);
   }
 }
 
