@@ -30,8 +30,8 @@ def free_port():
 
 def stream(url, model, tokens, seed):
     """Times of the tokens of one answer, and its text."""
-    body = {'model': model, 'messages': [{'role': 'user', 'content': f'{WORDS} ({seed})'}], 'max_tokens': tokens, 'temperature': 0, 'stream': True, 'ignore_eos': True}
-    request = urllib.request.Request(url + '/v1/chat/completions', json.dumps(body).encode(), {'Content-Type': 'application/json'})
+    body = {'model': model, 'prompt': f'{WORDS} ({seed})', 'max_tokens': tokens, 'temperature': 0, 'stream': True, 'ignore_eos': True}
+    request = urllib.request.Request(url + '/v1/completions', json.dumps(body).encode(), {'Content-Type': 'application/json'})
     times, text = [], ''
     with urllib.request.urlopen(request, timeout=300) as answer:
         for line in answer:
@@ -40,7 +40,7 @@ def stream(url, model, tokens, seed):
             event = json.loads(line[6:])
             if 'error' in event:
                 raise RuntimeError(event['error'])
-            delta = event['choices'][0]['delta'].get('content') if event['choices'] else None
+            delta = event['choices'][0].get('text') if event['choices'] else None
             if delta:
                 times.append(time.monotonic())
                 text += delta

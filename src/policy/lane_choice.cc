@@ -8,6 +8,7 @@ namespace {
 
 constexpr double kNewest = 0.1;   // its weight in the averages
 constexpr double kWorth = 0.01;   // a lane more costs memory and launches
+constexpr double kMaybe = 2;      // times the best that is known or thought to be
 // A lane of half the rows takes three quarters of the time, until it is known.
 constexpr double kFixedPart = 0.5;
 
@@ -38,8 +39,11 @@ uint32_t LaneChoice::choose(uint32_t rows, uint32_t sequences) {
   Size& size = sizes_[size_of(rows)];
   ++size.steps;
   double best = seconds(size, 1);
-  if (best < 0) return std::min(most, 2u);
+  if (best < 0) return 1;
   for (uint32_t m = 2; m <= most; ++m) best = std::min(best, seconds(size, m));
+  for (uint32_t m = 1; m <= most; ++m) {  // what may be best is tried before anything is settled
+    if (size.tried[m - 1].count < kKnown && seconds(size, m) < best * kMaybe) return m;
+  }
   uint32_t lanes = 1;
   while (lanes < most && seconds(size, lanes) > best * (1 + kWorth)) ++lanes;
   if (size.steps % kTryEvery != 0) return lanes;
@@ -52,7 +56,8 @@ uint32_t LaneChoice::choose(uint32_t rows, uint32_t sequences) {
 void LaneChoice::measured(uint32_t rows, uint32_t lanes, double seconds, const LaneTimes& times) {
   if (lanes < 1 || lanes > kLanesMax || !(seconds > 0)) return;
   Tried& tried = sizes_[size_of(rows)].tried[lanes - 1];
-  const double weight = std::max(kNewest, 1.0 / ++tried.count);
+  ++tried.count;
+  const double weight = tried.count <= 2 ? 1 : std::max(kNewest, 1.0 / (tried.count - 1));  // the first one of its kind takes longer
   const auto blend = [&](double& kept, double newest) { kept += weight * (newest - kept); };
   blend(tried.seconds, seconds);
   blend(tried.times.attention, times.attention);

@@ -1,5 +1,5 @@
-// How many lanes a step of a model with its experts elsewhere is cut into: as predicted from measured times (policy/overlap.h) until it
-// was tried, then as it was measured. Pure.
+// How many lanes a step of a model with its experts elsewhere is cut into: each number that may be best, as predicted from measured times
+// (policy/overlap.h), is tried a few times; then it is what was measured that counts. Pure.
 #pragma once
 
 #include <array>

@@ -38,6 +38,12 @@ TEST(LaneChoice, ComesToWhatTheModelOfOverlapSaysIsBest) {
   }
 }
 
+TEST(LaneChoice, AFewStepsAreEnoughToKnow) {
+  LaneChoice choice(kLanesMax);
+  run(choice, 16, 8, 1, 1, 50, 0);
+  EXPECT_GT(run(choice, 40, 8, 1, 1, 50, 0)[1], 38);
+}
+
 TEST(LaneChoice, NoLaneIsEmptyAndWhatChangesIsNoticed) {
   LaneChoice choice(kLanesMax);
   for (uint32_t sequences = 1; sequences < 6; ++sequences) EXPECT_LE(choice.choose(100, sequences), sequences);
