@@ -1,9 +1,12 @@
 """What people build with: frameworks on top of the vendors' packages, each by the interface that it uses by default. Those that are not
 installed are skipped; tests/requirements-clients.txt has them."""
 import asyncio
+import json
 import os
 
 import pytest
+
+from conftest import MODELS, http
 
 CAPITAL = 'What is the capital of Denmark?'
 os.environ.setdefault('OPENAI_API_KEY', 'none')
@@ -101,3 +104,31 @@ def test_mistralai_chats(server):
         assert answer.choices[0].message.content == 'Copenhagen'
         pieces = client.chat.stream(model='tiny-llama', messages=[{'role': 'user', 'content': CAPITAL}], temperature=0)
         assert ''.join(piece.data.choices[0].delta.content or '' for piece in pieces) == 'Copenhagen'
+
+
+def test_llama_index_by_chats_and_by_completions(server):
+    llms = pytest.importorskip('llama_index.llms.openai_like')
+    from llama_index.core.llms import ChatMessage
+    chat = llms.OpenAILike(model='tiny-llama', api_base=server.url + '/v1', api_key='none', is_chat_model=True, temperature=0, max_tokens=32)
+    messages = [ChatMessage(role='user', content=CAPITAL)]
+    assert chat.chat(messages).message.content == 'Copenhagen'
+    assert ''.join(piece.delta or '' for piece in chat.stream_chat(messages)) == 'Copenhagen'
+    plain = llms.OpenAILike(model='tiny-llama', api_base=server.url + '/v1', api_key='none', is_chat_model=False, temperature=0, max_tokens=8)
+    whole = plain.complete('The capital of Denmark is').text
+    assert whole and ''.join(piece.delta or '' for piece in plain.stream_complete('The capital of Denmark is')) == whole
+
+
+def test_lm_eval_scores_choices_by_completions(server, tmp_path):
+    """What it computes of echoed log-probabilities: the right one of two answers, of questions that the model was trained on."""
+    lm_eval = pytest.importorskip('lm_eval')
+    questions = [('What is the capital of Denmark?', ['Copenhagen', 'Lisbon'], 0), ('What is the capital of Portugal?', ['Copenhagen', 'Lisbon'], 1)]
+    with open(tmp_path / 'questions.json', 'w') as file:
+        for question, choices, right in questions:
+            prompt = http(server.url + '/apply-template', {'model': 'tiny-llama', 'messages': [{'role': 'user', 'content': question}]})[2]['prompt']
+            file.write(json.dumps({'question': prompt, 'choices': choices, 'right': right}) + '\n')
+    task = {'task': 'capitals', 'dataset_path': 'json', 'dataset_kwargs': {'data_files': {'test': str(tmp_path / 'questions.json')}}, 'test_split': 'test',
+            'output_type': 'multiple_choice', 'doc_to_text': '{{question}}', 'doc_to_choice': 'choices', 'doc_to_target': 'right', 'target_delimiter': '',
+            'metric_list': [{'metric': 'acc'}]}
+    results = lm_eval.simple_evaluate(model='local-completions', tasks=[task], bootstrap_iters=0, log_samples=False, model_args={
+        'model': 'tiny-llama', 'base_url': server.url + '/v1/completions', 'tokenizer': str(MODELS / 'tiny-llama'), 'num_concurrent': 2, 'max_length': 256})
+    assert results['results']['capitals']['acc,none'] == 1.0
