@@ -203,7 +203,7 @@ def test_a_run_can_be_recorded_traced_and_watched(own_server, folder, tmp_path):
 
     seen = json.loads(shoal('top', '--socket', socket, '--json', '--interval', '0.2').stdout)
     m0 = next(model for model in seen['models'] if model['id'] == 'm0')
-    assert m0['attainment']['tokens_counted'] == 32 and m0['attainment']['tokens'] < 1
+    assert m0['attainment']['tokens_counted'] == 32
     screen = shoal('top', '--socket', socket, '--once', '--interval', '0.2').stdout
     assert 'MODEL' in screen and 'node 2' in screen and '\033' not in screen
     assert server.metric('shoal_switches_total', model='m1', end='served') == 1
@@ -215,6 +215,8 @@ def test_a_run_can_be_recorded_traced_and_watched(own_server, folder, tmp_path):
     requests = [line for line in lines if line['type'] == 'request']
     assert [(r['model'], r['prompt_tokens'], r['output_tokens'], r['finish']) for r in requests] == [(m, 40, 16, 'length') for m in ('m0', 'm1', 'm2', 'm3', 'm0')]
     assert all(0 <= r['arrival'] <= r['first_token'] <= r['end'] for r in requests)
+    late = requests[-1]['first_token'] - requests[-1]['arrival'] > 0.002  # where a switch takes longer than the millisecond that it was given
+    assert m0['attainment']['tokens'] < 1 or not late, (m0, requests[-1])
     assert {'run', 'model', 'request', 'turn', 'switch'} <= {line['type'] for line in lines}
 
     # The simulator takes both: the requests as a workload, and the decisions once more, which must be the same.
