@@ -2,7 +2,7 @@
 """embeddings.py: texts per second of /v1/embeddings, beside llama-server of llama.cpp and beside sentence-transformers.
 
 Texts are paragraphs of the project's documents, cut to --words words. Each side is asked in turn (A B A B), medians of --runs: one text after
-the other; requests of --batch texts; --clients clients with such requests at once. sentence-transformers is a library and is called
+the other; requests of --batch texts; --clients clients with such requests at once. sentence-transformers is called
 within its own process (--sentence-transformers PYTHON that has it): no HTTP is in its figures, and it has no clients. Vectors are compared: the
 smallest cosine between ours and theirs is printed.
 
@@ -26,7 +26,7 @@ import pooling  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Reads lines [texts, batch size], answers [seconds, vectors].
-LIBRARY = '''
+CALLED = '''
 import json, sys, time, torch
 from sentence_transformers import SentenceTransformer
 torch.set_num_threads(int(sys.argv[2]))
@@ -83,9 +83,9 @@ class Http:
         self.server.stop()
 
 
-class Library:
+class InPython:
     def __init__(self, python, model, threads):
-        self.process = subprocess.Popen([python, '-c', LIBRARY, model, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.process = subprocess.Popen([python, '-c', CALLED, model, str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def encode(self, texts, batch, clients=1):
         if clients > 1:
@@ -118,7 +118,7 @@ def start(args):
                                                       '-c', '8192', '-b', '8192', '-ub', '8192', '-np', '16', '--host', '127.0.0.1', '--port', str(port)],
                                      port, log / 'embeddings_peer.log')
     if args.sentence_transformers:
-        sides['sentence-transformers'] = Library(args.sentence_transformers, args.library_model or args.model, args.threads)
+        sides['sentence-transformers'] = InPython(args.sentence_transformers, args.python_model or args.model, args.threads)
     return sides
 
 
@@ -129,7 +129,7 @@ def main():
     parser.add_argument('--peer-server')
     parser.add_argument('--peer-model', help='the same as GGUF')
     parser.add_argument('--sentence-transformers', metavar='PYTHON')
-    parser.add_argument('--library-model', help='the folder that sentence-transformers reads, where it is not --model')
+    parser.add_argument('--python-model', help='the folder that sentence-transformers reads, where it is not --model')
     parser.add_argument('--threads', type=int, default=os.cpu_count())
     parser.add_argument('--texts', type=int, default=256)
     parser.add_argument('--words', type=int, default=64)

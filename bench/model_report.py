@@ -70,15 +70,10 @@ def embeddings(args, folder):
 
 
 def main():
-    def peer(text):
-        name, _, rest = text.partition("=")
-        folder, _, peer_args = rest.partition(":")
-        return name, pathlib.Path(folder), peer_args
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=report.ROOT / "build/release", help="build folder")
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for models of random weights; those there are used again")
-    parser.add_argument("--peer", type=peer, action="append", required=True, metavar="NAME=FOLDER[:ARGS]", help="the first one is compared with for everything, others for experts, one sequence at a time")
+    parser.add_argument("--peer", type=report.peer, action="append", required=True, metavar="NAME=FOLDER[:ARGS]", help="the first one is compared with for everything, others for experts, one sequence at a time")
     parser.add_argument("--embedder", type=pathlib.Path, help="folder of a real embedding model")
     parser.add_argument("--embedder-gguf", type=pathlib.Path, help="the same for the peer")
     parser.add_argument("--sentence-transformers", metavar="PYTHON", help="a Python that has them")

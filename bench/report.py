@@ -229,12 +229,14 @@ def commit():
     return described.stdout.strip() or "unknown"
 
 
-def main():
-    def peer(text):
-        name, _, rest = text.partition("=")
-        folder, _, peer_args = rest.partition(":")
-        return name, pathlib.Path(folder), peer_args
+def peer(text):
+    """NAME=FOLDER[:ARGS] of an installed peer."""
+    name, _, rest = text.partition("=")
+    folder, _, peer_args = rest.partition(":")
+    return name, pathlib.Path(folder), peer_args
 
+
+def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release", help="build folder")
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for models of random weights; those there are used again")

@@ -237,7 +237,7 @@ TEST(Experts, AClientOfAnotherVersionIsRefusedByName) {
 
 TEST(Experts, WhatCannotBeHeldOrDroppedIsRefusedByName) {
   Fixture f;
-  const auto server = f.serve(ExpertSet(f.shape), false, f.plan->bytes_max() * 2);
+  const auto server = f.serve(ExpertSet(f.shape), false, f.plan->bytes_max(0) * 2);
   const auto ask = [&](const Json& request) {
     const auto answer = ask_expert_server(server.address.address, nullptr, request);
     return answer.ok() ? std::string() : std::string(answer.status().message());

@@ -9,7 +9,6 @@
 namespace shoal {
 namespace {
 
-constexpr Duration kStatusTime = std::chrono::seconds(2), kLoadTime = std::chrono::minutes(10);
 constexpr uint64_t kBytesMax = uint64_t{1} << 50;
 
 StatusOr<std::vector<uint64_t>> numbers(const Json& json, const char* key, size_t count, uint64_t each_max) {
@@ -77,23 +76,23 @@ StatusOr<Json> ask_expert_server(const ExpertAddress& address, const std::shared
   return answer;
 }
 
-StatusOr<ServerReport> ask_report(const ExpertAddress& address, const std::shared_ptr<BulkTlsContext>& tls, const Json& request) {
-  ASSIGN_OR_RETURN(Json status, ask_expert_server(address, tls, request, kStatusTime));
+StatusOr<ServerReport> ask_report(const ExpertAddress& address, const std::shared_ptr<BulkTlsContext>& tls, const Json& request, Duration patience) {
+  ASSIGN_OR_RETURN(Json status, ask_expert_server(address, tls, request, patience));
   return read_report(address, std::move(status));
 }
 
 // All at once: one that is silent keeps nobody waiting for longer than itself.
-std::vector<StatusOr<ServerReport>> ask_reports(const std::vector<ExpertAddress>& addresses, const std::shared_ptr<BulkTlsContext>& tls, const Json& request) {
+std::vector<StatusOr<ServerReport>> ask_reports(const std::vector<ExpertAddress>& addresses, const std::shared_ptr<BulkTlsContext>& tls, const Json& request, Duration patience) {
   std::vector<StatusOr<ServerReport>> reports(addresses.size(), unavailable("not asked"));
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < addresses.size(); ++i) threads.emplace_back([&, i] { reports[i] = ask_report(addresses[i], tls, request); });
+  for (size_t i = 0; i < addresses.size(); ++i) threads.emplace_back([&, i] { reports[i] = ask_report(addresses[i], tls, request, patience); });
   for (std::thread& thread : threads) thread.join();
   return reports;
 }
 
-Status tell_experts(const ServerReport& server, const std::shared_ptr<BulkTlsContext>& tls, const char* verb, const ReportedModel& model, const ExpertSet& set, bool pinned) {
+Status tell_experts(const ServerReport& server, const std::shared_ptr<BulkTlsContext>& tls, const char* verb, const ReportedModel& model, const ExpertSet& set, bool pinned, Duration patience) {
   const Json request{{"verb", verb}, {"model", model.stamp}, {"experts", write_set(model.shape, set)}, {"pin", pinned}};
-  return ask_expert_server(server.address, tls, request, kLoadTime).status();
+  return ask_expert_server(server.address, tls, request, patience).status();
 }
 
 }  // namespace shoal

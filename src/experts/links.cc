@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "experts/fleet.h"
 #include "models/expert_plan.h"
 #include "nlohmann/json.hpp"
 
@@ -17,8 +18,8 @@ constexpr Duration kPauseMin = std::chrono::milliseconds(50), kPauseMax = std::c
 constexpr Duration kProbe = std::chrono::seconds(1);
 constexpr Duration kSuspectedMax = std::chrono::milliseconds(500);  // then the connection is ended, and made anew
 constexpr Duration kLook = std::chrono::milliseconds(20);
-constexpr Duration kWishPause = std::chrono::milliseconds(50);
 constexpr Duration kWishTime = std::chrono::minutes(5);  // to read experts from the files
+constexpr Duration kWishPause = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -256,7 +257,7 @@ void ExpertLinks::connect(const ExpertAddress& server) {
 // for so much, what was asked for. Asking twice changes nothing: what is held is not read again.
 void ExpertLinks::grant_wishes() {
   ExpertSet wished(shape_), missing(shape_);
-  std::vector<std::string> addresses;
+  std::vector<ExpertAddress> addresses;
   {
     std::lock_guard lock(mutex_);
     if (wished_.empty() || steady_now() < wish_at_) return;
@@ -264,7 +265,7 @@ void ExpertLinks::grant_wishes() {
     for (const auto& [address, known] : known_) {
       const auto& link = known.link;
       if (link == nullptr || link->channel->broken()) continue;
-      addresses.push_back(link->address);
+      addresses.push_back({.address = link->address});
       for (const uint32_t index : link->holds()->list()) missing.remove(index);
     }
     std::erase_if(wished_, [&](uint32_t index) { return !missing.has(index); });
@@ -272,33 +273,21 @@ void ExpertLinks::grant_wishes() {
     wish_at_ = steady_now() + kWishPause;
   }
   if (wished.count() == 0) return;
-  const auto rooms = by_room(addresses);
+  std::vector<ServerReport> servers;
+  for (auto& report : ask_reports(addresses, config_.tls, {{"verb", "status"}}, kProbe)) {
+    if (report.ok() && !report->draining && report->find(stamp_text(config_.stamp)) != nullptr) servers.push_back(*std::move(report));
+  }
+  std::stable_sort(servers.begin(), servers.end(), [](const ServerReport& a, const ServerReport& b) { return a.free_bytes() > b.free_bytes(); });
   for (const ExpertSet* set : {&missing, &wished}) {
-    for (const std::string& address : rooms) {
-      const auto held = ask_expert_server(address, config_.tls, {{"verb", "hold"}, {"model", stamp_text(config_.stamp)}, {"experts", write_set(shape_, *set)}}, kWishTime);
+    for (const ServerReport& server : servers) {
+      const Status held = tell_experts(server, config_.tls, "hold", *server.find(stamp_text(config_.stamp)), *set, false, kWishTime);
       if (held.ok()) {
-        log_warning("experts of '", config_.model, "': ", set->count(), " that no server held are loaded at ", address);
+        log_warning("experts of '", config_.model, "': ", set->count(), " that no server held are loaded by '", server.name, "'");
         return;
       }
-      log_warning("experts of '", config_.model, "': ", held.status().message());
+      log_warning("experts of '", config_.model, "': ", held.message());
     }
   }
-}
-
-// Who has most room for weights first.
-std::vector<std::string> ExpertLinks::by_room(const std::vector<std::string>& addresses) const {
-  std::vector<std::pair<double, std::string>> room;
-  for (const std::string& address : addresses) {
-    const auto status = ask_expert_server(address, config_.tls, {{"verb", "status"}}, kProbe);
-    if (!status.ok()) continue;
-    const Json memory = status->value("memory", Json::object());
-    const auto used = json_double(memory, "used", 0), limit = json_double(memory, "limit", 0);
-    if (used.ok() && limit.ok()) room.emplace_back(*used - *limit, address);
-  }
-  std::sort(room.begin(), room.end());
-  std::vector<std::string> result;
-  for (auto& [used, address] : room) result.push_back(std::move(address));
-  return result;
 }
 
 }  // namespace shoal

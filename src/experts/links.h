@@ -62,7 +62,6 @@ class ExpertLinks {
   StatusOr<std::shared_ptr<ExpertLink>> dial(const std::string& address, const std::string& name);
   bool end_lost(TimePoint now);
   void grant_wishes();
-  std::vector<std::string> by_room(const std::vector<std::string>& addresses) const;
   void publish();  // REQUIRES: mutex_ held, as of the next
   std::shared_ptr<const Picture> draw() const;
 

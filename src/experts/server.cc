@@ -394,11 +394,7 @@ Json Server::model_json(size_t m, const std::vector<uint64_t>& rows, bool with_r
   uint64_t bytes = 0;
   for (const uint32_t index : held.list()) bytes += model.plan->bytes(index / shape.experts, index % shape.experts);
   std::vector<uint64_t> layer_bytes;
-  for (uint32_t layer = 0; layer < shape.layers(); ++layer) {
-    uint64_t most = 0;
-    for (uint32_t expert = 0; expert < shape.experts; ++expert) most = std::max(most, model.plan->bytes(layer, expert));
-    layer_bytes.push_back(most);
-  }
+  for (uint32_t layer = 0; layer < shape.layers(); ++layer) layer_bytes.push_back(model.plan->bytes_max(layer));
   Json json{{"name", model.name}, {"stamp", stamp_text(model.stamp)}, {"shape", write_shape(shape)}, {"holds", write_set(shape, held)}, {"experts", held.count()},
             {"bytes", bytes}, {"layer_expert_bytes", layer_bytes}, {"busiest", std::move(busiest)}};
   if (with_rows) json["rows"] = rows;

@@ -45,9 +45,9 @@ ExpertGate ExpertPlan::gate() const {
 
 uint64_t ExpertPlan::bytes(uint32_t layer, uint32_t expert) const { return layout_->experts()[layers_[layer].places->first + expert].bytes; }
 
-uint64_t ExpertPlan::bytes_max() const {
+uint64_t ExpertPlan::bytes_max(uint32_t layer) const {
   uint64_t most = 0;
-  for (const WeightLayout::Expert& expert : layout_->experts()) most = std::max(most, expert.bytes);
+  for (uint32_t expert = 0; expert < experts(); ++expert) most = std::max(most, bytes(layer, expert));
   return most;
 }
 

@@ -69,7 +69,7 @@ class ExpertPlan {
   bool weigh_input() const { return layers_.front().places->weigh_input; }
   ExpertGate gate() const;
   uint64_t bytes(uint32_t layer, uint32_t expert) const;
-  uint64_t bytes_max() const;
+  uint64_t bytes_max(uint32_t layer) const;  // of its largest
 
   // Reads and packs one. DataLoss naming the file if that was written to or cannot be read; ResourceExhausted without memory for it.
   StatusOr<std::shared_ptr<const HeldExpert>> load(uint32_t layer, uint32_t expert, ThreadPool& threads) const;

@@ -362,11 +362,13 @@ void Router::send_to_hosts(ModelId model, const Message& message, std::vector<Ef
 
 // Time was over: whoever asked did so in time if the model could not go on, and may try again.
 Status Router::overdue(const Entry& entry) const {
+  constexpr char kLate[] = "the request was not finished before its deadline";
   const auto node = status_.find(entry.node);
-  for (const ModelStatus& model : node == status_.end() ? std::vector<ModelStatus>{} : node->second.models) {
-    if (model.model == entry.request.model && !model.held_up.empty()) return unavailable("the request was not finished before its deadline: ", model.held_up);
+  if (node == status_.end()) return absl::DeadlineExceededError(kLate);
+  for (const ModelStatus& model : node->second.models) {
+    if (model.model == entry.request.model && !model.held_up.empty()) return unavailable(kLate, ": ", model.held_up);
   }
-  return absl::DeadlineExceededError("the request was not finished before its deadline");
+  return absl::DeadlineExceededError(kLate);
 }
 
 void Router::expire(TimePoint now, std::vector<Effect>& effects) {

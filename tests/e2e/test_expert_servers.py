@@ -74,6 +74,15 @@ def experts():
         expert.stop()
 
 
+@pytest.fixture
+def server(experts, tmp_path):
+    """With one server, 'a', that holds everything."""
+    experts.append(Expert(tmp_path, 'a', '--experts', '*:*'))
+    server = Server('--experts', experts[0].address)
+    yield server
+    server.stop()
+
+
 def compare(server, wanted, rounds=1):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for _ in range(rounds):
@@ -137,36 +146,26 @@ def test_servers_that_are_killed_stopped_added_drained_and_moved_change_no_token
         server.stop()
 
 
-def test_without_any_server_requests_wait_and_go_on_when_one_is_there(wanted, experts, tmp_path):
-    experts.append(Expert(tmp_path, 'a', '--experts', '*:*'))
-    server = Server('--experts', experts[0].address)
-    try:
-        compare(server, wanted)
-        experts[0].stop(signal.SIGKILL)
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(ask, server, QUESTIONS[0])
-            assert ask(server, QUESTIONS[0], model='tiny-llama')  # others are served meanwhile
-            assert not waiting.done()
-            experts.append(Expert(tmp_path, 'a', '--experts', '*:*'))
-            assert waiting.result(60) == wanted[QUESTIONS[0]]
-    finally:
-        server.stop()
-
-
-def test_past_its_deadline_a_request_that_waits_for_experts_is_refused_with_the_reason(wanted, experts, tmp_path):
-    experts.append(Expert(tmp_path, 'a', '--experts', '*:*'))
-    server = Server('--experts', experts[0].address)
-    try:
-        compare(server, wanted)
-        experts[0].stop(signal.SIGKILL)
-        body = {'model': MODEL, 'messages': [{'role': 'user', 'content': QUESTIONS[0]}], 'temperature': 0, 'max_tokens': 24}
-        status, _, answer = http(server.url + '/v1/chat/completions', body, headers={'X-Request-Timeout': '1.5'})
-        assert status == 503, answer
-        assert 'before its deadline' in answer['error']['message'] and 'is held by no server that is connected' in answer['error']['message'], answer
+def test_without_any_server_requests_wait_and_go_on_when_one_is_there(wanted, experts, server, tmp_path):
+    compare(server, wanted)
+    experts[0].stop(signal.SIGKILL)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(ask, server, QUESTIONS[0])
+        assert ask(server, QUESTIONS[0], model='tiny-llama')  # others are served meanwhile
+        assert not waiting.done()
         experts.append(Expert(tmp_path, 'a', '--experts', '*:*'))
-        compare(server, wanted)
-    finally:
-        server.stop()
+        assert waiting.result(60) == wanted[QUESTIONS[0]]
+
+
+def test_past_its_deadline_a_request_that_waits_for_experts_is_refused_with_the_reason(wanted, experts, server, tmp_path):
+    compare(server, wanted)
+    experts[0].stop(signal.SIGKILL)
+    body = {'model': MODEL, 'messages': [{'role': 'user', 'content': QUESTIONS[0]}], 'temperature': 0, 'max_tokens': 24}
+    status, _, answer = http(server.url + '/v1/chat/completions', body, headers={'X-Request-Timeout': '1.5'})
+    assert status == 503, answer
+    assert 'before its deadline' in answer['error']['message'] and 'is held by no server that is connected' in answer['error']['message'], answer
+    experts.append(Expert(tmp_path, 'a', '--experts', '*:*'))
+    compare(server, wanted)
 
 
 def wait_for(what, seconds=30):
@@ -227,23 +226,18 @@ def test_a_cluster_has_expert_servers_of_its_own(wanted):
         server.stop()
 
 
-def test_a_client_that_is_killed_in_the_middle_of_its_work_concerns_nobody_else(wanted, experts, tmp_path):
-    experts.append(Expert(tmp_path, 'a', '--experts', '*:*'))
-    steady = Server('--experts', experts[0].address)
-    try:
-        for round_ in range(4):
-            victim = Server('--experts', experts[0].address)
-            with concurrent.futures.ThreadPoolExecutor(4) as pool:
-                for question in QUESTIONS:
-                    pool.submit(ask, victim, question, 200)  # nobody looks at what becomes of it
-                time.sleep(0.05 * (round_ + 1))
-                victim.process.kill()
-                compare(steady, wanted)
-            victim.process.wait(10)
-            wait_for(lambda: {row['pid'] for row in listed(steady)['data'][0]['clients']} == {steady.process.pid})
-        compare(steady, wanted)
-    finally:
-        steady.stop()
+def test_a_client_that_is_killed_in_the_middle_of_its_work_concerns_nobody_else(wanted, experts, server):
+    for round_ in range(4):
+        victim = Server('--experts', experts[0].address)
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for question in QUESTIONS:
+                pool.submit(ask, victim, question, 200)  # nobody looks at what becomes of it
+            time.sleep(0.05 * (round_ + 1))
+            victim.process.kill()
+            compare(server, wanted)
+        victim.process.wait(10)
+        wait_for(lambda: {row['pid'] for row in listed(server)['data'][0]['clients']} == {server.process.pid})
+    compare(server, wanted)
 
 
 def test_what_cannot_be_done_is_refused_by_name(experts, tmp_path):
