@@ -26,6 +26,7 @@ void collect(Progress progress, std::vector<CollectedChoice>& choices) {
     }
     choice.pieces.insert(choice.pieces.end(), std::make_move_iterator(update.delta.pieces.begin()),
                          std::make_move_iterator(update.delta.pieces.end()));
+    choice.ids.insert(choice.ids.end(), update.delta.ids.begin(), update.delta.ids.end());
     if (!update.delta.prompt.empty()) choice.prompt = std::move(update.delta.prompt);
     if (!update.delta.vector.empty()) choice.vector = std::move(update.delta.vector);
     if (!update.delta.finish) continue;

@@ -96,6 +96,7 @@ void ChoiceStream::push_token(const SampledToken& token, bool is_stop_token, Cho
   if (parser_ != nullptr && parser_->in_reasoning()) ++reasoning_tokens_;
   if (is_stop_token && !request_.output.include_stop) return;  // its text is not part of the answer
   if (request_.output.logprobs) held_.push_back(scored(token, decoded_chars_));
+  if (request_.output.return_ids) delta.ids.push_back(token.token);
   const std::string text = text_of(token.token);
   decoded_chars_ += code_points(text);
   show(text, delta);
@@ -198,6 +199,7 @@ ScoredPiece ChoiceStream::scored(const SampledToken& token, uint32_t offset) con
 TokenPiece ChoiceStream::piece(TokenId id) const {
   const Tokenizer& tokenizer = *request_.text->tokenizer;
   TokenPiece out;
+  out.id = id;
   out.bytes = tokenizer.token_bytes(id, /*first=*/false, /*skip_special=*/false);
   out.text = request_.output.tokens_as_ids ? absl::StrCat("token_id:", id) : out.bytes;  // dump_json() mends UTF-8
   return out;

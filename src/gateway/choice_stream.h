@@ -17,6 +17,7 @@ namespace shoal {
 struct TokenPiece {
   std::string text;   // valid UTF-8, or "token_id:N"
   std::string bytes;  // exactly what the token adds
+  TokenId id = 0;
 };
 
 struct ScoredPiece {
@@ -42,13 +43,14 @@ struct ChoiceDelta {
   std::string reasoning;                 // of a chat, as are calls
   std::vector<CallDelta> calls;          // every call that begins has an id
   std::vector<ScoredPiece> pieces;       // only if log-probabilities were asked for
+  std::vector<TokenId> ids;              // likewise: tokens that were generated, shown by now or not
   std::vector<float> vector;             // of a pooled model, once: its answer
   std::vector<PromptScore> prompt;       // once, if they were asked for: one for each token of the prompt
   std::optional<FinishReason> finish;    // kStop or kLength; nothing follows
   bool called_tools = false;             // with `finish`: the answer ended with calls
   std::string stop;                      // with `finish`: the stop string that ended it; empty: none did
 
-  bool shows_nothing() const { return text.empty() && reasoning.empty() && calls.empty() && pieces.empty(); }
+  bool shows_nothing() const { return text.empty() && reasoning.empty() && calls.empty() && pieces.empty() && ids.empty(); }
 };
 
 // "stop", "length" or "tool_calls". REQUIRES: delta.finish.

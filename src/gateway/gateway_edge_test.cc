@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "absl/strings/ascii.h"
 #include "base/clock.h"
 #include "boost/asio/connect.hpp"
 #include "boost/asio/io_context.hpp"
@@ -15,6 +16,7 @@
 #include "gateway/http_headers.h"
 #include "gateway/model_totals.h"
 #include "gateway/openapi.h"
+#include "gateway/routes.h"
 #include "gateway/test_support.h"
 #include "openssl/evp.h"
 #include "openssl/pem.h"
@@ -208,6 +210,24 @@ TEST(OpenApi, IsServedAndIsJson) {
   EXPECT_EQ(reply.status, 200);
   EXPECT_EQ(reply.json()["openapi"], "3.1.0");
   EXPECT_TRUE(reply.json()["paths"].contains("/v1/chat/completions"));
+}
+
+TEST(OpenApi, DescribesWhatIsServedAndNothingElse) {
+  const Json paths = parse_json(openapi_json())->at("paths");
+  for (const auto& [path, methods] : paths.items()) {
+    std::string target = path;
+    if (const size_t id = target.find('{'); id != std::string::npos) target.replace(id, target.find('}') - id + 1, "some");
+    for (const auto& [method, operation] : methods.items()) {
+      EXPECT_TRUE(std::holds_alternative<Route>(route_request(absl::AsciiStrToUpper(method), target))) << method << " " << path;
+      EXPECT_TRUE(operation["responses"].contains("200")) << path;
+    }
+  }
+  for (const char* line : {"/v1/models", "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/messages",
+                           "/v1/messages/count_tokens", "/api/chat", "/api/generate", "/api/embed", "/api/show", "/api/tags", "/api/ps", "/api/version", "/completion",
+                           "/infill", "/props", "/slots", "/tokenize", "/detokenize", "/apply-template", "/tokenizer_info", "/health", "/readyz", "/metrics", "/version"}) {
+    EXPECT_NE(root_page().find(line), std::string::npos) << line;
+    EXPECT_TRUE(paths.contains(line)) << line;
+  }
 }
 
 // The operator's listener in front of the same service.

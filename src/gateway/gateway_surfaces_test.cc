@@ -413,6 +413,21 @@ TEST(LlamaCpp, ACompletionStreamsContentAndSaysWhatEndedIt) {
   EXPECT_EQ(post(world, "/completion", {{"model", "tiny"}, {"prompt", {"a", "b"}}, {"n_predict", 2}}).json().size(), 2u);
 }
 
+TEST(LlamaCpp, IdsOfTokensAreGivenToWhoAsksForThem) {
+  World world(says("abc"));
+  const Json asked = {{"model", "tiny"}, {"prompt", "x"}, {"n_predict", 3}, {"return_tokens", true}, {"n_probs", 1}};
+  const Json whole = post(world, "/completion", asked).json();
+  EXPECT_EQ(whole["tokens"], Json({'a', 'b', 'c'}));
+  ASSERT_EQ(whole["completion_probabilities"].size(), 3u);
+  EXPECT_EQ(whole["completion_probabilities"][1]["id"], 'b');
+  EXPECT_TRUE(whole["completion_probabilities"][1]["top_logprobs"][0]["id"].is_number_integer());
+  Json streaming = asked, ids = Json::array();
+  streaming["stream"] = true;
+  for (const Json& event : post(world, "/completion", streaming).events()) ids.insert(ids.end(), event["tokens"].begin(), event["tokens"].end());
+  EXPECT_EQ(ids, whole["tokens"]);
+  EXPECT_EQ(post(world, "/completion", {{"model", "tiny"}, {"prompt", "x"}, {"n_predict", 3}}).json()["tokens"], Json::array());
+}
+
 TEST(LlamaCpp, TheRestOfItsServerIsThereInItsSpelling) {
   World world(says("x"));
   EXPECT_EQ(ask(world, http_get("/props?model=tiny")).json()["default_generation_settings"]["n_ctx"], 200);

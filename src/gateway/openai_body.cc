@@ -123,12 +123,17 @@ Json state_json(const ModelEntry& model, const RouterSnapshot& nodes) {
 
 }  // namespace
 
-Json scored_tokens_json(const std::vector<ScoredPiece>& pieces) {
+Json scored_tokens_json(const std::vector<ScoredPiece>& pieces, bool with_ids) {
+  const auto token_json = [&](const TokenPiece& token, float logprob) {
+    Json entry = chat_token(token, logprob);
+    if (with_ids) entry["id"] = token.id;
+    return entry;
+  };
   Json content = Json::array();
   for (const ScoredPiece& piece : pieces) {
-    Json entry = chat_token(piece.token, piece.logprob.value_or(0.0f));
+    Json entry = token_json(piece.token, piece.logprob.value_or(0.0f));
     entry["top_logprobs"] = Json::array();
-    for (const auto& [token, logprob] : piece.top) entry["top_logprobs"].push_back(chat_token(token, logprob));
+    for (const auto& [token, logprob] : piece.top) entry["top_logprobs"].push_back(token_json(token, logprob));
     content.push_back(std::move(entry));
   }
   return content;

@@ -28,14 +28,15 @@ struct CollectedChoice {
   std::string reasoning;
   std::vector<CallDelta> calls;  // whole ones
   std::vector<ScoredPiece> pieces;
+  std::vector<TokenId> ids;
   std::vector<PromptScore> prompt;
   std::string_view finish_reason;
   std::string stop;              // the stop string that ended it, if one did
   std::vector<float> vector;     // of a pooled model
 };
 
-// [{token, logprob, bytes, top_logprobs}], as chats and responses have them.
-Json scored_tokens_json(const std::vector<ScoredPiece>& pieces);
+// [{token, logprob, bytes, top_logprobs}], as chats and responses have them; llama.cpp's endpoints want each token's id as well.
+Json scored_tokens_json(const std::vector<ScoredPiece>& pieces, bool with_ids = false);
 std::string answer_body(const AnswerHead& head, const std::vector<CollectedChoice>& choices, bool logprobs,
                         const Usage& usage);
 

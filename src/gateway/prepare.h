@@ -30,6 +30,7 @@ struct OutputOptions {
   bool score_only = false;           // the one generated token is not wanted
   bool bound_by_context = false;     // of GenerationFields::max_tokens_is_bound: the context ends before max_tokens
   bool tokens_as_ids = false;        // tokens are spelled "token_id:N"
+  bool return_ids = false;           // ids of tokens beside their text
   std::optional<uint32_t> logprobs;         // alternatives to report beside each token
   std::optional<uint32_t> prompt_logprobs;  // likewise for those of the prompt, as vLLM does
 };

@@ -33,12 +33,12 @@ Json settings_json(const PreparedRequest& request) {
 Json LlamaAnswer::last(uint32_t index, const CollectedChoice& choice, const Generation& generation) const {
   const Usage usage = generation.usage();
   const bool limit = choice.finish_reason == "length";
-  Json out = {{"index", index}, {"content", choice.text}, {"tokens", Json::array()}, {"id_slot", 0}, {"stop", true}, {"model", model_},
+  Json out = {{"index", index}, {"content", choice.text}, {"tokens", choice.ids}, {"id_slot", 0}, {"stop", true}, {"model", model_},
               {"tokens_predicted", usage.completion_tokens}, {"tokens_evaluated", usage.prompt_tokens}, {"tokens_cached", usage.cached_tokens},
               {"generation_settings", settings_json(generation.request())}, {"has_new_line", choice.text.find('\n') != std::string::npos},
               {"truncated", false}, {"stop_type", limit ? "limit" : choice.stop.empty() ? "eos" : "word"}, {"stopping_word", choice.stop},
               {"timings", timings_json(usage, clock_.times(generation))}};
-  if (!choice.pieces.empty()) out["completion_probabilities"] = scored_tokens_json(choice.pieces);
+  if (!choice.pieces.empty()) out["completion_probabilities"] = scored_tokens_json(choice.pieces, /*with_ids=*/true);
   return out;
 }
 
@@ -53,9 +53,9 @@ void LlamaAnswer::push(const Progress& progress, const Generation& generation, s
   for (const ChoiceUpdate& update : progress.updates) {
     const Usage usage = generation.usage();
     if (!update.delta.shows_nothing()) {
-      Json piece = {{"index", 0}, {"content", update.delta.text}, {"tokens", Json::array()}, {"stop", false}, {"id_slot", 0},
+      Json piece = {{"index", 0}, {"content", update.delta.text}, {"tokens", update.delta.ids}, {"stop", false}, {"id_slot", 0},
                     {"tokens_predicted", usage.completion_tokens}, {"tokens_evaluated", usage.prompt_tokens}};
-      if (!update.delta.pieces.empty()) piece["completion_probabilities"] = scored_tokens_json(update.delta.pieces);
+      if (!update.delta.pieces.empty()) piece["completion_probabilities"] = scored_tokens_json(update.delta.pieces, /*with_ids=*/true);
       plain_event(dump_json(piece), out);
     }
     if (!update.delta.finish || progress.failure) continue;

@@ -23,7 +23,6 @@ class LlamaAnswer : public AnswerWriter {
   const std::string model_;
   const bool many_;
   const AnswerClock clock_;
-  uint32_t predicted_ = 0;  // pieces sent of a stream
 };
 
 }  // namespace shoal

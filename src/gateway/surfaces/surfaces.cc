@@ -131,6 +131,7 @@ ApiResult<PreparedAnswer> Surfaces::llama_completion(std::string_view body, Call
   if (!context.ok()) return context.error();
   auto prepared = prepare_completion(request->completion, *context);
   if (!prepared.ok()) return prepared.error();
+  prepared->output.return_ids = request->return_tokens;
   return PreparedAnswer{std::make_unique<LlamaAnswer>(context->model->name, request->many), request->completion.common.stream, *std::move(prepared), std::nullopt};
 }
 
@@ -145,6 +146,7 @@ ApiResult<PreparedAnswer> Surfaces::llama_infill(std::string_view body, Caller c
   completion.prompts = {*std::move(ids)};
   auto prepared = prepare_completion(completion, *context);
   if (!prepared.ok()) return prepared.error();
+  prepared->output.return_ids = infill->request.return_tokens;
   return PreparedAnswer{std::make_unique<LlamaAnswer>(context->model->name, false), completion.common.stream, *std::move(prepared), std::nullopt};
 }
 
