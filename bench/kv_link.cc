@@ -93,8 +93,8 @@ std::string socket_name() { return "@shoal-kv-bench-" + std::to_string(::getpid(
   Node node(flags, kServer, [](ModelId, uint64_t, bool) {});
   mapped(node.memory->bytes(), MAP_SHARED, node.memory->fd());
   std::byte* const memory = pages(flags.bytes());
-  node.driver->link(value(KvListeners::start({.local = local})), node.memory, nullptr);
-  const auto plain = value(BulkListener::start("127.0.0.1:0", nullptr));
+  node.driver->link(value(KvListeners::start({.local = local})), node.memory, make_bulk_tcp());
+  const auto plain = value(make_bulk_tcp()->listen("127.0.0.1:0"));
   std::vector<BlockId> blocks;
   for (uint32_t i = 0; i < flags.blocks(); ++i) blocks.push_back(BlockId(i));
   node.driver->set_grants({{kRequest, kReader, flags.block_bytes(), blocks}});
@@ -116,7 +116,7 @@ class Reader {
           if (!ok) std::exit(1);
           copied_.release();
         }) {
-    node_.driver->link(value(KvListeners::start({})), node_.memory, nullptr);
+    node_.driver->link(value(KvListeners::start({})), node_.memory, make_bulk_tcp());
     node_.driver->set_addresses({{kServer, {"127.0.0.1:" + std::to_string(port), local}}});
   }
   void fetch() {
@@ -172,7 +172,7 @@ int run(const Flags& flags) {
   std::byte* const from = pages(flags.bytes());
   std::byte* const to = pages(flags.bytes());
   Reader shared(flags, ports[0], local), streamed(flags, ports[0], "");
-  const auto plain = value(bulk_connect("127.0.0.1:" + std::to_string(ports[1]), nullptr));
+  const auto plain = value(make_bulk_tcp()->connect("127.0.0.1:" + std::to_string(ports[1])));
   std::vector<double> copy, stream, memory, tcp;
   const double first = seconds([&] { shared.fetch(); });
   streamed.fetch();

@@ -60,13 +60,12 @@ StatusOr<ClusterOptions> cluster_options(const ClusterFlags& flags, Role role) {
   ASSIGN_OR_RETURN(options.tls.key, read_file(flags.tls_key, kPemBytesMax));
   ASSIGN_OR_RETURN(options.tls.ca, read_file(flags.tls_ca, kPemBytesMax));
   // Says here what gRPC would only say as a stream that never comes up.
-  RETURN_IF_ERROR(make_bulk_tls(options.tls).status());
+  RETURN_IF_ERROR(make_bulk_tcp(options.tls).status());
   return options;
 }
 
-StatusOr<std::shared_ptr<BulkTlsContext>> bulk_tls(const ClusterOptions& options) {
-  if (!options.tls.given()) return std::shared_ptr<BulkTlsContext>();
-  return make_bulk_tls(options.tls);
+StatusOr<std::shared_ptr<BulkNetwork>> bulk_network(const ClusterOptions& options) {
+  return options.tls.given() ? make_bulk_tcp(options.tls) : make_bulk_tcp();
 }
 
 }  // namespace shoal

@@ -33,7 +33,7 @@ std::vector<ExpertAddress> expert_members(const std::map<std::string, MemberReco
 // With the files read. An empty name is made of the role, the machine's name and the process. InvalidArgument names the flag.
 StatusOr<ClusterOptions> cluster_options(const ClusterFlags& flags, Role role);
 
-// What bulk transports encrypt with; null without certificates: in clear.
-StatusOr<std::shared_ptr<BulkTlsContext>> bulk_tls(const ClusterOptions& options);
+// How bytes in bulk go to other machines: encrypted where there are certificates.
+StatusOr<std::shared_ptr<BulkNetwork>> bulk_network(const ClusterOptions& options);
 
 }  // namespace shoal

@@ -69,12 +69,12 @@ StatusOr<int> run_controller(ControllerFlags& flags) {
     ASSIGN_OR_RETURN(server, DirectoryServer::start(flags.cluster.join, directory));
   }
   ASSIGN_OR_RETURN(ClusterOptions options, cluster_options(flags.cluster, Role::kController));
-  ASSIGN_OR_RETURN(const std::shared_ptr<BulkTlsContext> tls, bulk_tls(options));
+  ASSIGN_OR_RETURN(const std::shared_ptr<BulkNetwork> network, bulk_network(options));
   const auto names = std::make_shared<ModelNames>();
   ModelNumbers numbers(names);
   ASSIGN_OR_RETURN(const auto link, ClusterLink::start(std::move(options), names));
   ControllerLoop loop(ControllerConfig{.self = link->self()}, link->network(), names);
-  ExpertKeeper experts({.name = link->name(), .servers = [&] { return expert_members(link->members()); }, .tls = tls});
+  ExpertKeeper experts({.name = link->name(), .servers = [&] { return expert_members(link->members()); }, .network = network});
   experts.lead(false);
   const ClusterLink::Hooks hooks{.cluster = [&](ClusterState state) { loop.set_cluster(std::move(state)); },
                                  .link = [&](NodeId peer, bool up) { loop.peer_link(peer, up); },

@@ -122,7 +122,7 @@ StatusOr<int> run_expert(ExpertFlags& flags) {
   ASSIGN_OR_RETURN(ExpertServerConfig config, server_config(flags, memory));
   if (joins) {
     config.unix_address = bulk_socket(::getpid(), flags.cluster.name);
-    ASSIGN_OR_RETURN(config.tls, bulk_tls(*options));
+    ASSIGN_OR_RETURN(config.network, bulk_network(*options));
   }
   uint32_t held = 0;
   for (const ExpertModel& model : models) held += model.holds.count();

@@ -18,7 +18,7 @@ constexpr Duration kDrainTime = std::chrono::seconds(10);
 
 std::vector<ServerReport> live_servers(const ExpertFleet& fleet) {
   std::vector<ServerReport> result;
-  for (auto& report : ask_reports(fleet.servers(), fleet.tls)) {
+  for (auto& report : ask_reports(fleet.servers(), fleet.network)) {
     if (report.ok()) result.push_back(*std::move(report));
   }
   return result;
@@ -67,8 +67,8 @@ StatusOr<Json> add_server(const ExpertFleet& fleet, const Json& request) {
   ASSIGN_OR_RETURN(const std::string address, json_string(request, "address", ""));
   ASSIGN_OR_RETURN(std::vector<ExpertAddress> named, expert_addresses(address.empty() ? "?" : address));
   if (named.size() != 1) return invalid_argument("'address': name one server");
-  ASSIGN_OR_RETURN(const ServerReport server, ask_report(named.front(), fleet.tls));
-  if (server.draining) RETURN_IF_ERROR(ask_expert_server(named.front(), fleet.tls, {{"verb", "resume"}}, kDrainTime).status());
+  ASSIGN_OR_RETURN(const ServerReport server, ask_report(named.front(), fleet.network));
+  if (server.draining) RETURN_IF_ERROR(ask_expert_server(named.front(), fleet.network, {{"verb", "resume"}}, kDrainTime).status());
   std::vector<ExpertAddress> all = fleet.servers();
   const bool known = std::any_of(all.begin(), all.end(), [&](const ExpertAddress& a) { return a.address == address; });
   if (!known) all.push_back({server.name, address, ""});
@@ -91,7 +91,7 @@ StatusOr<Json> drain_server(const ExpertFleet& fleet, const Json& request) {
     std::sort(others.begin(), others.end(), [](const ServerReport* a, const ServerReport* b) { return a->free_bytes() > b->free_bytes(); });
     Status why = not_found("no other expert server of this model answers");
     for (const ServerReport* other : others) {
-      why = tell_experts(*other, fleet.tls, "hold", *other->find(model.stamp), alone);
+      why = tell_experts(*other, fleet.network, "hold", *other->find(model.stamp), alone);
       if (why.ok()) break;
     }
     if (!why.ok()) {
@@ -100,7 +100,7 @@ StatusOr<Json> drain_server(const ExpertFleet& fleet, const Json& request) {
     }
     copied += alone.count();
   }
-  RETURN_IF_ERROR(ask_expert_server(leaving->address, fleet.tls, {{"verb", "drain"}}, kDrainTime).status());
+  RETURN_IF_ERROR(ask_expert_server(leaving->address, fleet.network, {{"verb", "drain"}}, kDrainTime).status());
   if (fleet.set_servers != nullptr) {
     std::vector<ExpertAddress> rest = fleet.servers();
     std::erase_if(rest, [&](const ExpertAddress& address) { return address == leaving->address; });
@@ -127,15 +127,15 @@ StatusOr<Json> copy_experts(const ExpertFleet& fleet, const Json& request, bool 
       if (source == nullptr || !source->holds.has(index)) return not_found("'from': '", from->name, "' does not hold ", expert_text(model->shape, index));
     }
   }
-  RETURN_IF_ERROR(tell_experts(*to, fleet.tls, "hold", *model, set, true));
-  if (from != nullptr) RETURN_IF_ERROR(tell_experts(*from, fleet.tls, "drop", *model, set));
+  RETURN_IF_ERROR(tell_experts(*to, fleet.network, "hold", *model, set, true));
+  if (from != nullptr) RETURN_IF_ERROR(tell_experts(*from, fleet.network, "drop", *model, set));
   return done(absl::StrCat(set.count(), " experts of '", model->name, "' are held by '", to->name, "'", from != nullptr ? absl::StrCat(" and no more by '", from->name, "'") : ""));
 }
 
 StatusOr<Json> balance(const ExpertFleet& fleet) {
   size_t count = 0;
   for (const ServerReport& server : live_servers(fleet)) {
-    RETURN_IF_ERROR(ask_expert_server(server.address, fleet.tls, {{"verb", "unpin"}}, kDrainTime).status());
+    RETURN_IF_ERROR(ask_expert_server(server.address, fleet.network, {{"verb", "unpin"}}, kDrainTime).status());
     ++count;
   }
   return done(absl::StrCat("what ", count, " servers hold is decided by their load again"));
@@ -158,7 +158,7 @@ Json seen_json(const ExpertFleet& fleet, const ExpertAddress& address, std::stri
 Json list_experts(const ExpertFleet& fleet) {
   Json list = Json::array();
   const std::vector<ExpertAddress> addresses = fleet.servers();
-  auto reports = ask_reports(addresses, fleet.tls);
+  auto reports = ask_reports(addresses, fleet.network);
   for (size_t i = 0; i < addresses.size(); ++i) {
     std::string name = addresses[i].name.empty() ? addresses[i].address : addresses[i].name;
     Json seen = seen_json(fleet, addresses[i], name);

@@ -16,7 +16,7 @@ namespace shoal {
 struct ExpertFleet {
   std::function<std::vector<ExpertAddress>()> servers;
   std::function<void(std::vector<ExpertAddress>)> set_servers;  // null: they come and go by themselves, in a cluster
-  std::shared_ptr<BulkTlsContext> tls;
+  std::shared_ptr<BulkNetwork> network = make_bulk_tcp();
   // Of a process that asks them for rows; null: it does not.
   std::function<std::vector<RemoteExpertServer>()> seen;
   std::function<RemoteExpertsCounts()> counts;

@@ -51,11 +51,11 @@ StatusOr<uint64_t> expert_stamp(const Checkpoint& checkpoint, const LoadOptions&
 
 ExpertRouting::ExpertRouting(Options options) : options_(std::move(options)) {
   if (!options_.keeps) return;
-  keeper_ = std::make_unique<ExpertKeeper>(ExpertKeeper::Options{.name = absl::StrCat(options_.client, "-", ::getpid()), .servers = [this] { return addresses(); }, .tls = options_.tls});
+  keeper_ = std::make_unique<ExpertKeeper>(ExpertKeeper::Options{.name = absl::StrCat(options_.client, "-", ::getpid()), .servers = [this] { return addresses(); }, .network = options_.network});
 }
 
 ExpertFleet ExpertRouting::fleet() {
-  ExpertFleet fleet{.servers = [this] { return addresses(); }, .tls = options_.tls, .seen = [this] { return seen(); }, .counts = [this] { return counts(); }};
+  ExpertFleet fleet{.servers = [this] { return addresses(); }, .network = options_.network, .seen = [this] { return seen(); }, .counts = [this] { return counts(); }};
   if (options_.keeps) {
     fleet.set_servers = [this](std::vector<ExpertAddress> servers) { set_servers(std::move(servers)); };
     fleet.keeper = [this] { return keeper_->status(); };
@@ -72,7 +72,7 @@ Status ExpertRouting::add(const ServedModel& model) {
   for (size_t node = 0; node < options_.nodes; ++node) {
     const std::string name = options_.nodes > 1 ? absl::StrCat(options_.client, "/", node) : options_.client;
     ASSIGN_OR_RETURN(std::unique_ptr<RemoteExperts> client,
-                     RemoteExperts::start({.client = name, .model = model.name, .stamp = stamp, .plan = experts, .lanes = options_.lanes, .choose_lanes = options_.choose_lanes, .tls = options_.tls, .timeout_min = least_timeout()}));
+                     RemoteExperts::start({.client = name, .model = model.name, .stamp = stamp, .plan = experts, .lanes = options_.lanes, .choose_lanes = options_.choose_lanes, .network = options_.network, .timeout_min = least_timeout()}));
     std::lock_guard lock(mutex_);
     client->set_servers(servers_);
     clients_[{node, model.id}] = std::move(client);

@@ -25,7 +25,7 @@ class ExpertRouting {
     size_t nodes = 1;
     uint32_t lanes = 1;
     bool choose_lanes = false;  // that many at most, by measured times
-    std::shared_ptr<BulkTlsContext> tls;
+    std::shared_ptr<BulkNetwork> network = make_bulk_tcp();
     bool keeps = true;  // decides what the servers hold
   };
   explicit ExpertRouting(Options options);

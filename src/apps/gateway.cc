@@ -76,7 +76,7 @@ class GatewayProcess {
   static StatusOr<std::unique_ptr<GatewayProcess>> start(const GatewayFlags& flags) {
     ASSIGN_OR_RETURN(ClusterOptions options, cluster_options(flags.cluster, Role::kGateway));
     std::unique_ptr<GatewayProcess> process(new GatewayProcess());
-    ASSIGN_OR_RETURN(process->tls_, bulk_tls(options));
+    ASSIGN_OR_RETURN(process->bulk_, bulk_network(options));
     ASSIGN_OR_RETURN(process->link_, ClusterLink::start(std::move(options), process->names_));
     return process;
   }
@@ -116,7 +116,7 @@ class GatewayProcess {
 
   // It outlives what it gives.
   ExpertFleet experts() {
-    return {.servers = [this] { return expert_members(link_->members()); }, .tls = tls_};
+    return {.servers = [this] { return expert_members(link_->members()); }, .network = bulk_};
   }
   ClusterLink& link() { return *link_; }
   RemoteModels& models() { return models_; }
@@ -139,7 +139,7 @@ class GatewayProcess {
 
   const std::shared_ptr<ModelNames> names_ = std::make_shared<ModelNames>();
   RemoteModels models_;
-  std::shared_ptr<BulkTlsContext> tls_;
+  std::shared_ptr<BulkNetwork> bulk_;
   std::unique_ptr<ClusterLink> link_;
   std::mutex mutex_;
   std::unique_ptr<RouterLoop> router_;  // guarded by mutex_, as are the next two

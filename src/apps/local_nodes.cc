@@ -98,7 +98,7 @@ StatusOr<std::unique_ptr<LocalNodes>> LocalNodes::plan(const EngineFlags& flags,
   std::vector<ServedModel> wanted;
   for (const FoundModel& model : models) wanted.push_back(self->served(flags, load, model));
   if (flags.experts != "here") {
-    self->experts_ = std::make_unique<ExpertRouting>(ExpertRouting::Options{.client = where.name, .nodes = configs.size(), .lanes = lanes_max(flags), .choose_lanes = flags.expert_lanes == 0, .tls = where.tls, .keeps = flags.experts != "cluster"});
+    self->experts_ = std::make_unique<ExpertRouting>(ExpertRouting::Options{.client = where.name, .nodes = configs.size(), .lanes = lanes_max(flags), .choose_lanes = flags.expert_lanes == 0, .network = where.network, .keeps = flags.experts != "cluster"});
     ASSIGN_OR_RETURN(std::vector<ExpertAddress> servers, expert_addresses(flags.experts));
     self->experts_->set_servers(std::move(servers));
   }

@@ -56,8 +56,8 @@ class NodeProcess {
     NodeProcess* self = process.get();
     const std::string host = flags.cluster.listen.substr(0, flags.cluster.listen.rfind(':'));
     KvLinkConfig kv{.listen = absl::StrCat(host, ":0"), .local = bulk_socket(::getpid(), options.name)};
-    ASSIGN_OR_RETURN(kv.tls, bulk_tls(options));
-    LocalNodes::Where where{.id = [id = id_of_member(options.name)](size_t) { return id; }, .kv_link = kv, .name = options.name, .tls = kv.tls};
+    ASSIGN_OR_RETURN(kv.network, bulk_network(options));
+    LocalNodes::Where where{.id = [id = id_of_member(options.name)](size_t) { return id; }, .kv_link = kv, .name = options.name, .network = kv.network};
     ASSIGN_OR_RETURN(self->nodes_, LocalNodes::plan(flags.serve.engine, std::move(models), where));
     if (self->nodes_->size() != 1) return invalid_argument("--devices: a node is one device; start a node for each");
     PeerHandlers handlers{.cards = [self] { return self->cards(); }, .operate = [self](const std::string& verb) { return self->operate(verb); },

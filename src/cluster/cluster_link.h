@@ -11,7 +11,7 @@
 
 #include "membership/roster.h"
 #include "membership_etcd/etcd_directory.h"
-#include "transport/bulk_socket.h"
+#include "transport/bulk_network.h"
 #include "transport_grpc/grpc_network.h"
 #include "wire/model_names.h"
 

@@ -17,7 +17,7 @@
 #include "base/time.h"
 #include "experts/expert_set.h"
 #include "models/exchange_partner.h"
-#include "transport/bulk_socket.h"
+#include "transport/bulk_tcp.h"
 
 namespace shoal {
 
@@ -38,7 +38,7 @@ struct RemoteExpertsConfig {
   std::shared_ptr<const ExpertPlan> plan;
   uint32_t lanes = 1;
   bool choose_lanes = false;           // that many at most, as measured to be quickest
-  std::shared_ptr<BulkTlsContext> tls; // of TCP
+  std::shared_ptr<BulkNetwork> network = make_bulk_tcp();
   Duration timeout_min = std::chrono::milliseconds(2);    // a request is given up after max(this, 5 x the 99th percentile), if somebody else holds its experts
   Duration timeout_first = std::chrono::milliseconds(500);  // until enough is known of a server, and never longer
   Duration defer_after = std::chrono::milliseconds(1000);  // with nobody else to ask: then the pass is deferred

@@ -291,7 +291,7 @@ struct Kept {
     return started;
   }
   std::unique_ptr<ExpertKeeper> keeper(const std::string& name) {
-    return std::make_unique<ExpertKeeper>(ExpertKeeper::Options{.name = name, .servers = [this] { return now(); }, .tls = nullptr, .look = std::chrono::milliseconds(20),
+    return std::make_unique<ExpertKeeper>(ExpertKeeper::Options{.name = name, .servers = [this] { return now(); }, .look = std::chrono::milliseconds(20),
                                                                 .window = std::chrono::milliseconds(100), .grace = std::chrono::milliseconds(100)});
   }
   // Whether it comes about that every expert has `least` copies at least, and at most `most`.

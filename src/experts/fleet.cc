@@ -70,29 +70,29 @@ StatusOr<ServerReport> read_report(const ExpertAddress& address, Json status) {
   return server;
 }
 
-StatusOr<Json> ask_expert_server(const ExpertAddress& address, const std::shared_ptr<BulkTlsContext>& tls, const Json& request, Duration patience) {
-  auto answer = ask_expert_server(address.address, tls, request, patience);
-  if (answer.status().code() == StatusCode::kUnavailable && !address.other.empty()) answer = ask_expert_server(address.other, tls, request, patience);
+StatusOr<Json> ask_expert_server(const ExpertAddress& address, const std::shared_ptr<BulkNetwork>& network, const Json& request, Duration patience) {
+  auto answer = ask_expert_server(address.address, network, request, patience);
+  if (answer.status().code() == StatusCode::kUnavailable && !address.other.empty()) answer = ask_expert_server(address.other, network, request, patience);
   return answer;
 }
 
-StatusOr<ServerReport> ask_report(const ExpertAddress& address, const std::shared_ptr<BulkTlsContext>& tls, const Json& request, Duration patience) {
-  ASSIGN_OR_RETURN(Json status, ask_expert_server(address, tls, request, patience));
+StatusOr<ServerReport> ask_report(const ExpertAddress& address, const std::shared_ptr<BulkNetwork>& network, const Json& request, Duration patience) {
+  ASSIGN_OR_RETURN(Json status, ask_expert_server(address, network, request, patience));
   return read_report(address, std::move(status));
 }
 
 // All at once: one that is silent keeps nobody waiting for longer than itself.
-std::vector<StatusOr<ServerReport>> ask_reports(const std::vector<ExpertAddress>& addresses, const std::shared_ptr<BulkTlsContext>& tls, const Json& request, Duration patience) {
+std::vector<StatusOr<ServerReport>> ask_reports(const std::vector<ExpertAddress>& addresses, const std::shared_ptr<BulkNetwork>& network, const Json& request, Duration patience) {
   std::vector<StatusOr<ServerReport>> reports(addresses.size(), unavailable("not asked"));
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < addresses.size(); ++i) threads.emplace_back([&, i] { reports[i] = ask_report(addresses[i], tls, request, patience); });
+  for (size_t i = 0; i < addresses.size(); ++i) threads.emplace_back([&, i] { reports[i] = ask_report(addresses[i], network, request, patience); });
   for (std::thread& thread : threads) thread.join();
   return reports;
 }
 
-Status tell_experts(const ServerReport& server, const std::shared_ptr<BulkTlsContext>& tls, const char* verb, const ReportedModel& model, const ExpertSet& set, bool pinned, Duration patience) {
+Status tell_experts(const ServerReport& server, const std::shared_ptr<BulkNetwork>& network, const char* verb, const ReportedModel& model, const ExpertSet& set, bool pinned, Duration patience) {
   const Json request{{"verb", verb}, {"model", model.stamp}, {"experts", write_set(model.shape, set)}, {"pin", pinned}};
-  return ask_expert_server(server.address, tls, request, patience).status();
+  return ask_expert_server(server.address, network, request, patience).status();
 }
 
 }  // namespace shoal

@@ -39,13 +39,13 @@ struct ServerReport {
 // InvalidArgument or DataLoss for what no server of this version says.
 StatusOr<ServerReport> read_report(const ExpertAddress& address, Json status);
 // A request (experts/server.h) to whichever of its addresses answers.
-StatusOr<Json> ask_expert_server(const ExpertAddress& address, const std::shared_ptr<BulkTlsContext>& tls, const Json& request, Duration patience);
-StatusOr<ServerReport> ask_report(const ExpertAddress& address, const std::shared_ptr<BulkTlsContext>& tls, const Json& request = {{"verb", "status"}}, Duration patience = std::chrono::seconds(2));
+StatusOr<Json> ask_expert_server(const ExpertAddress& address, const std::shared_ptr<BulkNetwork>& network, const Json& request, Duration patience);
+StatusOr<ServerReport> ask_report(const ExpertAddress& address, const std::shared_ptr<BulkNetwork>& network, const Json& request = {{"verb", "status"}}, Duration patience = std::chrono::seconds(2));
 // Of each address, in their order; each has `patience` to answer.
-std::vector<StatusOr<ServerReport>> ask_reports(const std::vector<ExpertAddress>& addresses, const std::shared_ptr<BulkTlsContext>& tls, const Json& request = {{"verb", "status"}},
+std::vector<StatusOr<ServerReport>> ask_reports(const std::vector<ExpertAddress>& addresses, const std::shared_ptr<BulkNetwork>& network, const Json& request = {{"verb", "status"}},
                                                 Duration patience = std::chrono::seconds(2));
 // `verb` is "hold" or "drop"; as long as reading the experts takes. `pinned`: an operator says so.
-Status tell_experts(const ServerReport& server, const std::shared_ptr<BulkTlsContext>& tls, const char* verb, const ReportedModel& model, const ExpertSet& set, bool pinned = false,
+Status tell_experts(const ServerReport& server, const std::shared_ptr<BulkNetwork>& network, const char* verb, const ReportedModel& model, const ExpertSet& set, bool pinned = false,
                     Duration patience = std::chrono::minutes(10));
 
 }  // namespace shoal

@@ -31,13 +31,13 @@ Status dial_shared(LocalSocket& socket, const ExpertHello& hello, const ExpertWe
   return OkStatus();
 }
 
-Status dial_streamed(const std::string& address, const std::shared_ptr<BulkTlsContext>& tls, const ExpertHello& hello, const ExpertWelcome& welcome,
+Status dial_streamed(const std::string& address, const std::shared_ptr<BulkNetwork>& network, const ExpertHello& hello, const ExpertWelcome& welcome,
                      const Json& note, SlotChannel::Parts& parts) {
   ASSIGN_OR_RETURN(parts.inbox, Region::make_private(sizes_of(hello.lanes, response_bytes(welcome.rows_max, hello.hidden))));
   ASSIGN_OR_RETURN(parts.outbox, Region::make_private(sizes_of(hello.lanes, request_bytes(welcome.tokens_max, welcome.rows_max, hello.hidden))));
   ASSIGN_OR_RETURN(const std::string token, json_string(note, "token", ""));
   parts.out = std::move(parts.in);  // this one is for requests, the next for answers
-  ASSIGN_OR_RETURN(parts.in, bulk_connect(address, tls));
+  ASSIGN_OR_RETURN(parts.in, network->connect(address));
   Json answers = opening("answers");
   answers["token"] = token;
   RETURN_IF_ERROR(write_note(*parts.in, answers));
@@ -45,8 +45,8 @@ Status dial_streamed(const std::string& address, const std::shared_ptr<BulkTlsCo
   return status_of(ready);
 }
 
-StatusOr<std::unique_ptr<BulkSocket>> connect_to(const std::string& address, const std::shared_ptr<BulkTlsContext>& tls) {
-  if (!is_unix_address(address)) return bulk_connect(address, tls);
+StatusOr<std::unique_ptr<BulkSocket>> connect_to(const std::string& address, const std::shared_ptr<BulkNetwork>& network) {
+  if (!is_unix_address(address)) return network->connect(address);
   ASSIGN_OR_RETURN(std::unique_ptr<LocalSocket> socket, unix_connect(address.substr(5)));
   return std::unique_ptr<BulkSocket>(std::move(socket));
 }
@@ -132,7 +132,7 @@ StatusOr<ExpertWelcome> read_welcome(const Json& note, const ExpertShape& shape)
   return welcome;
 }
 
-StatusOr<Dialed> dial_experts(const std::string& address, const std::shared_ptr<BulkTlsContext>& tls, const ExpertHello& hello,
+StatusOr<Dialed> dial_experts(const std::string& address, const std::shared_ptr<BulkNetwork>& network, const ExpertHello& hello,
                               const std::shared_ptr<Bell>& bell, SlotChannel::OnNote on_note) {
   const auto dial = [&]() -> StatusOr<Dialed> {
     SlotChannel::Parts parts{.bell = bell};
@@ -141,7 +141,7 @@ StatusOr<Dialed> dial_experts(const std::string& address, const std::shared_ptr<
       ASSIGN_OR_RETURN(shared, unix_connect(address.substr(5)));
       shared->set_timeout(kHandshakeTime);
     } else {
-      ASSIGN_OR_RETURN(parts.in, bulk_connect(address, tls));
+      ASSIGN_OR_RETURN(parts.in, network->connect(address));
     }
     BulkSocket& socket = shared != nullptr ? static_cast<BulkSocket&>(*shared) : *parts.in;
     RETURN_IF_ERROR(write_note(socket, write_hello(hello)));
@@ -152,7 +152,7 @@ StatusOr<Dialed> dial_experts(const std::string& address, const std::shared_ptr<
       shared->set_timeout(Duration(0));
       parts.in = std::move(shared);
     } else {
-      RETURN_IF_ERROR(dial_streamed(address, tls, hello, welcome, note, parts));
+      RETURN_IF_ERROR(dial_streamed(address, network, hello, welcome, note, parts));
     }
     return Dialed{std::move(welcome), std::make_unique<SlotChannel>(std::move(parts), hello.lanes, std::move(on_note))};
   };
@@ -161,9 +161,9 @@ StatusOr<Dialed> dial_experts(const std::string& address, const std::shared_ptr<
   return dialed;
 }
 
-StatusOr<Json> ask_expert_server(const std::string& address, const std::shared_ptr<BulkTlsContext>& tls, const Json& request, Duration patience) {
+StatusOr<Json> ask_expert_server(const std::string& address, const std::shared_ptr<BulkNetwork>& network, const Json& request, Duration patience) {
   const auto ask = [&]() -> StatusOr<Json> {
-    ASSIGN_OR_RETURN(const std::unique_ptr<BulkSocket> socket, connect_to(address, tls));
+    ASSIGN_OR_RETURN(const std::unique_ptr<BulkSocket> socket, connect_to(address, network));
     if (is_unix_address(address)) static_cast<LocalSocket&>(*socket).set_timeout(patience);
     RETURN_IF_ERROR(write_note(*socket, opening("control")));
     RETURN_IF_ERROR(write_note(*socket, request));

@@ -60,11 +60,11 @@ struct Dialed {
   std::unique_ptr<SlotChannel> channel;
 };
 // The client's side, up to the probe. `bell` is its own. Errors name the address.
-StatusOr<Dialed> dial_experts(const std::string& address, const std::shared_ptr<BulkTlsContext>& tls, const ExpertHello& hello,
+StatusOr<Dialed> dial_experts(const std::string& address, const std::shared_ptr<BulkNetwork>& network, const ExpertHello& hello,
                               const std::shared_ptr<Bell>& bell, SlotChannel::OnNote on_note);
 
 // A verb for the server (experts/server.h), and its answer; what it refuses is an error.
-StatusOr<Json> ask_expert_server(const std::string& address, const std::shared_ptr<BulkTlsContext>& tls, const Json& request,
+StatusOr<Json> ask_expert_server(const std::string& address, const std::shared_ptr<BulkNetwork>& network, const Json& request,
                                  Duration patience = std::chrono::seconds(5));
 
 }  // namespace shoal

@@ -89,7 +89,7 @@ void ExpertKeeper::run() {
 bool ExpertKeeper::claim(TimePoint now, bool window_over) {
   const std::vector<ExpertAddress> addresses = options_.servers();
   const Json request{{"verb", "keep"}, {"keeper", options_.name}, {"for_ms", std::chrono::duration_cast<std::chrono::milliseconds>(options_.look * kClaimRounds).count()}, {"rows", window_over}};
-  auto reports = ask_reports(addresses, options_.tls, request);
+  auto reports = ask_reports(addresses, options_.network, request);
   std::set<std::string> asked;
   for (size_t i = 0; i < reports.size(); ++i) {
     asked.insert(addresses[i].address);
@@ -174,7 +174,7 @@ Status ExpertKeeper::tell(const FleetModel& model, const char* verb, const std::
       const auto layer = std::lower_bound(reported.shape.numbers.begin(), reported.shape.numbers.end(), move.layer) - reported.shape.numbers.begin();
       set.add(static_cast<uint32_t>(layer) * reported.shape.experts + move.expert);
     }
-    threads.emplace_back([this, &server, &reported, verb, set, &status = said[next++]] { status = annotate(tell_experts(server, options_.tls, verb, reported, set), server.name); });
+    threads.emplace_back([this, &server, &reported, verb, set, &status = said[next++]] { status = annotate(tell_experts(server, options_.network, verb, reported, set), server.name); });
   }
   for (std::thread& thread : threads) thread.join();
   for (const Status& status : said) RETURN_IF_ERROR(status);

@@ -23,7 +23,7 @@ class ExpertKeeper {
   struct Options {
     std::string name;                                     // no other keeper has it
     std::function<std::vector<ExpertAddress>()> servers;  // of the fleet, now; any thread
-    std::shared_ptr<BulkTlsContext> tls;
+    std::shared_ptr<BulkNetwork> network = make_bulk_tcp();
     Duration look = std::chrono::seconds(1);              // between rounds
     Duration window = std::chrono::seconds(5);            // over which rows are counted
     Duration grace = std::chrono::seconds(3);             // for a server that is away to come back before it is replaced

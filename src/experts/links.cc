@@ -209,7 +209,7 @@ StatusOr<std::shared_ptr<ExpertLink>> ExpertLinks::dial(const std::string& addre
   const ExpertHello hello{.client = config_.client, .pid = ::getpid(), .model = config_.model, .stamp = config_.stamp, .shape = shape_,
                           .hidden = config_.plan->hidden(), .used = config_.plan->used(), .lanes = config_.lanes};
   auto link = std::make_shared<ExpertLink>();
-  ASSIGN_OR_RETURN(Dialed dialed, dial_experts(address, config_.tls, hello, bell_, [this, held = link->held](const Json& note) {
+  ASSIGN_OR_RETURN(Dialed dialed, dial_experts(address, config_.network, hello, bell_, [this, held = link->held](const Json& note) {
     auto set = read_set(shape_, note.value("holds", Json::object()));
     const auto version = json_int(note, "version", 0, 0, UINT32_MAX);
     if (!set.ok() || !version.ok()) return;
@@ -274,13 +274,13 @@ void ExpertLinks::grant_wishes() {
   }
   if (wished.count() == 0) return;
   std::vector<ServerReport> servers;
-  for (auto& report : ask_reports(addresses, config_.tls, {{"verb", "status"}}, kProbe)) {
+  for (auto& report : ask_reports(addresses, config_.network, {{"verb", "status"}}, kProbe)) {
     if (report.ok() && !report->draining && report->find(stamp_text(config_.stamp)) != nullptr) servers.push_back(*std::move(report));
   }
   std::stable_sort(servers.begin(), servers.end(), [](const ServerReport& a, const ServerReport& b) { return a.free_bytes() > b.free_bytes(); });
   for (const ExpertSet* set : {&missing, &wished}) {
     for (const ServerReport& server : servers) {
-      const Status held = tell_experts(server, config_.tls, "hold", *server.find(stamp_text(config_.stamp)), *set, false, kWishTime);
+      const Status held = tell_experts(server, config_.network, "hold", *server.find(stamp_text(config_.stamp)), *set, false, kWishTime);
       if (held.ok()) {
         log_warning("experts of '", config_.model, "': ", set->count(), " that no server held are loaded by '", server.name, "'");
         return;

@@ -102,7 +102,7 @@ Status Server::begin() {
     threads_.emplace_back([this] { accept(*unix_); });
   }
   if (!config_.tcp_address.empty()) {
-    ASSIGN_OR_RETURN(tcp_, BulkListener::start(config_.tcp_address, config_.tls));
+    ASSIGN_OR_RETURN(tcp_, config_.network->listen(config_.tcp_address));
     threads_.emplace_back([this] { accept(*tcp_); });
   }
   threads_.emplace_back([this] { tidy(); });

@@ -25,7 +25,7 @@
 #include "experts/expert_set.h"
 #include "models/expert_plan.h"
 #include "slots/batch.h"
-#include "transport/bulk_socket.h"
+#include "transport/bulk_tcp.h"
 
 namespace shoal {
 
@@ -43,7 +43,7 @@ struct ExpertServerConfig {
   std::function<void()> on_drain;      // it drains; on a thread of the server
   std::string unix_address;            // "PATH" or "@NAME"; empty: none
   std::string tcp_address;             // HOST:PORT; empty: none
-  std::shared_ptr<BulkTlsContext> tls; // of TCP; null: in clear
+  std::shared_ptr<BulkNetwork> network = make_bulk_tcp();
   uint64_t memory_bytes = 0;           // for weights
   int threads = 1;
   std::vector<int> cpus;               // empty: wherever the system likes

@@ -11,7 +11,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "transport/bulk_socket.h"
+#include "transport/bulk_network.h"
 #include "transport/local_socket.h"
 
 namespace shoal {

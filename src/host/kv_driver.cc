@@ -20,11 +20,11 @@ KvDriver::KvDriver(NodeId self, Device& device, std::unique_ptr<PagedMemory> hos
 
 KvDriver::~KvDriver() { end_fetches(); }
 
-void KvDriver::link(KvListeners listeners, std::shared_ptr<const MemoryFile> memory, const std::shared_ptr<BulkTlsContext>& tls) {
+void KvDriver::link(KvListeners listeners, std::shared_ptr<const MemoryFile> memory, const std::shared_ptr<BulkNetwork>& network) {
   auto server = KvServer::make(std::move(listeners), {std::move(memory), [this](uint64_t block_bytes, std::span<const BlockId> blocks) { return peers_->read(self_).runs(block_bytes, blocks); }});
   if (!server.ok()) return log_error("no other process gets KV from this one, nor this one from them: ", server.status().message());
   server_ = *std::move(server);
-  fetcher_ = KvFetcher::make(self_, tls);
+  fetcher_ = KvFetcher::make(self_, network);
 }
 
 void KvDriver::set_addresses(std::map<NodeId, BulkAddress> addresses) {

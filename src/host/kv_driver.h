@@ -27,7 +27,7 @@ class KvDriver {
   // From now on nodes of other processes fetch what they were granted, and this one fetches from them. Before any other thread
   // uses this.
   // `memory`: of the host tier. Without memory to map it once more it stays alone, and says so.
-  void link(KvListeners listeners, std::shared_ptr<const MemoryFile> memory, const std::shared_ptr<BulkTlsContext>& tls);
+  void link(KvListeners listeners, std::shared_ptr<const MemoryFile> memory, const std::shared_ptr<BulkNetwork>& network);
   uint16_t link_port() const { return server_ == nullptr ? 0 : server_->port(); }
   void set_addresses(std::map<NodeId, BulkAddress> addresses);
   // REQUIRES: before any effect that follows from the change is performed.

@@ -206,7 +206,7 @@ class Server : public KvServer {
 
 class Fetcher : public KvFetcher {
  public:
-  Fetcher(NodeId self, std::shared_ptr<BulkTlsContext> tls) : self_(self), tls_(std::move(tls)) {
+  Fetcher(NodeId self, std::shared_ptr<BulkNetwork> network) : self_(self), network_(std::move(network)) {
     for (size_t i = 0; i < kFetchThreads; ++i) threads_.emplace_back([this] { run(); });
   }
   ~Fetcher() override {
@@ -289,7 +289,7 @@ class Fetcher : public KvFetcher {
   Status open(Connection& c, uint64_t aborts) {
     const Status shared = c.address.local.empty() ? not_found("it is on another machine") : open_memory(c, aborts);
     if (shared.ok() || aborts != aborts_of(c.node)) return shared;
-    ASSIGN_OR_RETURN(std::unique_ptr<BulkSocket> socket, bulk_connect(c.address.address, tls_));
+    ASSIGN_OR_RETURN(std::unique_ptr<BulkSocket> socket, network_->connect(c.address.address));
     if (!c.address.local.empty()) log_info("KV of ", c.node.value, " comes over TCP: ", shared.message());
     return set_socket(c, std::move(socket), aborts);
   }
@@ -389,7 +389,7 @@ class Fetcher : public KvFetcher {
   }
 
   const NodeId self_;
-  const std::shared_ptr<BulkTlsContext> tls_;
+  const std::shared_ptr<BulkNetwork> network_;
   BoundedQueue<KvFetch> queue_{kFetchesMax};
   std::mutex mutex_;
   std::atomic<bool> ending_{false};
@@ -403,7 +403,7 @@ class Fetcher : public KvFetcher {
 
 StatusOr<KvListeners> KvListeners::start(const KvLinkConfig& config) {
   KvListeners listeners;
-  ASSIGN_OR_RETURN(listeners.tcp, BulkListener::start(config.listen, config.tls));
+  ASSIGN_OR_RETURN(listeners.tcp, config.network->listen(config.listen));
   if (config.local.empty()) return listeners;
   auto local = LocalListener::start(config.local);
   if (local.ok()) listeners.local = *std::move(local);
@@ -416,6 +416,6 @@ StatusOr<std::unique_ptr<KvServer>> KvServer::make(KvListeners listeners, KvSour
   return std::make_unique<Server>(std::move(listeners), std::move(source), std::move(view));
 }
 
-std::unique_ptr<KvFetcher> KvFetcher::make(NodeId self, std::shared_ptr<BulkTlsContext> tls) { return std::make_unique<Fetcher>(self, std::move(tls)); }
+std::unique_ptr<KvFetcher> KvFetcher::make(NodeId self, std::shared_ptr<BulkNetwork> network) { return std::make_unique<Fetcher>(self, std::move(network)); }
 
 }  // namespace shoal

@@ -21,7 +21,7 @@
 #include "base/memory_file.h"
 #include "base/status.h"
 #include "runner/kv_store.h"
-#include "transport/bulk_socket.h"
+#include "transport/bulk_tcp.h"
 #include "transport/local_socket.h"
 
 namespace shoal {
@@ -39,7 +39,7 @@ struct KvGrant {
 struct KvLinkConfig {
   std::string listen = "127.0.0.1:0";
   std::string local;                    // UNIX socket for processes of this machine; empty: none
-  std::shared_ptr<BulkTlsContext> tls;  // of TCP; null: in clear
+  std::shared_ptr<BulkNetwork> network = make_bulk_tcp();
 };
 
 struct KvListeners {
@@ -83,7 +83,7 @@ struct KvFetch {
 
 class KvFetcher {
  public:
-  static std::unique_ptr<KvFetcher> make(NodeId self, std::shared_ptr<BulkTlsContext> tls);
+  static std::unique_ptr<KvFetcher> make(NodeId self, std::shared_ptr<BulkNetwork> network);
   virtual ~KvFetcher() = default;  // what is under way fails
   virtual void set_addresses(std::map<NodeId, BulkAddress> addresses) = 0;
   virtual void fetch(KvFetch fetch) = 0;

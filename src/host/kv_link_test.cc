@@ -65,7 +65,7 @@ std::vector<ByteRun> runs_of(uint64_t block_bytes, std::span<const BlockId> bloc
 // Fetches, and waits for it.
 class Reader {
  public:
-  Reader(BulkAddress address, std::shared_ptr<BulkTlsContext> tls) : fetcher_(KvFetcher::make(kReader, std::move(tls))) { fetcher_->set_addresses({{kServer, std::move(address)}}); }
+  Reader(BulkAddress address, std::shared_ptr<BulkNetwork> network) : fetcher_(KvFetcher::make(kReader, std::move(network))) { fetcher_->set_addresses({{kServer, std::move(address)}}); }
 
   // `during`: called whenever some came.
   Status fetch(uint32_t count, const std::function<void()>& during = nullptr, RequestId request = kRequest) {
@@ -106,14 +106,14 @@ class Reader {
 // A node that has `count` blocks of KV, and another that fetches them.
 class Link {
  public:
-  explicit Link(bool same_machine, uint32_t count = 8, std::shared_ptr<BulkTlsContext> server_tls = nullptr, std::shared_ptr<BulkTlsContext> client_tls = nullptr)
+  explicit Link(bool same_machine, uint32_t count = 8, std::shared_ptr<BulkNetwork> server_network = make_bulk_tcp(), std::shared_ptr<BulkNetwork> client_network = make_bulk_tcp())
       : count_(count), memory_(count * kBlockBytes) {
     std::signal(SIGPIPE, SIG_IGN);  // as every process of Shoal does: TLS writes to a stream whose reader has gone
     const std::string local = same_machine ? new_socket_name() : "";
-    auto listeners = KvListeners::start({.local = local, .tls = server_tls});
+    auto listeners = KvListeners::start({.local = local, .network = server_network});
     EXPECT_TRUE(listeners.ok()) << listeners.status();
     server_ = *KvServer::make(*std::move(listeners), {memory_.file(), runs_of});
-    reader_ = std::make_unique<Reader>(BulkAddress{"127.0.0.1:" + std::to_string(server_->port()), local}, std::move(client_tls));
+    reader_ = std::make_unique<Reader>(BulkAddress{"127.0.0.1:" + std::to_string(server_->port()), local}, std::move(client_network));
   }
   void grant(NodeId reader = kReader, RequestId request = kRequest) {
     std::vector<BlockId> blocks;
@@ -208,7 +208,7 @@ TEST_P(KvLinkTest, AProcessThatIsKilledWhileItIsReadFailsTheFetchAlone) {
   }
   uint16_t port = 0;
   ASSERT_EQ(::read(pipe_ends[0], &port, sizeof(port)), static_cast<ssize_t>(sizeof(port)));
-  Reader reader({"127.0.0.1:" + std::to_string(port), local}, nullptr);
+  Reader reader({"127.0.0.1:" + std::to_string(port), local}, make_bulk_tcp());
   ASSERT_TRUE(reader.fetch(kCount).ok());
   const Status status = reader.fetch(kCount, [&] {
     ::kill(child, SIGKILL);
@@ -251,7 +251,7 @@ TEST(KvLink, PlacesThatAreNotInTheMemoryAreRefused) {
       std::byte more{};
       EXPECT_FALSE(socket->read(std::span(&more, 1)).ok()) << "the reader leaves";
     });
-    Reader reader({"127.0.0.1:1", local}, nullptr);
+    Reader reader({"127.0.0.1:1", local}, make_bulk_tcp());
     EXPECT_EQ(reader.fetch(1).code(), StatusCode::kDataLoss);
     liar.join();
     listener->shut_down();
@@ -267,7 +267,7 @@ TEST(KvLink, AnAddressThatIsNotKnownIsSaidToBe) {
 TEST(KvLink, BytesThatAreNoRequestEndTheStreamAlone) {
   Link link(false);
   link.grant();
-  auto socket = bulk_connect("127.0.0.1:" + std::to_string(link.server().port()), nullptr);
+  auto socket = make_bulk_tcp()->connect("127.0.0.1:" + std::to_string(link.server().port()));
   ASSERT_TRUE(socket.ok());
   const std::vector<std::byte> noise(64, std::byte{0xff});
   ASSERT_TRUE((*socket)->write(noise).ok());
@@ -278,7 +278,7 @@ TEST(KvLink, BytesThatAreNoRequestEndTheStreamAlone) {
 
 TEST(KvLink, WithCertificatesOfOneAuthorityItIsEncryptedAndOthersAreRefused) {
   const TestAuthority ours, theirs;
-  const auto tls = [](const TestAuthority& authority, const std::string& name) { return *make_bulk_tls(authority.issue(name)); };
+  const auto tls = [](const TestAuthority& authority, const std::string& name) { return *make_bulk_tcp(authority.issue(name)); };
   Link link(false, 8, tls(ours, "a"), tls(ours, "b"));
   link.grant();
   ASSERT_TRUE(link.fetch().ok());
@@ -286,7 +286,7 @@ TEST(KvLink, WithCertificatesOfOneAuthorityItIsEncryptedAndOthersAreRefused) {
   Link strangers(false, 8, tls(ours, "a"), tls(theirs, "b"));
   strangers.grant();
   EXPECT_FALSE(strangers.fetch().ok());
-  Link clear(false, 8, tls(ours, "a"), nullptr);
+  Link clear(false, 8, tls(ours, "a"), make_bulk_tcp());
   clear.grant();
   EXPECT_FALSE(clear.fetch().ok());
 }
@@ -297,13 +297,13 @@ TEST(KvLink, CertificatesThatAreNoneAreNamed) {
   for (const auto& [field, flag] : std::vector<std::pair<std::string TlsIdentity::*, std::string>>{{&TlsIdentity::certificate, "--tls-cert"}, {&TlsIdentity::key, "--tls-key"}, {&TlsIdentity::ca, "--tls-ca"}}) {
     TlsIdentity bad = good;
     bad.*field = "nothing";
-    const auto context = make_bulk_tls(bad);
+    const auto context = make_bulk_tcp(bad);
     ASSERT_FALSE(context.ok());
     EXPECT_NE(context.status().message().find(flag), std::string::npos) << context.status();
   }
   TlsIdentity mixed = good;
   mixed.key = authority.issue("b").key;
-  EXPECT_NE(make_bulk_tls(mixed).status().message().find("not the key"), std::string::npos);
+  EXPECT_NE(make_bulk_tcp(mixed).status().message().find("not the key"), std::string::npos);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ class NodeHostImpl : public NodeHost {
       : config_(std::move(plan.node)),
         names_(named(config_, std::move(plan.names))),
         record_(std::move(plan.record)),
-        kv_tls_(plan.kv_link ? plan.kv_link->tls : nullptr),
+        kv_network_(plan.kv_link ? plan.kv_link->network : nullptr),
         served_(served_models(config_, std::move(plan.served))),
         estimates_(std::move(estimates)),
         node_(config_),
@@ -103,7 +103,7 @@ class NodeHostImpl : public NodeHost {
                                                                   [this] { return working_.load(); }, [this] { give_way(); },
                                                                   [this](LoadedModel loaded) { loop_.push(std::move(loaded)); })),
         filler_(*device_, memory.pages_ahead, [this] { return working_.load(); }) {
-    if (memory.kv_listeners.tcp != nullptr) kv_.link(std::move(memory.kv_listeners), std::move(memory.host_memory), kv_tls_);
+    if (memory.kv_listeners.tcp != nullptr) kv_.link(std::move(memory.kv_listeners), std::move(memory.host_memory), kv_network_);
     if (record_) record_(logged_config(config_));
     loop_.start([this](HostEvent event, TimePoint now) { dispatch(std::move(event), now); }, [this](TimePoint now) { tick(now); });
   }
@@ -264,7 +264,7 @@ class NodeHostImpl : public NodeHost {
   const NodeConfig config_;
   const std::shared_ptr<ModelNames> names_;
   const std::function<void(std::string_view)> record_;
-  const std::shared_ptr<BulkTlsContext> kv_tls_;
+  const std::shared_ptr<BulkNetwork> kv_network_;
   ServedModels served_;
   EstimateKeeper estimates_;
   Node node_;

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "membership_etcd/directory_server.h"
-#include "transport/bulk_socket.h"
+#include "transport/bulk_tcp.h"
 
 namespace shoal {
 namespace {
@@ -113,7 +113,7 @@ class RealEtcd {
  public:
   RealEtcd() {
     // A port that was free a moment ago.
-    for (uint16_t* port : {&client_, &peer_}) *port = (*BulkListener::start("127.0.0.1:0", nullptr))->port();
+    for (uint16_t* port : {&client_, &peer_}) *port = (*make_bulk_tcp()->listen("127.0.0.1:0"))->port();
     fs::remove_all(data_);
     start();
   }

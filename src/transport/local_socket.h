@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "base/time.h"
-#include "transport/bulk_socket.h"
+#include "transport/bulk_network.h"
 
 namespace shoal {
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "transport/bulk_socket.h"
+#include "transport/bulk_tcp.h"
 
 namespace shoal {
 

@@ -1,4 +1,4 @@
-#include "transport/bulk_socket.h"
+#include "transport/bulk_tcp.h"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -23,16 +23,17 @@
 
 namespace shoal {
 
-class BulkTlsContext {
+namespace {
+
+// Certificates read once, for any number of streams.
+class TlsContext {
  public:
-  explicit BulkTlsContext(SSL_CTX* c) : context(c) {}
-  ~BulkTlsContext() { SSL_CTX_free(context); }
-  BulkTlsContext(const BulkTlsContext&) = delete;
-  BulkTlsContext& operator=(const BulkTlsContext&) = delete;
+  explicit TlsContext(SSL_CTX* c) : context(c) {}
+  ~TlsContext() { SSL_CTX_free(context); }
+  TlsContext(const TlsContext&) = delete;
+  TlsContext& operator=(const TlsContext&) = delete;
   SSL_CTX* const context;
 };
-
-namespace {
 
 constexpr int kConnectMs = 2'000;
 constexpr int kBacklog = 64;
@@ -73,7 +74,7 @@ StatusOr<std::unique_ptr<addrinfo, AddressFree>> resolve(const std::string& addr
 
 class Socket : public BulkSocket {
  public:
-  Socket(int fd, std::shared_ptr<BulkTlsContext> tls, bool server) : fd_(fd), tls_(std::move(tls)), server_(server) {
+  Socket(int fd, std::shared_ptr<const TlsContext> tls, bool server) : fd_(fd), tls_(std::move(tls)), server_(server) {
     const int on = 1;
     ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     timeval timeout{.tv_sec = std::chrono::duration_cast<std::chrono::seconds>(kBulkTimeout).count(), .tv_usec = 0};
@@ -123,7 +124,7 @@ class Socket : public BulkSocket {
   }
 
   const int fd_;
-  const std::shared_ptr<BulkTlsContext> tls_;
+  const std::shared_ptr<const TlsContext> tls_;
   const bool server_;
   SSL* ssl_ = nullptr;
 };
@@ -148,7 +149,7 @@ int connect_to(const addrinfo& address) {
 
 class Listener : public BulkListener {
  public:
-  Listener(int fd, int wake, uint16_t port, std::shared_ptr<BulkTlsContext> tls) : fd_(fd), wake_(wake), port_(port), tls_(std::move(tls)) {}
+  Listener(int fd, int wake, uint16_t port, std::shared_ptr<const TlsContext> tls) : fd_(fd), wake_(wake), port_(port), tls_(std::move(tls)) {}
   ~Listener() override {
     ::close(fd_);
     ::close(wake_);
@@ -174,14 +175,12 @@ class Listener : public BulkListener {
  private:
   const int fd_, wake_;
   const uint16_t port_;
-  const std::shared_ptr<BulkTlsContext> tls_;
+  const std::shared_ptr<const TlsContext> tls_;
   std::atomic<bool> over_{false};
 };
 
-}  // namespace
-
-StatusOr<std::shared_ptr<BulkTlsContext>> make_bulk_tls(const TlsIdentity& tls) {
-  auto context = std::make_shared<BulkTlsContext>(SSL_CTX_new(TLS_method()));
+StatusOr<std::shared_ptr<const TlsContext>> read_identity(const TlsIdentity& tls) {
+  const auto context = std::make_shared<const TlsContext>(SSL_CTX_new(TLS_method()));
   SSL_CTX* c = context->context;
   SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION);
   SSL_CTX_set_mode(c, SSL_MODE_AUTO_RETRY);
@@ -207,30 +206,47 @@ StatusOr<std::shared_ptr<BulkTlsContext>> make_bulk_tls(const TlsIdentity& tls) 
   return context;
 }
 
-StatusOr<std::unique_ptr<BulkSocket>> bulk_connect(const std::string& address, const std::shared_ptr<BulkTlsContext>& tls) {
-  ASSIGN_OR_RETURN(const auto found, resolve(address, /*passive=*/false));
-  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
-    const int fd = connect_to(*at);
-    if (fd >= 0) return std::make_unique<Socket>(fd, tls, /*server=*/false);
+class Tcp : public BulkNetwork {
+ public:
+  explicit Tcp(std::shared_ptr<const TlsContext> tls) : tls_(std::move(tls)) {}
+  StatusOr<std::unique_ptr<BulkSocket>> connect(const std::string& address) override {
+    ASSIGN_OR_RETURN(const auto found, resolve(address, /*passive=*/false));
+    for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+      const int fd = connect_to(*at);
+      if (fd >= 0) return std::make_unique<Socket>(fd, tls_, /*server=*/false);
+    }
+    return unavailable(address, ": ", std::strerror(errno));
   }
-  return unavailable(address, ": ", std::strerror(errno));
-}
 
-StatusOr<std::unique_ptr<BulkListener>> BulkListener::start(const std::string& address, std::shared_ptr<BulkTlsContext> tls) {
-  ASSIGN_OR_RETURN(const auto found, resolve(address, /*passive=*/true));
-  const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return unavailable(address, ": ", std::strerror(errno));
-  const int on = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  sockaddr_storage bound{};
-  socklen_t size = sizeof(bound);
-  if (::bind(fd, found->ai_addr, found->ai_addrlen) != 0 || ::listen(fd, kBacklog) != 0 || ::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
-    const Status why = unavailable(address, ": ", std::strerror(errno));
-    ::close(fd);
-    return why;
+  StatusOr<std::unique_ptr<BulkListener>> listen(const std::string& address) override {
+    ASSIGN_OR_RETURN(const auto found, resolve(address, /*passive=*/true));
+    const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return unavailable(address, ": ", std::strerror(errno));
+    const int on = 1;
+    ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    sockaddr_storage bound{};
+    socklen_t size = sizeof(bound);
+    if (::bind(fd, found->ai_addr, found->ai_addrlen) != 0 || ::listen(fd, kBacklog) != 0 || ::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
+      const Status why = unavailable(address, ": ", std::strerror(errno));
+      ::close(fd);
+      return why;
+    }
+    const uint16_t port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+    return std::make_unique<Listener>(fd, ::eventfd(0, EFD_CLOEXEC), port, tls_);
   }
-  const uint16_t port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
-  return std::make_unique<Listener>(fd, ::eventfd(0, EFD_CLOEXEC), port, std::move(tls));
+  std::string_view scheme() const override { return ""; }
+
+ private:
+  const std::shared_ptr<const TlsContext> tls_;  // null: in clear
+};
+
+}  // namespace
+
+std::shared_ptr<BulkNetwork> make_bulk_tcp() { return std::make_shared<Tcp>(nullptr); }
+
+StatusOr<std::shared_ptr<BulkNetwork>> make_bulk_tcp(const TlsIdentity& tls) {
+  ASSIGN_OR_RETURN(auto context, read_identity(tls));
+  return std::make_shared<Tcp>(std::move(context));
 }
 
 }  // namespace shoal
