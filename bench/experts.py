@@ -111,7 +111,12 @@ def main():
     parser.add_argument('--tokens', type=int, default=96)
     parser.add_argument('--repeats', type=int, default=3)
     parser.add_argument('--variants', type=int, default=100, help='only so many of the ways to have experts elsewhere')
+    parser.add_argument('--beside', default=ROOT / 'models' / 'tiny-llama', help='a second model, computed while the first waits for its experts')
+    parser.add_argument('--seconds', type=float, default=4, help='of each rate of two models at once')
+    parser.add_argument('--only-beside', action='store_true')
     flags = parser.parse_args()
+    if flags.only_beside:
+        return beside(flags)
     model = pathlib.Path(flags.models).name.removesuffix('.gguf')
     rows = []
 
@@ -146,6 +151,50 @@ def main():
                 expert(flags.models, folder, 'e0', '--experts', '*:*', '--threads', cores['threads'], *of_expert, cores=cores['expert_cores']) as (address, _), \
                 serving(flags.models, '--threads', cores['threads'], '--experts', address, *of_serve, cores=cores['serve_cores']) as (url, port):
             measure(name, url, port)
+    beside(flags)
+
+
+def rate(url, model, streams, seconds):
+    """Tokens per second of streams that ask again and again; and what the first of each said."""
+    until = time.monotonic() + seconds
+
+    def keep_asking(seed):
+        count, first = 0, None
+        while time.monotonic() < until:
+            times, text = stream(url, model, 96, seed)
+            first = first or text
+            count += sum(1 for at in times if at < until)
+        return count, first
+    with concurrent.futures.ThreadPoolExecutor(streams) as pool:
+        results = list(pool.map(keep_asking, range(streams)))
+    return sum(count for count, _ in results) / seconds, [first for _, first in results]
+
+
+def beside(flags):
+    """Two models of one device, the experts of one elsewhere: what each has of its own rate when both are asked at once. 1.0 together: they take turns."""
+    models = [pathlib.Path(flags.models), pathlib.Path(flags.beside)]
+    names = [model.name.removesuffix('.gguf') for model in models]
+    print(f'{names[0]} with its experts on core 1, and {names[1]}, both on core 0, {flags.streams} streams each; load average {os.getloadavg()[0]:.1f}; median of {flags.repeats}')
+    for name, slow in [('experts as fast as they are', []), ('each batch of experts waits for 1 ms', ['1000']), ('for 4 ms', ['4000'])]:
+        of_expert = ['--batch-rule', 'deadline', '--batch-wait-us', *slow] if slow else []
+        with tempfile.TemporaryDirectory() as folder:
+            for model in models:
+                os.symlink(model.resolve(), f'{folder}/{model.name}')
+            with expert(folder, folder, 'e0', '--experts', '*:*', '--threads', '1', *of_expert, cores='1') as (address, _), \
+                    serving(folder, '--threads', '1', '--experts', address, cores='0') as (url, _):
+                for model in names:
+                    load(url, model, 1, 8)
+                rows, same = [], True
+                for _ in range(flags.repeats):
+                    alone = [rate(url, model, flags.streams, flags.seconds) for model in names]
+                    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                        both = list(pool.map(lambda model: rate(url, model, flags.streams, flags.seconds), names))
+                    shares = [at_once[0] / of[0] for at_once, of in zip(both, alone)]
+                    rows.append((sum(shares), shares, alone))
+                    same &= [texts for _, texts in alone] == [texts for _, texts in both]
+                total, shares, alone = sorted(rows)[len(rows) // 2]
+                print(f'{name:38} alone {alone[0][0]:6.0f} and {alone[1][0]:6.0f} tok/s; at once {shares[0]:4.2f} and {shares[1]:4.2f} of that, together {total:4.2f}'
+                      f'{"" if same else "  the answers differ"}', flush=True)
 
 
 if __name__ == '__main__':

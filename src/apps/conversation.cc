@@ -15,8 +15,8 @@ namespace {
 constexpr Duration kReadyWait = std::chrono::seconds(60);
 constexpr Duration kLookForInterrupt = std::chrono::milliseconds(50);
 
-// A consumer's bell: rung by the router's thread, waited for by this one.
-struct Bell {
+// Of a consumer: rung by the router's thread, waited for by this one.
+struct Waker {
   std::mutex mutex;
   std::condition_variable rung;
   bool ringing = false;
@@ -99,7 +99,7 @@ StatusOr<Answer> Conversation::generate(ApiResult<PreparedRequest> request,
                                         const std::function<void(std::string_view)>& show,
                                         const std::function<bool()>& interrupted) {
   if (!request.ok()) return invalid_argument(request.error().message);
-  auto bell = std::make_shared<Bell>();
+  auto bell = std::make_shared<Waker>();
   auto started = Generation::start(std::move(*request), cluster_->router(), {}, [bell] { bell->ring(); });
   if (!started.ok()) return unavailable(started.error().message);
   Generation& generation = **started;

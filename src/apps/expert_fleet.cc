@@ -172,8 +172,7 @@ Json list_experts(const ExpertFleet& fleet) {
   if (fleet.counts == nullptr) return answer;
   const RemoteExpertsCounts counts = fleet.counts();
   answer["counts"] = {{"exchanges", counts.exchanges}, {"requests", counts.requests}, {"rows", counts.rows}, {"resent_rows", counts.resent_rows}, {"timeouts", counts.timeouts},
-                      {"losses", counts.losses}, {"late", counts.late}, {"refused", counts.refused}, {"deferred", counts.deferred}, {"wishes", counts.wishes},
-                      {"waiting_seconds", counts.waiting_seconds}};
+                      {"losses", counts.losses}, {"late", counts.late}, {"refused", counts.refused}, {"deferred", counts.deferred}, {"wishes", counts.wishes}};
   return answer;
 }
 

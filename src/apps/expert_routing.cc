@@ -49,7 +49,15 @@ StatusOr<uint64_t> expert_stamp(const Checkpoint& checkpoint, const LoadOptions&
   return weights_stamp(sketch, {.quantization = load.quantization});  // types of KV are nothing to experts
 }
 
-ExpertRouting::ExpertRouting(Options options) : options_(std::move(options)) {
+StatusOr<std::unique_ptr<ExpertRouting>> ExpertRouting::start(Options options) {
+  std::vector<std::shared_ptr<Bell>> bells;
+  for (size_t node = 0; node < options.nodes; ++node) {
+    ASSIGN_OR_RETURN(bells.emplace_back(), Bell::make());
+  }
+  return std::unique_ptr<ExpertRouting>(new ExpertRouting(std::move(options), std::move(bells)));
+}
+
+ExpertRouting::ExpertRouting(Options options, std::vector<std::shared_ptr<Bell>> bells) : options_(std::move(options)), bells_(std::move(bells)) {
   if (!options_.keeps) return;
   keeper_ = std::make_unique<ExpertKeeper>(ExpertKeeper::Options{.name = absl::StrCat(options_.client, "-", ::getpid()), .servers = [this] { return addresses(); }, .network = options_.network});
 }
@@ -72,7 +80,7 @@ Status ExpertRouting::add(const ServedModel& model) {
   for (size_t node = 0; node < options_.nodes; ++node) {
     const std::string name = options_.nodes > 1 ? absl::StrCat(options_.client, "/", node) : options_.client;
     ASSIGN_OR_RETURN(std::unique_ptr<RemoteExperts> client,
-                     RemoteExperts::start({.client = name, .model = model.name, .stamp = stamp, .plan = experts, .lanes = options_.lanes, .choose_lanes = options_.choose_lanes, .network = options_.network, .timeout_min = least_timeout()}));
+                     RemoteExperts::start({.client = name, .model = model.name, .stamp = stamp, .plan = experts, .lanes = options_.lanes, .choose_lanes = options_.choose_lanes, .network = options_.network, .bell = bells_[node], .timeout_min = least_timeout()}));
     std::lock_guard lock(mutex_);
     client->set_servers(servers_);
     clients_[{node, model.id}] = std::move(client);
@@ -128,7 +136,6 @@ RemoteExpertsCounts ExpertRouting::counts() const {
                              &RemoteExpertsCounts::deferred, &RemoteExpertsCounts::wishes}) {
       sum.*field += of.*field;
     }
-    sum.waiting_seconds += of.waiting_seconds;
   }
   return sum;
 }

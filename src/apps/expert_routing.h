@@ -28,12 +28,13 @@ class ExpertRouting {
     std::shared_ptr<BulkNetwork> network = make_bulk_tcp();
     bool keeps = true;  // decides what the servers hold
   };
-  explicit ExpertRouting(Options options);
+  static StatusOr<std::unique_ptr<ExpertRouting>> start(Options options);
 
   // A model of every node, if it has experts; errors as of its files. Any thread, as the others.
   Status add(const ServedModel& model);
   // Null: it has none.
   ExchangePartner* partner(size_t node, ModelId model) const;
+  const std::shared_ptr<Bell>& bell(size_t node) const { return bells_[node]; }  // that a node's partners ring
   void set_servers(std::vector<ExpertAddress> servers);
   std::vector<ExpertAddress> addresses() const;
   // For experts of all models; OK where nobody has any.
@@ -44,7 +45,10 @@ class ExpertRouting {
 
  private:
   using Key = std::pair<size_t, ModelId>;
+  ExpertRouting(Options options, std::vector<std::shared_ptr<Bell>> bells);
+
   const Options options_;
+  const std::vector<std::shared_ptr<Bell>> bells_;  // by node
   mutable std::mutex mutex_;
   std::vector<ExpertAddress> servers_;
   std::map<Key, std::unique_ptr<RemoteExperts>> clients_;

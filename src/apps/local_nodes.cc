@@ -98,13 +98,17 @@ StatusOr<std::unique_ptr<LocalNodes>> LocalNodes::plan(const EngineFlags& flags,
   std::vector<ServedModel> wanted;
   for (const FoundModel& model : models) wanted.push_back(self->served(flags, load, model));
   if (flags.experts != "here") {
-    self->experts_ = std::make_unique<ExpertRouting>(ExpertRouting::Options{.client = where.name, .nodes = configs.size(), .lanes = lanes_max(flags), .choose_lanes = flags.expert_lanes == 0, .network = where.network, .keeps = flags.experts != "cluster"});
+    ASSIGN_OR_RETURN(self->experts_, ExpertRouting::start({.client = where.name, .nodes = configs.size(), .lanes = lanes_max(flags), .choose_lanes = flags.expert_lanes == 0, .network = where.network, .keeps = flags.experts != "cluster"}));
     ASSIGN_OR_RETURN(std::vector<ExpertAddress> servers, expert_addresses(flags.experts));
     self->experts_->set_servers(std::move(servers));
   }
   for (const NodeHostConfig& config : configs) {
     ASSIGN_OR_RETURN(self->plans_.emplace_back(), plan_node(config, wanted));
-    if (self->experts_ != nullptr) self->plans_.back().experts = [routing = self->experts_.get(), node = self->plans_.size() - 1](ModelId id) { return routing->partner(node, id); };
+    if (ExpertRouting* const routing = self->experts_.get()) {
+      const size_t node = self->plans_.size() - 1;
+      self->plans_.back().experts = [routing, node](ModelId id) { return routing->partner(node, id); };
+      self->plans_.back().experts_bell = routing->bell(node);
+    }
     self->plans_.back().names = self->names_;
     self->plans_.back().kv_link = where.kv_link;
     self->ids_.push_back(config.self);

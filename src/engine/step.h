@@ -66,6 +66,7 @@ struct StepResult {
   // Not OK, naming who is away: nothing of the step counts, and there are no slices. Its sequences wait and lose nothing else.
   Status deferred;
   ExpertCounts experts = {};  // of this step; empty of a model without experts
+  Duration away{0};           // of its time: when the device computed nothing of it, but waited for others, or computed another model's step
 };
 
 }  // namespace shoal

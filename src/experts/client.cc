@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "device/cpu_device.h"
 #include "experts/links.h"
+#include "experts/request_rows.h"
 #include "models/expert_plan.h"
 #include "policy/expert_calls.h"
 #include "policy/lane_choice.h"
@@ -22,17 +23,19 @@ constexpr Duration kNap = std::chrono::milliseconds(5);  // at most: time-outs a
 
 class Client : public RemoteExperts {
  public:
-  Client(RemoteExpertsConfig config, std::shared_ptr<Bell> bell) : config_(std::move(config)), bell_(bell), links_(config_, std::move(bell)), lane_choice_(config_.lanes) {}
+  Client(RemoteExpertsConfig config, std::shared_ptr<Bell> bell) : config_(std::move(config)), links_(config_, std::move(bell)), lane_choice_(config_.lanes) {}
 
   uint32_t begin(uint32_t rows, uint32_t sequences, uint32_t lanes_max) override;
-  void end() override;
+  void end(bool alone) override;
   void ask(uint32_t lane, const Exchange& exchange) override;
-  StatusOr<uint32_t> await() override;
+  StatusOr<std::optional<uint32_t>> answered() override;
+  Duration doze() override;
+  void woken() override;
   void set_servers(std::vector<ExpertAddress> servers) override { links_.set_servers(std::move(servers)); }
   Status wait_complete(Duration most) override { return links_.wait_complete(most); }
   std::vector<RemoteExpertServer> servers() const override { return links_.servers(); }
   ExpertCounts counts() const override {
-    return {.rows_asked = counts_.rows, .rows_resent = counts_.resent_rows, .waited_us = static_cast<uint64_t>(counts_.waiting_seconds * 1e6)};
+    return {.rows_asked = counts_.rows, .rows_resent = counts_.resent_rows};
   }
   RemoteExpertsCounts all_counts() const override {
     std::lock_guard lock(mutex_);
@@ -71,7 +74,8 @@ class Client : public RemoteExperts {
   // A step under way: what both sides take.
   struct Step {
     uint32_t rows = 0, lanes = 1;
-    TimePoint begun{}, left{};         // left: when the device last had something to do
+    TimePoint begun{};
+    TimePoint working = kForever;      // since the device has something to do
     double computed = 0, away = 0;     // seconds, of all exchanges
     uint64_t exchanges = 0;
   };
@@ -92,11 +96,12 @@ class Client : public RemoteExperts {
   void refused(uint32_t lane, const Part& part, const ResponseHead& head);
   void disown(uint32_t lane, Part& part);
   void forget_all();
-  void rest();
+  void tell();
+  void tell_slots(bool sleeps);
+  bool anything_came() const;
   TimePoint next_look() const;
 
   const RemoteExpertsConfig config_;
-  const std::shared_ptr<Bell> bell_;
   ExpertLinks links_;
   std::array<Asked, kLanesMax> asked_;
   std::shared_ptr<const Picture> picture_ = std::make_shared<const Picture>();
@@ -105,6 +110,7 @@ class Client : public RemoteExperts {
   LaneChoice lane_choice_;
   Step step_;
   TimePoint last_progress_{};
+  bool dozing_ = false;
   RemoteExpertsCounts counts_;  // of the thread
   mutable std::mutex mutex_;
   RemoteExpertsCounts told_;    // guarded by mutex_
@@ -181,23 +187,9 @@ void Client::send_part(uint32_t lane, Part& part, TimePoint now) {
   const Asked& asked = asked_[lane];
   const Exchange& exchange = asked.exchange;
   ExpertLink& link = *part.link;
-  const uint64_t width = exchange.width;
-  std::vector<uint32_t> token_of(exchange.rows, UINT32_MAX), tokens;
-  std::vector<SlotRoute> routes;
-  routes.reserve(part.rows.size());
-  std::vector<bool> seen(exchange.experts);
-  uint32_t experts = 0;
-  for (const uint32_t row : part.rows) {
-    const ExpertRoutes::Routed& routed = exchange.routes->routed[asked.routed[row]];
-    const uint32_t expert = asked.call.rows()[row].expert;
-    if (!seen[expert]) seen[expert] = true, ++experts;
-    uint32_t& token = token_of[routed.row];
-    if (token == UINT32_MAX) {
-      token = static_cast<uint32_t>(tokens.size());
-      tokens.push_back(routed.row);
-    }
-    routes.push_back({static_cast<uint16_t>(token), static_cast<uint16_t>(expert), routed.weight});
-  }
+  std::vector<RoutedRow> routed;
+  for (const uint32_t row : part.rows) routed.push_back({asked.routed[row], asked.call.rows()[row].expert});
+  const auto [tokens, routes, experts] = request_rows(exchange, routed);
   const auto count = static_cast<uint32_t>(part.rows.size());
   const ControlWord word = link.slots[lane].submit(SlotKind::kRequest, static_cast<uint16_t>(exchange.layer), count, exchange.width);
   const RequestHead head{.layer = static_cast<uint16_t>(exchange.layer), .lane = static_cast<uint16_t>(lane), .tokens = static_cast<uint32_t>(tokens.size()),
@@ -207,8 +199,7 @@ void Client::send_part(uint32_t lane, Part& part, TimePoint now) {
   const std::span<std::byte> half = link.channel->outbox(lane);
   const auto hidden = write_request(head, routes, half);
   CHECK(hidden.ok());
-  const float* const input = CpuDevice::at(exchange.input);
-  for (size_t i = 0; i < tokens.size(); ++i) std::memcpy(hidden->data() + i * width, input + tokens[i] * width, width * sizeof(float));
+  copy_tokens(exchange, tokens, *hidden);
   seal_request(half);
   part.sent = true;
   part.sent_at = now;
@@ -224,12 +215,13 @@ void Client::send_part(uint32_t lane, Part& part, TimePoint now) {
 uint32_t Client::begin(uint32_t rows, uint32_t sequences, uint32_t lanes_max) {
   const uint32_t most = std::max(1u, std::min({sequences, lanes_max, config_.lanes}));
   const TimePoint now = steady_now();
-  step_ = {.rows = rows, .lanes = config_.choose_lanes ? std::min(lane_choice_.choose(rows, sequences), most) : most, .begun = now, .left = now};
+  forget_all();
+  step_ = {.rows = rows, .lanes = config_.choose_lanes ? std::min(lane_choice_.choose(rows, sequences), most) : most, .begun = now, .working = now};
   return step_.lanes;
 }
 
-void Client::end() {
-  if (step_.exchanges == 0) return;
+void Client::end(bool alone) {
+  if (step_.exchanges == 0 || !alone) return;
   const auto each = static_cast<double>(step_.exchanges);
   lane_choice_.measured(step_.rows, step_.lanes, to_seconds(steady_now() - step_.begun), {.attention = step_.computed / each, .experts = step_.away / each});
 }
@@ -254,11 +246,11 @@ void Client::ask(uint32_t lane, const Exchange& exchange) {
   ++counts_.exchanges;
   const TimePoint now = steady_now();
   last_progress_ = now;
-  step_.computed += to_seconds(now - step_.left);
-  asked.asked_at = step_.left = now;
+  if (step_.working != kForever) step_.computed += to_seconds(now - step_.working);
+  asked.asked_at = step_.working = now;
   const Choice who = choice(lane);
   add_parts(lane, asked.call.begin({picture_->placement, who.suspected, who.work}, exchange.layer, rows, ++salt_), now);
-  check_missing(lane, now).IgnoreError();  // await() says what is missing, if it still is
+  check_missing(lane, now).IgnoreError();  // answered() says what is missing, if it still is
 }
 
 // It is not waited for any more: its slot is used again once the late answer came.
@@ -386,65 +378,71 @@ TimePoint Client::next_look() const {
   return next;
 }
 
-// Looks again at once for a while, then sleeps until a bell rings.
-void Client::rest() {
-  const TimePoint now = steady_now();
-  if (now - last_progress_ < config_.spin) return;
-  bool something = false;
-  const auto each_channel = [&](bool sleeps) {
-    for (uint32_t lane = 0; lane < kLanesMax; ++lane) {
-      for (const Part& part : asked_[lane].parts) {
-        part.link->channel->sleeping(sleeps);
-        if (!sleeps || !part.sent) continue;
-        const auto word = unpack(part.link->channel->control(lane));
-        something |= word && word->seq == part.link->slots[lane].seq() && word->epoch == part.link->slots[lane].epoch();
-      }
-    }
-  };
-  each_channel(true);
-  const TimePoint next = next_look();
-  const Duration most = next > now && next - now < kNap ? next - now : next <= now ? std::chrono::microseconds(500) : kNap;
-  if (!something) bell_->wait(most);
-  each_channel(false);
+void Client::tell_slots(bool sleeps) {
+  for (const Asked& asked : asked_) {
+    for (const Part& part : asked.parts) part.link->channel->sleeping(sleeps);
+  }
 }
 
-StatusOr<uint32_t> Client::await() {
-  const TimePoint begun = steady_now();
-  step_.computed += to_seconds(begun - step_.left);
-  const auto tell = [&](TimePoint now) {
-    counts_.waiting_seconds += to_seconds(now - begun);
-    step_.left = now;
-    std::lock_guard lock(mutex_);
-    told_ = counts_;
-  };
-  while (true) {
-    const TimePoint now = steady_now();
-    for (uint32_t lane = 0; lane < kLanesMax; ++lane) {
-      Asked& asked = asked_[lane];
-      if (!asked.active) continue;
-      if (const Status status = progress(lane, now); !status.ok()) {
-        ++counts_.deferred;
-        forget_all();
-        tell(now);
-        return status;
-      }
-      if (!asked.call.done()) continue;
-      asked.active = false;
-      step_.away += to_seconds(now - asked.asked_at);
-      ++step_.exchanges;
-      tell(now);
-      return lane;
+bool Client::anything_came() const {
+  for (uint32_t lane = 0; lane < kLanesMax; ++lane) {
+    for (const Part& part : asked_[lane].parts) {
+      const auto word = unpack(part.link->channel->control(lane));
+      if (part.sent && word && word->seq == part.link->slots[lane].seq() && word->epoch == part.link->slots[lane].epoch()) return true;
     }
-    rest();
   }
+  return false;
+}
+
+// Looks again at once for a while, and sleeps then until the bell rings.
+Duration Client::doze() {
+  const TimePoint now = steady_now();
+  if (now - last_progress_ < config_.spin) return Duration(0);
+  tell_slots(dozing_ = true);
+  if (anything_came()) return Duration(0);
+  const TimePoint next = next_look();
+  return next > now && next - now < kNap ? next - now : next <= now ? std::chrono::microseconds(500) : kNap;
+}
+
+void Client::woken() {
+  if (std::exchange(dozing_, false)) tell_slots(false);
+}
+
+void Client::tell() {
+  std::lock_guard lock(mutex_);
+  told_ = counts_;
+}
+
+StatusOr<std::optional<uint32_t>> Client::answered() {
+  const TimePoint now = steady_now();
+  if (step_.working != kForever) step_.computed += to_seconds(now - std::exchange(step_.working, kForever));
+  for (uint32_t lane = 0; lane < kLanesMax; ++lane) {
+    Asked& asked = asked_[lane];
+    if (!asked.active) continue;
+    if (const Status status = progress(lane, now); !status.ok()) {
+      ++counts_.deferred;
+      forget_all();
+      tell();
+      return status;
+    }
+    if (!asked.call.done()) continue;
+    asked.active = false;
+    step_.away += to_seconds(now - asked.asked_at);
+    ++step_.exchanges;
+    step_.working = now;
+    tell();
+    return lane;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 StatusOr<std::unique_ptr<RemoteExperts>> RemoteExperts::start(RemoteExpertsConfig config) {
   if (config.lanes < 1 || config.lanes > kLanesMax) return invalid_argument("there are 1 to ", kLanesMax, " lanes, not ", config.lanes);
-  ASSIGN_OR_RETURN(std::shared_ptr<Bell> bell, Bell::make());
-  return std::unique_ptr<RemoteExperts>(std::make_unique<Client>(std::move(config), std::move(bell)));
+  if (config.bell == nullptr) return invalid_argument("a client of experts needs the bell of its thread");
+  const std::shared_ptr<Bell> bell = config.bell;
+  return std::unique_ptr<RemoteExperts>(std::make_unique<Client>(std::move(config), bell));
 }
 
 }  // namespace shoal

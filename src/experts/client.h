@@ -2,7 +2,7 @@
 // server that fails still owes goes to another one that holds the same, and everybody's answers are kept. The view of who is there is
 // this process's own: nobody has to agree on it.
 //
-// Threads: the one that advances passes calls ask() and await() and looks into slots; a thread of its own connects, connects again, and
+// Threads: the one that advances passes calls ask() and answered() and looks into slots; a thread of its own connects, connects again, and
 // asks servers to load what no server holds.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bell.h"
 #include "base/status.h"
 #include "base/time.h"
 #include "experts/expert_set.h"
@@ -39,6 +40,7 @@ struct RemoteExpertsConfig {
   uint32_t lanes = 1;
   bool choose_lanes = false;           // that many at most, as measured to be quickest
   std::shared_ptr<BulkNetwork> network = make_bulk_tcp();
+  std::shared_ptr<Bell> bell;          // of the thread that advances passes
   Duration timeout_min = std::chrono::milliseconds(2);    // a request is given up after max(this, 5 x the 99th percentile), if somebody else holds its experts
   Duration timeout_first = std::chrono::milliseconds(500);  // until enough is known of a server, and never longer
   Duration defer_after = std::chrono::milliseconds(1000);  // with nobody else to ask: then the pass is deferred
@@ -52,7 +54,6 @@ struct RemoteExpertsCounts {
   uint64_t timeouts = 0, losses = 0, late = 0, refused = 0;
   uint64_t deferred = 0;        // passes
   uint64_t wishes = 0;          // experts that nobody held, asked to be loaded
-  double waiting_seconds = 0;   // of passes, with nothing else to do
 };
 
 // A server as this process sees it.

@@ -30,6 +30,12 @@ std::string fresh_name() {
   return absl::StrCat("@shoal-experts-test-", ::getpid(), "-", next++);
 }
 
+// Of the test's thread.
+const std::shared_ptr<Bell>& bell() {
+  static const std::shared_ptr<Bell> bell = *Bell::make();
+  return bell;
+}
+
 struct Fixture {
   explicit Fixture(const std::string& path = kModel, uint32_t lanes = 1)
       : here(*TestModel::open(path, {})), elsewhere(*TestModel::open(path, {.experts_elsewhere = true})),
@@ -49,7 +55,7 @@ struct Fixture {
     return {*std::move(server), {config.name, address, ""}};
   }
   std::unique_ptr<RemoteExperts> client(uint64_t stamp = kStamp) const {
-    return *RemoteExperts::start({.client = "node", .model = "tiny", .stamp = stamp, .plan = plan, .lanes = lanes, .timeout_min = std::chrono::milliseconds(50)});
+    return *RemoteExperts::start({.client = "node", .model = "tiny", .stamp = stamp, .plan = plan, .lanes = lanes, .bell = bell(), .timeout_min = std::chrono::milliseconds(50)});
   }
   ExpertSet all() const { return *parse_experts(shape, "*:*"); }
 
@@ -82,6 +88,15 @@ std::vector<TokenId> tokens_of(const Fixture& f, uint32_t count, uint32_t salt) 
   return tokens;
 }
 
+StatusOr<uint32_t> await(ExchangePartner& partner) {
+  while (true) {
+    ASSIGN_OR_RETURN(const std::optional<uint32_t> lane, partner.answered());
+    if (lane) return *lane;
+    if (const Duration most = partner.doze(); most > Duration(0)) bell()->wait(most);
+    partner.woken();
+  }
+}
+
 // Logits of the last row; an error if the pass was deferred.
 StatusOr<std::vector<float>> logits_of(TestModel& model, ExchangePartner* partner, const std::vector<TokenId>& tokens,
                                        const std::function<void(int)>& between = {}) {
@@ -97,7 +112,7 @@ StatusOr<std::vector<float>> logits_of(TestModel& model, ExchangePartner* partne
     partner->ask(0, *exchange);
     if (between) between(asked);
     pass->meanwhile();
-    RETURN_IF_ERROR(partner->await().status());
+    RETURN_IF_ERROR(await(*partner).status());
   }
   const auto all = pass->logits(0).all;
   return std::vector<float>(all.begin(), all.end());

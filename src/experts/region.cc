@@ -1,7 +1,5 @@
 #include "experts/region.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,27 +12,6 @@
 namespace shoal {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);
-
-StatusOr<std::shared_ptr<Bell>> Bell::make() {
-  const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (fd < 0) return unavailable("no eventfd: ", std::strerror(errno));
-  return std::make_shared<Bell>(fd);
-}
-
-Bell::~Bell() { ::close(fd_); }
-
-void Bell::ring() const {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(fd_, &one, sizeof(one));  // full: it rings already
-}
-
-void Bell::wait(Duration most) const {
-  const timespec time{.tv_sec = most.count() / 1'000'000'000, .tv_nsec = most.count() % 1'000'000'000};
-  pollfd wait{.fd = fd_, .events = POLLIN, .revents = 0};
-  if (::ppoll(&wait, 1, &time, nullptr) != 1) return;
-  uint64_t rings = 0;
-  [[maybe_unused]] const ssize_t n = ::read(fd_, &rings, sizeof(rings));
-}
 
 uint64_t Region::total(const SlotSizes& sizes) { return kPage + sizes.lanes * round_up(sizes.half_bytes, kPage); }
 

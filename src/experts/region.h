@@ -1,4 +1,4 @@
-// Memory that two processes of one machine share, and the bell that wakes who sleeps over it.
+// Memory that two processes of one machine share.
 //
 //   [0, 4096)   head: magic, and whether the owner sleeps; written by the owner alone
 //   then        halves of slots, one for each lane, each from a new page; written by the peer alone
@@ -12,29 +12,12 @@
 #include <memory>
 #include <span>
 
+#include "base/bell.h"
 #include "base/memory_file.h"
 #include "base/status.h"
 #include "base/time.h"
 
 namespace shoal {
-
-// An eventfd: any number of rings before a wait end one wait.
-class Bell {
- public:
-  static StatusOr<std::shared_ptr<Bell>> make();
-  static std::shared_ptr<Bell> of(int fd) { return std::make_shared<Bell>(fd); }  // takes it over
-  explicit Bell(int fd) : fd_(fd) {}
-  ~Bell();
-  Bell(const Bell&) = delete;
-  Bell& operator=(const Bell&) = delete;
-
-  void ring() const;
-  void wait(Duration most) const;
-  int fd() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 struct SlotSizes {
   uint32_t lanes = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <map>
 #include <utility>
 #include <variant>
@@ -69,13 +70,24 @@ std::shared_ptr<ModelNames> named(const NodeConfig& node, std::shared_ptr<ModelN
   return names;
 }
 
+std::deque<StepRunner> runners(const std::vector<DeviceSpan>& workspaces, uint32_t lanes) {
+  std::deque<StepRunner> result;
+  for (const DeviceSpan& workspace : workspaces) result.emplace_back(workspace, StepRunner::Options{lanes});
+  return result;
+}
+std::vector<StepRunner*> pointers(std::deque<StepRunner>& runners) {
+  std::vector<StepRunner*> result;
+  for (StepRunner& runner : runners) result.push_back(&runner);
+  return result;
+}
+
 class NodeHostImpl : public NodeHost {
  public:
   // What was reserved for it.
   struct Memory {
     std::unique_ptr<CpuDevice> device;
     std::unique_ptr<PagedMemory> host_tier;
-    DeviceSpan workspace;
+    std::vector<DeviceSpan> workspaces;  // one for each step that may be in flight
     std::unique_ptr<WeightCache> cache;
     uint32_t pages_ahead = 0;  // to be filled in idle moments
     KvListeners kv_listeners;                         // without one of TCP: its KV is for this process
@@ -94,10 +106,10 @@ class NodeHostImpl : public NodeHost {
         pool_(ThreadPoolOptions{.threads = plan.cpus.threads, .cpus = plan.cpus.cpus}),
         backend_(make_cpu_backend(*device_, pool_)),
         experts_(std::move(plan.experts)),
-        runner_(memory.workspace, {plan.lanes}),
+        runners_(runners(memory.workspaces, plan.lanes)),
         kv_(config_.self, *device_, std::move(memory.host_tier), std::move(peers),
             [this](ModelId model, uint64_t move, bool ok) { loop_.push(Event(KvCopied{model, move, ok})); }),
-        steps_(runner_, plan.cpus.cpus, [this](ModelId id, StepResult result) { loop_.push(Event(StepDone{id, std::move(result)})); }),
+        steps_(pointers(runners_), {plan.cpus.cpus, plan.experts_bell}, [this](ModelId id, StepResult result) { loop_.push(Event(StepDone{id, std::move(result)})); }),
         transport_(network.connect(config_.self, [this](NodeId from, std::string bytes) { return receive(from, bytes); })),
         weights_(*device_, served_, std::make_unique<ModelLoader>(*device_, *backend_, plan.cpus, std::move(memory.cache), std::move(plan.digests),
                                                                   [this] { return working_.load(); }, [this] { give_way(); },
@@ -278,7 +290,7 @@ class NodeHostImpl : public NodeHost {
   ThreadPool pool_;
   const std::unique_ptr<Backend> backend_;
   const std::function<ExchangePartner*(ModelId)> experts_;
-  StepRunner runner_;
+  std::deque<StepRunner> runners_;
   KvDriver kv_;
   StepThread steps_;
   std::unique_ptr<Transport> transport_;
@@ -331,11 +343,14 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, Network& netw
     ASSIGN_OR_RETURN(host_memory, reserved(MemoryFile::make("shoal-kv", host_pages * kPageBytes), "--host-memory"));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<PagedMemory> host_tier, reserved(device->make_host_tier(host_pages, host_memory), "--device-memory or --host-memory"));
-  ASSIGN_OR_RETURN(const DeviceSpan workspace, device->allocate(plan.workspace_bytes));
+  std::vector<DeviceSpan> workspaces;
+  for (uint32_t i = 0; i < plan.node.steps_max; ++i) {
+    ASSIGN_OR_RETURN(workspaces.emplace_back(), device->allocate(plan.workspace_bytes));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<WeightCache> cache, reserved(WeightCache::make(plan.weight_cache_bytes), "--weight-cache"));
   RETURN_IF_ERROR(check_limits(plan));
   log_info("memory: up to ", format_bytes(plan.node.pages * kPageBytes), " for weights and KV, taken as they are needed, some ahead, and ",
-           format_bytes(plan.workspace_bytes), " of workspace; ", format_bytes(plan.node.host_pages * kPageBytes),
+           format_bytes(plan.node.workspace_bytes), " of workspace; ", format_bytes(plan.node.host_pages * kPageBytes),
            " for KV of models whose turn is not now; ", format_bytes(plan.weight_cache_bytes), " for weights read directly; beside these about ",
            format_bytes(beside_bytes(plan)), "; ", plan.cpus.threads, " threads");
   EstimateStore estimates(plan.estimates_file, plan.cpus.threads);
@@ -343,7 +358,7 @@ StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, Network& netw
     if (auto costs = estimates.find(model)) model.costs = *std::move(costs);
   }
   const uint32_t pages_ahead = plan.fill_ahead ? pages_of_the_largest(plan.node) : 0;
-  NodeHostImpl::Memory memory{std::move(device), std::move(host_tier), workspace, std::move(cache), pages_ahead, {}, std::move(host_memory)};
+  NodeHostImpl::Memory memory{std::move(device), std::move(host_tier), std::move(workspaces), std::move(cache), pages_ahead, {}, std::move(host_memory)};
   if (plan.kv_link) {
     ASSIGN_OR_RETURN(memory.kv_listeners, KvListeners::start(*plan.kv_link));
   }

@@ -18,7 +18,10 @@ namespace {
 struct Opened {
   std::unique_ptr<ModelPlan> plan;
   uint64_t stamp = 0;
+  bool experts_elsewhere = false;
 };
+
+constexpr uint32_t kStepsBesideExperts = 2;  // one that waits for experts, and one of another model meanwhile
 
 StatusOr<Opened> open_plan(const ServedModel& served, DigestStore* digests) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const Checkpoint> checkpoint, open_checkpoint(served.path));
@@ -26,6 +29,7 @@ StatusOr<Opened> open_plan(const ServedModel& served, DigestStore* digests) {
   ASSIGN_OR_RETURN(opened.plan, plan_model(checkpoint, served.load));
   ASSIGN_OR_RETURN(const ModelDigest::Content sketch, digests == nullptr ? sketch_of(*checkpoint) : digests->sketch(*checkpoint));
   opened.stamp = weights_stamp(sketch, served.load);
+  opened.experts_elsewhere = served.load.experts_elsewhere && opened.plan->expert_plan() != nullptr;
   return opened;
 }
 
@@ -41,17 +45,18 @@ Status split_budget(const NodeHostConfig& config, const ModelPlans& plans, NodeP
   if (budget == 0) budget = available_memory_bytes() / 10 * 8;
   for (const auto& [id, opened] : plans) {
     result.workspace_bytes = std::max(result.workspace_bytes, workspace_bytes(*opened.plan, config.tokens_per_step, config.sequences_max, config.lanes));
+    if (opened.experts_elsewhere && plans.size() > 1) result.node.steps_max = kStepsBesideExperts;
   }
   const uint64_t others = budget + config.weight_cache_bytes;
   const uint64_t left = available_memory_bytes() > others ? available_memory_bytes() - others : 0;
   const uint64_t host_bytes = config.host_memory_bytes.value_or(std::min(budget / 4, left / 2));
   result.node.host_pages = static_cast<uint32_t>(std::min<uint64_t>(host_bytes / kPageBytes, UINT32_MAX / 2));
-  if (budget < result.workspace_bytes + kPageBytes) {
-    return resource_exhausted("device memory of ", format_bytes(budget), " is less than the workspace of one step (",
-                              format_bytes(result.workspace_bytes), "); raise --device-memory or lower --max-num-batched-tokens");
+  result.node.workspace_bytes = result.workspace_bytes * result.node.steps_max;
+  if (budget < result.node.workspace_bytes + kPageBytes) {
+    return resource_exhausted("device memory of ", format_bytes(budget), " is less than the workspace of the steps that are computed at once (",
+                              format_bytes(result.node.workspace_bytes), "); raise --device-memory or lower --max-num-batched-tokens");
   }
-  result.node.workspace_bytes = result.workspace_bytes;
-  result.node.pages = static_cast<uint32_t>(std::min<uint64_t>((budget - result.workspace_bytes) / kPageBytes, UINT32_MAX / 2));
+  result.node.pages = static_cast<uint32_t>(std::min<uint64_t>((budget - result.node.workspace_bytes) / kPageBytes, UINT32_MAX / 2));
   return OkStatus();
 }
 
@@ -91,6 +96,7 @@ StatusOr<NodeModel> node_model(const ServedModel& served, const Opened& opened, 
   model.state_blocks = plan.state_blocks();
   model.vocab_size = plan.vocab_size();
   model.kv_salt_above = plan.kv_salt_above();
+  model.experts_elsewhere = opened.experts_elsewhere;
   model.pooling = served.pooling;
   const uint32_t wanted = served.max_model_len == 0 ? plan.context_length() : std::min(served.max_model_len, plan.context_length());
   model.max_model_len = fitting_model_len(model, pages, wanted);
@@ -114,9 +120,9 @@ StatusOr<NodeModel> node_model(const ServedModel& served, const Opened& opened, 
 StatusOr<NodeModel> plan_another(const NodeConfig& node, const ServedModel& served) {
   ASSIGN_OR_RETURN(const Opened opened, open_plan(served, nullptr));
   const uint64_t workspace = workspace_bytes(*opened.plan, node.limits.tokens_per_step, node.limits.sequences_max, served.load.experts_elsewhere ? kPassesMax : 1);
-  if (workspace > node.workspace_bytes) {
+  if (workspace > node.workspace_bytes / node.steps_max) {
     return resource_exhausted("its steps need a workspace of ", format_bytes(workspace), ", and the server was started with ",
-                              format_bytes(node.workspace_bytes), "; restart it to serve this model");
+                              format_bytes(node.workspace_bytes / node.steps_max), "; restart it to serve this model");
   }
   return node_model(served, opened, node.pages);
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bell.h"
 #include "base/ids.h"
 #include "base/pooling_settings.h"
 #include "base/status.h"
@@ -75,6 +76,7 @@ struct NodePlan {
   bool fill_ahead = true;                 // memory for the next load is touched while nothing is to be done
   uint32_t lanes = 1;                     // passes under way at once, of models whose experts are elsewhere
   std::function<ExchangePartner*(ModelId)> experts;  // who computes them, of each model, or null; asked by the node's loop thread. It outlives the node
+  std::shared_ptr<Bell> experts_bell;     // that all of these ring; null: there are none
   std::function<void(std::string_view record)> record;  // gets those of replay/event_log.h, on the node's loop thread; or none
 };
 

@@ -100,12 +100,15 @@ class DecoderPass : public Pass {
   DecoderPass(const DecoderState& model, const ForwardInput& input, std::unique_ptr<Step> step, std::shared_ptr<const UnpackedWeights> unpacked)
       : model_(model), input_(input), step_(std::move(step)), unpacked_(std::move(unpacked)) {}
 
-  StatusOr<std::optional<Exchange>> advance() override {
+  bool done() const override { return done_; }
+
+  StatusOr<std::optional<Exchange>> advance(const Pause& pause) override {
     const uint32_t layers = model_.parts->config.layers;
     CHECK(!done_);
-    if (layer_ == 0 && part_ == 0) begin();
+    if (!std::exchange(begun_, true)) begin();
     meanwhile();
-    for (; layer_ < layers; ++layer_, part_ = 0) {
+    for (const uint32_t first = layer_; layer_ < layers; ++layer_, part_ = 0) {
+      if (layer_ > first && pause && pause()) return std::nullopt;
       if (const std::optional<Exchange> exchange = model_.parts->layers->run(*step_, layer_, part_++)) {
         asked_ = exchange->routes != nullptr;
         return exchange;
@@ -160,6 +163,7 @@ class DecoderPass : public Pass {
   const std::unique_ptr<Step> step_;
   const std::shared_ptr<const UnpackedWeights> unpacked_;
   uint32_t layer_ = 0, part_ = 0;  // what comes next
+  bool begun_ = false;
   bool asked_ = false;             // for experts, and what can be computed meanwhile is not
   bool done_ = false;
 };

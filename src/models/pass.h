@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -82,11 +83,16 @@ class Pass {
  public:
   virtual ~Pass() = default;
 
-  // Computes up to the next exchange and returns it, or to the end: nullopt. Never waits for anybody.
+  // Whether somebody else is to have the device first; asked between layers.
+  using Pause = std::function<bool()>;
+
+  // Computes up to the next exchange and returns it, or to the end or a pause: nullopt. Never waits for anybody. `pause`: none, or
+  // once it says so the pass goes on from there when advance() is called again.
   // An error only of a model that was handed out early (LoadControl): its files were written to, or its load failed; what
   // this pass wrote is not to be believed.
   // REQUIRES: it is not done, and the last exchange was answered.
-  virtual StatusOr<std::optional<Exchange>> advance() = 0;
+  virtual StatusOr<std::optional<Exchange>> advance(const Pause& pause = {}) = 0;
+  virtual bool done() const = 0;
 
   // Computes what needs no answer to the last exchange, once it was asked: nothing, or a layer's shared expert. advance() does it
   // otherwise.

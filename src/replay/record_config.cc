@@ -6,7 +6,7 @@
 namespace shoal {
 
 void to_pb(const NodeModel& from, pb::NodeModel* to) {
-  const auto& [model, name, stamp, weight_bytes, kv_block_bytes, state_blocks, max_model_len, vocab_size, kv_salt_above, pooling, costs] = from;
+  const auto& [model, name, stamp, weight_bytes, kv_block_bytes, state_blocks, max_model_len, vocab_size, kv_salt_above, experts_elsewhere, pooling, costs] = from;
   to->set_model(model.value);
   to->set_name(name);
   to->set_stamp(stamp);
@@ -16,6 +16,7 @@ void to_pb(const NodeModel& from, pb::NodeModel* to) {
   to->set_max_model_len(max_model_len);
   to->set_vocab_size(vocab_size);
   to->set_kv_salt_above(kv_salt_above);
+  to->set_experts_elsewhere(experts_elsewhere);
   to_pb(pooling, to->mutable_settings());
   to->set_costs(costs.to_json());
 }
@@ -31,6 +32,7 @@ StatusOr<NodeModel> model_from(const pb::NodeModel& from) {
   to.max_model_len = from.max_model_len();
   to.vocab_size = from.vocab_size();
   to.kv_salt_above = from.kv_salt_above();
+  to.experts_elsewhere = from.experts_elsewhere();
   ASSIGN_OR_RETURN(to.pooling, settings_from(from.settings()));
   if (from.costs().empty()) return to;
   ASSIGN_OR_RETURN(to.costs, ModelEstimator::from_json(from.costs()));
@@ -39,7 +41,7 @@ StatusOr<NodeModel> model_from(const pb::NodeModel& from) {
 
 void to_pb(const NodeConfig& from, pb::NodeConfig* to) {
   const auto& [self, instance_role, pages, workspace_bytes, host_pages, models, gateways, limits, prompt_tokens_min, gap_stretch, waiting_max, prefix_cache, scheduling,
-               turns, prompts, switching, load_bytes_per_second, status_interval, offer_time] = from;
+               turns, prompts, switching, load_bytes_per_second, steps_max, status_interval, offer_time] = from;
   to->set_self(self.value);
   to->set_instance_role(static_cast<uint32_t>(instance_role));
   to->set_pages(pages);
@@ -66,6 +68,7 @@ void to_pb(const NodeConfig& from, pb::NodeConfig* to) {
   to->set_load_bytes_per_second(load_bytes_per_second);
   to->set_status_interval_ns(status_interval.count());
   to->set_offer_time_ns(offer_time.count());
+  to->set_steps_max(steps_max);
 }
 
 StatusOr<NodeConfig> config_from(const pb::NodeConfig& from) {
@@ -94,6 +97,7 @@ StatusOr<NodeConfig> config_from(const pb::NodeConfig& from) {
   to.load_bytes_per_second = from.load_bytes_per_second();
   to.status_interval = Duration(from.status_interval_ns());
   to.offer_time = Duration(from.offer_time_ns());
+  to.steps_max = std::max(from.steps_max(), 1u);
   return to;
 }
 

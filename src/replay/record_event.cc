@@ -38,6 +38,7 @@ struct EventWriter {
     to->set_step(e.result.step);
     if (!e.result.deferred.ok()) put_failure(e.result.deferred, to->mutable_deferred());
     if (e.result.experts != ExpertCounts{}) to_pb(e.result.experts, to->mutable_experts());
+    to->set_away_ns(e.result.away.count());
     for (const SliceResult& slice : e.result.slices) {
       pb::SliceResult* out = to->add_slices();
       put_id(slice.request, out);
@@ -106,6 +107,8 @@ StatusOr<Event> step_from(const pb::StepDone& from) {
   to.result.step = from.step();
   RETURN_IF_ERROR(read_failure(from.deferred(), to.result.deferred));
   ASSIGN_OR_RETURN(to.result.experts, from_pb(from.experts()));
+  if (from.away_ns() < 0) return invalid_argument("event: a step was away for less than no time");
+  to.result.away = Duration(from.away_ns());
   for (const pb::SliceResult& slice : from.slices()) {
     SliceResult& out = to.result.slices.emplace_back();
     out.request = id_of(slice);

@@ -53,8 +53,11 @@ struct Replay::Life {
              std::all_of(got.sampled.begin(), got.sampled.end(), known);
     };
     const bool deferred = !done.result.deferred.ok();
-    const bool fine = step && step->model == done.model && step->input.step == done.result.step &&
-                      (deferred ? done.result.slices.empty() : std::equal(step->input.slices.begin(), step->input.slices.end(), done.result.slices.begin(), done.result.slices.end(), fits));
+    const auto begun = steps.find(done.model);
+    if (begun == steps.end()) return invalid_argument("a step ends that was not begun");
+    const std::vector<StepSlice>& asked = begun->second.input.slices;
+    const bool fine = begun->second.input.step == done.result.step &&
+                      (deferred ? done.result.slices.empty() : std::equal(asked.begin(), asked.end(), done.result.slices.begin(), done.result.slices.end(), fits));
     return fine ? OkStatus() : invalid_argument("a step ends that was not begun");
   }
 
@@ -75,7 +78,7 @@ struct Replay::Life {
 
   void heard(const Event& event) {
     if (const auto* added = std::get_if<ModelAdded>(&event)) models.emplace(added->model.model, Known{added->model.name, added->model.vocab_size});
-    if (std::holds_alternative<StepDone>(event)) step.reset();
+    if (const auto* done = std::get_if<StepDone>(&event)) steps.erase(done->model);
     if (const auto* ready = std::get_if<WeightsReady>(&event)) {
       load.reset();
       if (ready->packing) packing = ready->model;
@@ -88,7 +91,7 @@ struct Replay::Life {
     ++counts.effects;
     counts.messages += std::holds_alternative<Send>(effect);
     counts.drops += std::holds_alternative<DropWeights>(effect);
-    if (const auto* begun = std::get_if<StartStep>(&effect)) ++counts.steps, step = *begun, step_began = now;
+    if (const auto* begun = std::get_if<StartStep>(&effect)) ++counts.steps, steps[begun->model] = {begun->input, now};
     if (const auto* begun = std::get_if<LoadWeights>(&effect)) ++counts.loads, load = begun->model;
     if (const auto* begun = std::get_if<CopyKv>(&effect)) ++counts.copies, moves[{begun->model, begun->move.id}] = begun->move.remote;
   }
@@ -101,8 +104,11 @@ struct Replay::Life {
   const NodeConfig config;
   Node node;
   TimePoint now{};
-  std::optional<StartStep> step;
-  TimePoint step_began{};
+  struct Begun {
+    StepInput input;
+    TimePoint at{};
+  };
+  std::map<ModelId, Begun> steps;
   std::optional<ModelId> load, packing;
   std::map<std::pair<ModelId, uint64_t>, bool> moves;  // under way; true: from another node
   std::map<ModelId, Known> models;                     // that ever were here
@@ -134,8 +140,9 @@ Status Replay::record(std::string_view bytes) {
 Status Replay::turn(Life& life, const Event& event, TimePoint now, const std::vector<std::string>& expected) {
   if (now < life.now) return invalid_argument("time goes back");
   RETURN_IF_ERROR(life.can_follow(event));
-  if (std::holds_alternative<StepDone>(event) && on_step_) {
-    on_step_(life.models.at(life.step->model).name, life.step->input, to_seconds(now - life.step_began));
+  if (const auto* done = std::get_if<StepDone>(&event); done != nullptr && on_step_) {
+    const Life::Begun& step = life.steps.at(done->model);
+    on_step_(life.models.at(done->model).name, step.input, to_seconds(now - step.at - done->result.away));
   }
   life.now = now;
   life.heard(event);

@@ -10,17 +10,18 @@ void DeviceLog::add(const DeviceEvent& event) {
   if (events_.size() > kEventsMax) events_.pop_front();
 }
 
-void DeviceLog::step_begun(ModelId model, DeviceAct act, uint64_t tokens) { step_ = {act, model, at_, at_, 1, tokens}; }
+void DeviceLog::step_begun(ModelId model, DeviceAct act, uint64_t tokens) { steps_[model] = {act, model, at_, at_, 1, tokens}; }
 
-void DeviceLog::step_ended() {
-  if (turn_ && (turn_->model != step_.model || turn_->act != step_.act || step_.begin > turn_->end + kSameTurn)) {
+void DeviceLog::step_ended(ModelId model) {
+  const DeviceEvent step = steps_.extract(model).mapped();
+  if (turn_ && (turn_->model != step.model || turn_->act != step.act || step.begin > turn_->end + kSameTurn)) {
     add(*turn_);
     turn_.reset();
   }
-  if (!turn_) turn_ = DeviceEvent{step_.act, step_.model, step_.begin};
+  if (!turn_) turn_ = DeviceEvent{step.act, step.model, step.begin};
   turn_->end = at_;
   ++turn_->steps;
-  turn_->amount += step_.amount;
+  turn_->amount += step.amount;
 }
 
 void DeviceLog::copy_begun(ModelId model, uint64_t move, bool to_host, uint64_t bytes) {

@@ -19,7 +19,7 @@ class DeviceLog {
 
   // A step goes on with the turn under way if that is of the same model and kind, was not told yet and ended a moment ago.
   void step_begun(ModelId model, DeviceAct act, uint64_t tokens);
-  void step_ended();  // REQUIRES: one began
+  void step_ended(ModelId model);  // REQUIRES: one of it began
   void copy_begun(ModelId model, uint64_t move, bool to_host, uint64_t bytes);
   void copy_ended(ModelId model, uint64_t move);  // ignored for moves that did not begin
   void dropped(ModelId model) { add({DeviceAct::kDrop, model, at_, at_}); }
@@ -37,7 +37,7 @@ class DeviceLog {
   TimePoint at_{};
   std::deque<DeviceEvent> events_;
   std::optional<DeviceEvent> turn_;  // under way
-  DeviceEvent step_;                 // in flight
+  std::map<ModelId, DeviceEvent> steps_;  // in flight
   std::map<std::pair<ModelId, uint64_t>, DeviceEvent> copies_;
   uint64_t bytes_out_ = 0, bytes_in_ = 0;
 };

@@ -13,7 +13,7 @@ void step(DeviceLog& log, ModelId model, DeviceAct act, uint64_t tokens, TimePoi
   log.at(begin);
   log.step_begun(model, act, tokens);
   log.at(end);
-  log.step_ended();
+  log.step_ended(model);
 }
 
 TEST(DeviceLog, StepsOfOneModelAndKindAreOneTurn) {

@@ -19,7 +19,8 @@ struct Send {
   Message message;
 };
 
-// Node: compute one step of a resident model. Ends in StepDone; at most one in flight per node.
+// Node: compute one step of a resident model. Ends in StepDone; at most one in flight per node, or NodeConfig::steps_max beside those
+// that wait for experts: the device goes on with whichever can, the one that began first before the others.
 struct StartStep {
   ModelId model;
   StepInput input;

@@ -57,6 +57,7 @@ struct HostedModel {
   std::string deferred_why;        // of the last one; empty: the last step was none
   Engine::Demand demand;           // as of the last choice of a step, if it was runnable
   uint64_t last_turn = 0;          // number of the last step
+  MovingMean elapsed_per_computed; // of its steps: what they took over what the device computed them
 
   TurnState turn;                  // on the device
   bool served = true;              // has turns; false while more tokens are on time without it

@@ -64,11 +64,11 @@ LoadDesk::Packing LoadDesk::end_packing() {
   return std::get<Packing>(std::exchange(state_, Idle{}));
 }
 
-void LoadDesk::step_begun(ModelId model, TimePoint now) {
-  if (auto* load = std::get_if<Loading>(&state_)) load->waited += now - std::max(began_, idle_since_);
+void LoadDesk::step_begun(ModelId model, bool beside, TimePoint now) {
+  if (auto* load = std::get_if<Loading>(&state_); load != nullptr && !beside) load->waited += now - std::max(began_, idle_since_);
   if (packing(model)) std::get<Packing>(state_).stepped = true;
-  step_beside_load_ = loading() != nullptr;
-  step_beside_packing_ = packing() != nullptr;
+  step_beside_load_ = (beside && step_beside_load_) || loading() != nullptr;
+  step_beside_packing_ = (beside && step_beside_packing_) || packing() != nullptr;
 }
 
 std::optional<LoadDesk::Cost> LoadDesk::charge(double extra_seconds) {

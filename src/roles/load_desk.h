@@ -66,9 +66,10 @@ class LoadDesk {
     double seconds = 0;
     double waited_seconds = 0;
   };
-  void step_begun(ModelId model, TimePoint now);
+  // `beside`: another step is in flight already.
+  void step_begun(ModelId model, bool beside, TimePoint now);
   void step_ended(TimePoint now) { idle_since_ = now; }
-  bool step_beside_load() const { return step_beside_load_; }        // for a part of the step under way, or the last one
+  bool step_beside_load() const { return step_beside_load_; }        // for a part of the steps under way, or the last one
   bool step_beside_packing() const { return step_beside_packing_; }
   // The step that ended took so much longer than it would have alone (either sign: a prediction that is off is off both
   // ways), which is a cost of the load beside it: of the one that goes on, or of the one that ended meanwhile, returned.

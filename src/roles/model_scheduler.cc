@@ -60,7 +60,7 @@ void ModelScheduler::update_wants(TimePoint now, std::vector<Effect>& effects) {
 // Whoever has no work leaves when he is asked to, or was not used for so long.
 void ModelScheduler::let_expire(HostedModel& hosted, TimePoint now, std::vector<Effect>& effects) {
   const ModelId id = hosted.facts.model;
-  const bool may_go = catalogue_.resident(hosted) && !hosted.engine->has_work() && stepping_ != id && !loads_.packing(id);
+  const bool may_go = catalogue_.resident(hosted) && !hosted.engine->has_work() && !in_flight_.has(id) && !loads_.packing(id);
   const bool expires = may_go && !hosted.pinned && hosted.facts.pooling.idle_ttl != Duration::max();
   const TimePoint expiry = expires ? catalogue_.residency().last_used(id) + hosted.facts.pooling.idle_ttl : kForever;
   if (may_go && (hosted.unload_asked || hosted.retired || now >= expiry)) {
@@ -72,7 +72,7 @@ void ModelScheduler::let_expire(HostedModel& hosted, TimePoint now, std::vector<
 
 void ModelScheduler::drop_weights(HostedModel& hosted, bool keep_cached, std::vector<Effect>& effects) {
   const ModelId id = hosted.facts.model;
-  CHECK(stepping_ != id);
+  CHECK(!in_flight_.has(id));
   if (!keep_cached) hosted.engine->drop_cached();
   catalogue_.take_slab_changes(effects);
   effects.push_back(DropWeights{id});
@@ -247,9 +247,11 @@ void ModelScheduler::start_step(TimePoint now, std::vector<Effect>& effects) {
       catalogue_.pages_spoken_for() > catalogue_.pages().free() + catalogue_.pages_coming()) {
     cancel_load(effects);
   }
-  while (!stepping_) {
+  while (may_begin()) {
+    const bool beside = in_flight_.any();
     unpark(now, effects);
     const std::optional<ModelId> model = next_turn(step_views(now));
+    if (!model && beside) break;
     if (!model) {
       const auto& active = catalogue_.active();
       const bool any_stalled = std::any_of(active.begin(), active.end(), [](const auto& m) { return m.second.stalled; });
@@ -258,7 +260,8 @@ void ModelScheduler::start_step(TimePoint now, std::vector<Effect>& effects) {
       continue;
     }
     HostedModel& hosted = catalogue_.at(*model);
-    if (begin_step(hosted, now, effects)) break;
+    if (begin_step(hosted, now, effects)) continue;
+    if (beside) break;  // nobody gives up memory for it: it comes first when the step in flight has ended
     const bool must = token_level() && hosted.fresh;
     if (apply(relieve(*model, must, relief_views(now), catalogue_.pages_coming() > 0), now, effects)) continue;
     hosted.stalled = true;  // until memory comes free or something changes
@@ -266,23 +269,35 @@ void ModelScheduler::start_step(TimePoint now, std::vector<Effect>& effects) {
   note_stalls(now);
 }
 
+// A step in flight that waits for experts leaves the device to another one meanwhile.
+bool ModelScheduler::may_begin() const {
+  const auto waits = [&](const StepsInFlight::Step& step) { return catalogue_.at(step.model).facts.experts_elsewhere; };
+  const auto& steps = in_flight_.all();
+  return steps.empty() || (steps.size() < config_.steps_max && std::all_of(steps.begin(), steps.end(), waits));
+}
+
+bool ModelScheduler::may_step(const HostedModel& hosted, TimePoint now) const {
+  const ModelId id = hosted.facts.model;
+  if (!catalogue_.resident(hosted) || in_flight_.has(id) || !hosted.engine->runnable() || hosted.stalled || now < hosted.deferred_until) return false;
+  // Whose turn is over does not go on beside others: models that take turns would never leave the device both at once.
+  if (in_flight_.any() && hosted.turn.over() && anybody_waits()) return false;
+  const LoadDesk::Packing* packing = loads_.packing();
+  if (loads_.packing(id) && (packing->stepped || packing->cancelled || !packing->failed.ok())) return false;
+  // Pages come back in a moment: no reason to take those of its youngest request.
+  const LoadDesk::Loading* load = loads_.loading();
+  const bool pages_return = load != nullptr && load->cancelled && token_level();
+  return !pages_return || hosted.engine->blocks_wanted() <= hosted.engine->blocks_cached() + hosted.blocks->obtainable();
+}
+
 std::vector<StepView> ModelScheduler::step_views(TimePoint now) {
   std::vector<StepView> steps;
-  const LoadDesk::Loading* load = loads_.loading();
-  const LoadDesk::Packing* packing = loads_.packing();
-  const bool pages_return = load != nullptr && load->cancelled && token_level();
   for (auto& [id, hosted] : catalogue_.active()) {
-    StepView step{id, catalogue_.resident(hosted) && hosted.engine->runnable() && !hosted.stalled && now >= hosted.deferred_until, hosted.last_turn};
-    if (loads_.packing(id) && (packing->stepped || packing->cancelled || !packing->failed.ok())) step.runnable = false;
-    // Pages come back in a moment: no reason to take those of its youngest request.
-    if (pages_return && hosted.engine->blocks_wanted() > hosted.engine->blocks_cached() + hosted.blocks->obtainable()) step.runnable = false;
-    if (step.runnable) {
-      hosted.demand = hosted.engine->demand(hosted.facts.pooling.slo, now);
-      if (token_level()) {
-        step.slack = hosted.demand.slack;
-        step.late = hosted.demand.promising == 0;
-        step.step_seconds = quotas_.next_token(hosted, hosted.demand);
-      }
+    StepView step{id, may_step(hosted, now), hosted.last_turn};
+    if (step.runnable) hosted.demand = hosted.engine->demand(hosted.facts.pooling.slo, now);
+    if (step.runnable && token_level()) {
+      step.slack = hosted.demand.slack;
+      step.late = hosted.demand.promising == 0;
+      step.step_seconds = quotas_.next_token(hosted, hosted.demand);
     }
     steps.push_back(step);
   }
@@ -292,7 +307,7 @@ std::vector<StepView> ModelScheduler::step_views(TimePoint now) {
 void ModelScheduler::note_stalls(TimePoint now) {
   for (auto& [id, hosted] : catalogue_.active()) {
     const bool stuck = std::exchange(hosted.stalled, false);
-    if (!catalogue_.resident(hosted) || !hosted.engine->runnable() || stepping_ == id || now < hosted.deferred_until) {
+    if (!catalogue_.resident(hosted) || !hosted.engine->runnable() || in_flight_.has(id) || now < hosted.deferred_until) {
       hosted.stalled_since = kForever;
     } else if (stuck && hosted.stalled_since == kForever) {
       hosted.stalled_since = now;
@@ -307,16 +322,11 @@ bool ModelScheduler::begin_step(HostedModel& hosted, TimePoint now, std::vector<
   catalogue_.take_slab_changes(effects);
   hosted.last_turn = ++steps_;
   if (!token_level()) hosted.fresh = false;
-  stepping_ = id;
-  step_began_ = now;
-  loads_.step_begun(id, now);
-  step_work_ = {0, 0, true};
+  loads_.step_begun(id, in_flight_.any(), now);
+  const StepWork work = work_of(*input);
+  in_flight_.begin(id, work, now);
   bool decodes = false;
   for (const StepSlice& slice : input->slices) {
-    const StepWork work = work_of(slice.begin, slice.begin + slice.tokens.size());
-    step_work_.rows += work.rows;
-    step_work_.attended += work.attended;
-    step_work_.decode &= work.decode;
     decodes |= slice.tokens.size() == 1;
     if (AcceptedRequest* request = requests_.find(slice.request)) {
       requests_.begun(slice.request, *request);
@@ -324,18 +334,20 @@ bool ModelScheduler::begin_step(HostedModel& hosted, TimePoint now, std::vector<
     }
   }
   journal_.switches.stepped(id, now);
-  journal_.device.step_begun(id, step_work_.decode ? DeviceAct::kDecode : decodes ? DeviceAct::kMixed : DeviceAct::kPrefill, step_work_.rows);
+  journal_.device.step_begun(id, work.decode ? DeviceAct::kDecode : decodes ? DeviceAct::kMixed : DeviceAct::kPrefill, work.rows);
   effects.push_back(StartStep{id, *std::move(input)});
   return true;
 }
 
-ModelScheduler::EndedStep ModelScheduler::end_step(ModelId model, TimePoint now) {
-  CHECK(stepping_ == model);
-  stepping_.reset();
+// What it waited is nobody's time: quotas and predictions of steps are of what the device computes.
+ModelScheduler::EndedStep ModelScheduler::end_step(ModelId model, Duration away, TimePoint now) {
+  const StepsInFlight::Step step = in_flight_.end(model);
   loads_.step_ended(now);
   catalogue_.residency().touch(model, now);
-  journal_.device.step_ended();
-  return {step_work_, to_seconds(now - step_began_)};
+  journal_.device.step_ended(model);
+  const Duration elapsed = now - step.began, computed = std::max(elapsed - away, Duration(0));
+  if (computed > Duration(0)) catalogue_.at(model).elapsed_per_computed.add(to_seconds(elapsed) / to_seconds(computed));
+  return {step.work, to_seconds(computed)};
 }
 
 // ---- memory -------------------------------------------------------------------------------------------------------------------
@@ -347,7 +359,7 @@ void ModelScheduler::unpark(TimePoint now, std::vector<Effect>& effects) {
   for (auto& [id, hosted] : catalogue_.active()) {
     const bool loading = load != nullptr && load->model == id && !load->cancelled && token_level();
     const bool resident = catalogue_.resident(hosted);
-    if (!resident && !loading) continue;
+    if ((!resident && !loading) || in_flight_.has(id)) continue;
     while (resident || catalogue_.pages().free() >= catalogue_.pages_reserved() + slab_pages_for(hosted.facts.kv_block_bytes)) {
       std::optional<KvMove> move = hosted.engine->unpark_oldest();
       if (!move) break;

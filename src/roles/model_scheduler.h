@@ -14,6 +14,7 @@
 #include "roles/handovers.h"
 #include "roles/load_desk.h"
 #include "roles/request_table.h"
+#include "roles/steps_in_flight.h"
 #include "roles/switch_log.h"
 #include "roles/turn_quotas.h"
 
@@ -45,14 +46,14 @@ class ModelScheduler {
   // Everything that is to begin now: drops, loads, copies, a step.
   void schedule(TimePoint now, std::vector<Effect>& effects);
 
-  std::optional<ModelId> stepping() const { return stepping_; }
+  const StepsInFlight& in_flight() const { return in_flight_; }
   uint64_t moves() const { return moves_; }  // of KV, under way
-  // Of the step that ended: what it computed, and the seconds it took. REQUIRES: one is in flight, of this model.
+  // Of the step that ended: what it computed, and the seconds that the device computed it. REQUIRES: one of this model is in flight.
   struct EndedStep {
     StepWork work;
     double seconds = 0;
   };
-  EndedStep end_step(ModelId model, TimePoint now);
+  EndedStep end_step(ModelId model, Duration away, TimePoint now);
   // Copies its KV where `move` says.
   void begin_move(const HostedModel& hosted, KvMove move, TimePoint now, std::vector<Effect>& effects);
   void end_move(const KvCopied& event, TimePoint now, std::vector<Effect>& effects);
@@ -87,7 +88,9 @@ class ModelScheduler {
 
   // Whose step is next.
   void start_step(TimePoint now, std::vector<Effect>& effects);
+  bool may_begin() const;
   std::vector<StepView> step_views(TimePoint now);
+  bool may_step(const HostedModel& hosted, TimePoint now) const;
   bool begin_step(HostedModel& hosted, TimePoint now, std::vector<Effect>& effects);
   void note_stalls(TimePoint now);
 
@@ -106,9 +109,7 @@ class ModelScheduler {
   LoadDesk& loads_;
   TurnQuotas& quotas_;
   NodeJournal& journal_;
-  std::optional<ModelId> stepping_;
-  TimePoint step_began_{};
-  StepWork step_work_;
+  StepsInFlight in_flight_;
   uint64_t steps_ = 0;
   uint64_t moves_ = 0;
   std::optional<Protected> protected_;

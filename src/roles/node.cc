@@ -174,7 +174,7 @@ void Node::on_cancel(const Cancel& message, std::vector<Effect>& effects) {
 
 void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect>& effects) {
   HostedModel& hosted = catalogue_.at(event.model);
-  const ModelScheduler::EndedStep step = scheduler_.end_step(event.model, now);
+  const ModelScheduler::EndedStep step = scheduler_.end_step(event.model, event.result.away, now);
   if (!event.result.deferred.ok()) return on_step_deferred(hosted, event.result, now, effects);
   hosted.deferrals = 0;
   hosted.deferred_why.clear();
@@ -242,7 +242,7 @@ void Node::check() const {
   catalogue_.check(handovers_.blocks_offered());
   uint64_t moves = 0;
   for (const auto& [id, hosted] : catalogue_.all()) {
-    CHECK_EQ(hosted.engine->step_in_flight(), scheduler_.stepping() == id);
+    CHECK_EQ(hosted.engine->step_in_flight(), scheduler_.in_flight().has(id));
     moves += hosted.engine->parking().moves();
   }
   CHECK_EQ(moves, scheduler_.moves());

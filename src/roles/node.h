@@ -45,7 +45,7 @@ class Node {
   std::map<ModelId, ModelEstimator> costs() const;
 
   bool idle() const;            // no request, no step, no load, no copy
-  bool step_in_flight() const { return scheduler_.stepping().has_value(); }
+  bool step_in_flight() const { return scheduler_.in_flight().any(); }
   const LoadDesk& loads() const { return loads_; }
   const Handovers& handovers() const { return handovers_; }
   NodeStatus status() const { return reporter_.status(instance_role_); }

@@ -28,6 +28,7 @@ struct NodeModel {
   uint32_t max_model_len = 0;
   uint32_t vocab_size = 0;
   uint32_t kv_salt_above = UINT32_MAX;  // EngineConfig
+  bool experts_elsewhere = false;       // its steps wait for others now and then, and leave the device to another model's meanwhile
   PoolingSettings pooling;
   ModelEstimator costs;                 // what an earlier run measured, or nothing
 };
@@ -52,6 +53,7 @@ struct NodeConfig {
   PrefillOptions prompts;
   SwitchLimits switching;
   double load_bytes_per_second = 1e9;   // believed until a load was measured
+  uint32_t steps_max = 1;               // in flight at once, of different models: more than 1 beside those of models whose experts are elsewhere
   Duration status_interval = std::chrono::milliseconds(100);
   Duration offer_time = std::chrono::seconds(30);  // KV that was handed over stays so long for whoever comes with its ticket
 };

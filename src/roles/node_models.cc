@@ -167,7 +167,7 @@ void Node::on_weights_packed(const WeightsPacked& event, TimePoint now, std::vec
 // As soon as no step of the model is under way.
 void Node::end_failed_packing(std::vector<Effect>& effects) {
   const LoadDesk::Packing* packing = loads_.packing();
-  if (packing == nullptr || packing->failed.ok() || scheduler_.stepping() == packing->model) return;
+  if (packing == nullptr || packing->failed.ok() || scheduler_.in_flight().has(packing->model)) return;
   HostedModel& hosted = catalogue_.at(packing->model);
   const Status why = loads_.end_packing().failed;
   if (why.code() != StatusCode::kCancelled) {

@@ -61,7 +61,7 @@ NodeStatus NodeReporter::status(InstanceRole instance_role) const {
   status.kv_bytes_out = journal_.device.bytes_out();
   status.kv_bytes_in = journal_.device.bytes_in();
   status.instance_role = instance_role;
-  status.prompt_pressure = quotas_.prompt_pressure(scheduler_.stepping());
+  status.prompt_pressure = quotas_.prompt_pressure(scheduler_.in_flight().first());
   status.decode_pressure = quotas_.decode_pressure();
   const TurnsAhead turns = quotas_.turns_ahead();
   status.models.reserve(catalogue_.all().size());

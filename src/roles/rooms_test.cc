@@ -31,7 +31,7 @@ TEST(LoadDesk, GoesFromMakingRoomOverLoadingToPackingAndBack) {
   desk.pack(ModelId(2));
   EXPECT_TRUE(desk.packing(ModelId(2)));
   EXPECT_FALSE(desk.cancelled());
-  desk.step_begun(ModelId(2), at(20));
+  desk.step_begun(ModelId(2), false, at(20));
   EXPECT_TRUE(desk.packing()->stepped);
   desk.fail_packing(absl::DataLossError("gone"));
   EXPECT_EQ(desk.end_packing().failed.code(), StatusCode::kDataLoss);
@@ -52,7 +52,7 @@ TEST(LoadDesk, ALoadWithoutAStepBesideItIsWaitedForToItsEnd) {
 TEST(LoadDesk, BesideAStepALoadCostsTheTimeBeforeItAndWhatTheStepTookLonger) {
   LoadDesk desk(1e9);
   desk.begin(ModelId(1), at(0), at(100));
-  desk.step_begun(ModelId(0), at(150));
+  desk.step_begun(ModelId(0), false, at(150));
   EXPECT_TRUE(desk.step_beside_load());
   EXPECT_FALSE(desk.measure(desk.end(), 1, /*stepping=*/true, at(200)).has_value()) << "the step will tell";
   desk.step_ended(at(250));

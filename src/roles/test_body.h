@@ -38,6 +38,8 @@ class Body {
     config.self = NodeId(1);
     config.gateways = {kGateway};
     config.load_bytes_per_second = 4 * kPageBytes / 0.2;
+    steps_max_ = config.steps_max;
+    for (const NodeModel& model : config.models) asks_[model.model.value] = model.experts_elsewhere;
     node_ = std::make_unique<Node>(config);
     give(Tick{});
   }
@@ -63,6 +65,7 @@ class Body {
     while (!pending_.empty() && pending_.begin()->first <= until) {
       now_ = std::max(now_, pending_.begin()->first);
       const Event event = std::move(pending_.begin()->second);
+      if (const auto* done = std::get_if<StepDone>(&event)) stepping_.erase(done->model.value);
       if (load_ == pending_.begin()) load_.reset();
       if (packed_ == pending_.begin()) packed_.reset();
       pending_.erase(pending_.begin());
@@ -85,6 +88,8 @@ class Body {
   std::vector<uint32_t> loads, drops, steps;  // model by model, in order
   std::vector<uint32_t> rows;                 // of each step
   Duration row_time{0};                       // of a step, beside its 20 ms
+  Duration away{0};                           // of a step whose experts are elsewhere: it waits so long in between
+  size_t most_in_flight = 0;
   Duration load_drag{0};                      // of a step that begins beside a load, beside its own time
   Duration load_time = milliseconds(200);
   // If not 0: a model that comes while nobody computes computes after 10 ms, and its weights are packed so much later.
@@ -125,7 +130,14 @@ class Body {
     if (deferring.contains(start.model.value)) result = {result.step, {}, unavailable("who computes a part of it is away")};
     rows.push_back(start.input.rows());
     const Duration drag = load_ ? load_drag : Duration(0);
-    pending_.emplace(now_ + milliseconds(20) + row_time * rows.back() + drag, StepDone{start.model, result});
+    // Beside another step, which has the device first, it is computed when that waits.
+    if (asks_[start.model.value]) result.away = away;
+    if (!stepping_.empty()) result.away += milliseconds(20);
+    for (const uint32_t other : stepping_) EXPECT_TRUE(asks_[other]) << "only steps that wait for experts have others beside them";
+    EXPECT_TRUE(stepping_.insert(start.model.value).second);
+    most_in_flight = std::max(most_in_flight, stepping_.size());
+    EXPECT_LE(stepping_.size(), steps_max_);
+    pending_.emplace(now_ + milliseconds(20) + row_time * rows.back() + drag + result.away, StepDone{start.model, result});
   }
 
   void perform(const LoadWeights& load) {
@@ -187,7 +199,9 @@ class Body {
   bool stepped_while_packing_ = false;
   TimePoint copied_{};                                             // of those asked for so far
   std::set<TimePoint> wakes_;
-  std::set<uint32_t> resident_;
+  std::set<uint32_t> resident_, stepping_;
+  std::map<uint32_t, bool> asks_;
+  size_t steps_max_ = 1;
   std::map<RequestId, Answer> answers_;
   uint64_t next_id_ = 0;
 };

@@ -88,8 +88,13 @@ double TurnQuotas::decode(const HostedModel& hosted, const Engine::Demand& deman
 
 double TurnQuotas::next_token(const HostedModel& hosted, const Engine::Demand& demand) const {
   const double step = decode(hosted, demand);
-  if (demand.known <= demand.computed + 1) return step;
-  return step + prompt(hosted, demand.computed, demand.known - demand.computed);
+  if (demand.known <= demand.computed + 1) return elapsed(hosted, step);
+  return elapsed(hosted, step + prompt(hosted, demand.computed, demand.known - demand.computed));
+}
+
+double TurnQuotas::elapsed(const HostedModel& hosted, double computed) {
+  const MovingMean& mean = hosted.elapsed_per_computed;
+  return hosted.facts.experts_elsewhere && mean.count > 0 ? computed * mean.value : computed;
 }
 
 double TurnQuotas::prompt(const HostedModel& hosted, uint64_t begin, uint64_t tokens) const {
@@ -100,7 +105,7 @@ uint32_t TurnQuotas::step_tokens(const HostedModel& hosted) const {
   const Engine::Demand& demand = hosted.demand;
   if (demand.decoding == 0) return config_.limits.tokens_per_step;
   const double decode = hosted.costs.decode_seconds(demand.decoding, demand.context_tokens);
-  const double seconds = std::max(to_seconds(demand.tbt), config_.gap_stretch * decode);
+  const double seconds = std::max(to_seconds(demand.tbt) / elapsed(hosted, 1), config_.gap_stretch * decode);
   const uint64_t rows = hosted.costs.rows_within(seconds, demand.decoding, demand.context_tokens);
   return static_cast<uint32_t>(std::min<uint64_t>(std::max(rows, demand.decoding + config_.prompt_tokens_min), config_.limits.tokens_per_step));
 }

@@ -44,6 +44,8 @@ class TurnQuotas {
   double switch_to(const HostedModel& hosted) const;
   SwitchSeconds switch_if_away() const;  // 0 for models on the device; valid as long as this
   double decode(const HostedModel& hosted, const Engine::Demand& demand) const;
+  // What passes while the device computes so long of this model: more, if its steps wait for experts.
+  static double elapsed(const HostedModel& hosted, double computed);
   // Until the token of its requests that is due first: a step, and what is missing of its prompt.
   double next_token(const HostedModel& hosted, const Engine::Demand& demand) const;
   double prompt(const HostedModel& hosted, uint64_t begin, uint64_t tokens) const;

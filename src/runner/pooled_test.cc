@@ -47,7 +47,7 @@ class PooledSteps : public testing::Test {
       next.blocks.insert(next.blocks.end(), blocks.begin(), blocks.end());
       next.input.slices.push_back(std::move(slice));
     }
-    return StepRunner(workspace_).run(model_->model(), 800, next);
+    return StepRunner(workspace_).run({&model_->model(), 800, &next});
   }
 
   static std::vector<float> vector_of(const SliceResult& slice) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <optional>
 #include <utility>
 
@@ -142,47 +141,69 @@ void StepRunner::lay_out(const ResolvedStep& step, uint32_t lanes) {
   CHECK_EQ(first_block, step.blocks.size());
 }
 
-Status StepRunner::compute(Model& model, ExchangePartner* partner) {
+Status StepRunner::begin_passes() {
   DeviceSpan left = workspace_;
-  std::deque<uint32_t> ready;
   for (uint32_t i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
-    const uint64_t bytes = model.workspace_bytes(static_cast<uint32_t>(lane.tokens.size()), static_cast<uint32_t>(lane.queries.size()));
-    ASSIGN_OR_RETURN(lane.pass, model.begin(lane.input, left.part(0, bytes)));
+    const uint64_t bytes = job_.model->workspace_bytes(static_cast<uint32_t>(lane.tokens.size()), static_cast<uint32_t>(lane.queries.size()));
+    ASSIGN_OR_RETURN(lane.pass, job_.model->begin(lane.input, left.part(0, bytes)));
     left = left.part(bytes, left.bytes - bytes);
-    ready.push_back(i);
-  }
-  for (size_t asked = 0; !ready.empty() || asked > 0;) {
-    if (ready.empty()) {
-      ASSIGN_OR_RETURN(const uint32_t answered, partner->await());
-      --asked;
-      ready.push_back(answered);
-    }
-    const uint32_t i = ready.front();
-    ready.pop_front();
-    ASSIGN_OR_RETURN(const std::optional<Exchange> exchange, lanes_[i].pass->advance());
-    if (!exchange) continue;
-    if (partner == nullptr) return unavailable("nobody computes the part of layer ", exchange->layer, " that is not here");
-    partner->ask(i, *exchange);
-    lanes_[i].pass->meanwhile();
-    ++asked;
+    ready_.push_back(i);
   }
   return OkStatus();
 }
 
+bool StepRunner::ready() {
+  if (ready_.empty() && asked_ > 0 && computed_.ok()) {
+    const StatusOr<std::optional<uint32_t>> answered = job_.partner->answered();
+    if (!answered.ok()) {
+      computed_ = answered.status();
+    } else if (*answered) {
+      --asked_;
+      ready_.push_back(**answered);
+    }
+  }
+  return !ready_.empty() || asked_ == 0 || !computed_.ok();
+}
+
+StatusOr<StepRunner::Progress> StepRunner::advance(const Pass::Pause& pause) {
+  while (ready()) {
+    RETURN_IF_ERROR(computed_);
+    if (ready_.empty()) return Progress::kDone;
+    const uint32_t i = ready_.front();
+    Pass& pass = *lanes_[i].pass;
+    ASSIGN_OR_RETURN(const std::optional<Exchange> exchange, pass.advance(pause));
+    if (!exchange && !pass.done()) return Progress::kPaused;
+    ready_.pop_front();
+    if (exchange) {
+      if (job_.partner == nullptr) return unavailable("nobody computes the part of layer ", exchange->layer, " that is not here");
+      job_.partner->ask(i, *exchange);
+      pass.meanwhile();
+      ++asked_;
+    }
+    if (pause && pause()) return Progress::kPaused;
+  }
+  return Progress::kWaits;
+}
+
 // An engine cuts prompts as its budget asks; a model that needs whole sequences computes each when its last piece has come, as many
 // at once as the workspace takes.
-StepResult StepRunner::run_whole(Model& model, const ResolvedStep& step) {
-  StepResult result{step.input.step, {}, OkStatus()};
+void StepRunner::run_whole() {
+  const ResolvedStep& step = *job_.step;
   lanes_.resize(1);
   Lane& lane = lanes_[0];
   size_t block = 0;
   std::vector<size_t> waiting;  // slices laid out since the last pass
+  const auto compute = [&]() -> Status {
+    RETURN_IF_ERROR(begin_passes());
+    return advance({}).status();
+  };
   const auto flush = [&] {
     lane.input = {lane.tokens, lane.slices, lane.queries};
-    const Status computed = waiting.empty() ? OkStatus() : compute(model, nullptr);
+    const Status computed = waiting.empty() ? OkStatus() : compute();
+    ready_.clear();
     for (size_t i = 0; i < waiting.size(); ++i) {
-      SliceResult& out = result.slices[waiting[i]];
+      SliceResult& out = result_.slices[waiting[i]];
       out.error = computed;
       if (computed.ok()) pick_pooled(*step.input.slices[waiting[i]].params, lane.pass->logits(i).all, out);
     }
@@ -193,7 +214,7 @@ StepResult StepRunner::run_whole(Model& model, const ResolvedStep& step) {
   for (const StepSlice& slice : step.input.slices) {
     const std::span<const DeviceAddress> blocks(step.blocks.data() + block, block_count(slice));
     block += blocks.size();
-    SliceResult& out = result.slices.emplace_back();
+    SliceResult& out = result_.slices.emplace_back();
     out.request = slice.request;
     if (!slice.sample) continue;
     const Request& request = *slice.params;
@@ -202,42 +223,67 @@ StepResult StepRunner::run_whole(Model& model, const ResolvedStep& step) {
       continue;
     }
     const auto rows = static_cast<uint32_t>(request.prompt.size());
-    if (model.workspace_bytes(static_cast<uint32_t>(lane.tokens.size()) + rows, static_cast<uint32_t>(lane.queries.size()) + 1) > workspace_.bytes) flush();
+    if (job_.model->workspace_bytes(static_cast<uint32_t>(lane.tokens.size()) + rows, static_cast<uint32_t>(lane.queries.size()) + 1) > workspace_.bytes) flush();
     lane.tokens.insert(lane.tokens.end(), request.prompt.begin(), request.prompt.end());
     lane.slices.push_back({rows, 0, slice.prompt_length, blocks});
     lane.queries.push_back({static_cast<uint32_t>(lane.tokens.size()) - 1, LogitsWanted::kPooled});
-    waiting.push_back(result.slices.size() - 1);
+    waiting.push_back(result_.slices.size() - 1);
   }
   flush();
-  return result;
 }
 
-StepResult StepRunner::run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints, ExchangePartner* partner) {
-  if (model.whole_sequences()) return run_whole(model, step);
-  lay_out(step, partner == nullptr ? 1 : partner->begin(static_cast<uint32_t>(step.input.rows()), static_cast<uint32_t>(step.input.slices.size()), options_.lanes));
-  StepResult result{step.input.step, {}, OkStatus()};
-  const auto counts = [&] {
-    ExpertCounts counts = partner == nullptr ? ExpertCounts() : partner->counts();
-    counts.add(model.expert_counts());
-    return counts;
-  };
-  const ExpertCounts before = counts();
-  const Status computed = compute(model, partner);
-  if (computed.ok() && partner != nullptr) partner->end();
-  result.experts = counts().since(before);
-  if (computed.code() == StatusCode::kUnavailable) {
-    result.deferred = computed;
-  } else if (!computed.ok()) {
-    for (const StepSlice& slice : step.input.slices) result.slices.push_back({.request = slice.request, .error = computed});
+ExpertCounts StepRunner::counts() const {
+  ExpertCounts counts = job_.partner == nullptr ? ExpertCounts() : job_.partner->counts();
+  counts.add(job_.model->expert_counts());
+  return counts;
+}
+
+void StepRunner::begin(const RunnerJob& job) {
+  job_ = job;
+  result_ = {job.step->input.step, {}, OkStatus()};
+  computed_ = OkStatus();
+  ready_.clear();
+  asked_ = 0;
+  if (job.model->whole_sequences()) return;
+  const StepInput& input = job.step->input;
+  before_ = counts();
+  lay_out(*job.step, job.partner == nullptr ? 1 : job.partner->begin(input.rows(), static_cast<uint32_t>(input.slices.size()), options_.lanes));
+  computed_ = begin_passes();
+}
+
+StepRunner::Progress StepRunner::go_on(const Pass::Pause& pause) {
+  if (job_.model->whole_sequences()) return run_whole(), Progress::kDone;
+  const StatusOr<Progress> progress = advance(pause);
+  if (progress.ok()) return *progress;
+  computed_ = progress.status();
+  return Progress::kDone;
+}
+
+StepResult StepRunner::end(bool alone) {
+  if (job_.model->whole_sequences()) return std::move(result_);
+  const std::vector<StepSlice>& slices = job_.step->input.slices;
+  if (computed_.ok() && job_.partner != nullptr) job_.partner->end(alone);
+  result_.experts = counts().since(before_);
+  if (computed_.code() == StatusCode::kUnavailable) {
+    result_.deferred = computed_;
+  } else if (!computed_.ok()) {
+    for (const StepSlice& slice : slices) result_.slices.push_back({.request = slice.request, .error = computed_});
   } else {
-    result.slices.resize(step.input.slices.size());
+    result_.slices.resize(slices.size());
     for (Lane& lane : lanes_) {
       size_t query = 0;
-      for (const size_t i : lane.of_step) result.slices[i] = pick(step.input.slices[i], *lane.pass, query, constraints);
+      for (const size_t i : lane.of_step) result_.slices[i] = pick(slices[i], *lane.pass, query, job_.constraints);
     }
   }
   for (Lane& lane : lanes_) lane.pass.reset();
-  return result;
+  return std::move(result_);
+}
+
+StepResult StepRunner::run(const RunnerJob& job) {
+  begin(job);
+  while (go_on() != Progress::kDone) {
+  }
+  return end();
 }
 
 // Pieces of buffers are aligned, and each pass has states of its own for attention that is split: what one row takes, at most.

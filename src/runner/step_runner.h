@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -20,6 +21,15 @@ struct ResolvedStep {
   std::vector<DeviceAddress> blocks;  // of all slices, one after the other: KV, then the states before, after and kept
 };
 
+// A step to be done. All outlive it.
+struct RunnerJob {
+  Model* model;
+  uint32_t vocab_size;
+  const ResolvedStep* step;
+  TokenConstraints* constraints = nullptr;  // the model's; null: requests with a grammar end in an error
+  ExchangePartner* partner = nullptr;       // of a model that asks
+};
+
 class StepRunner {
  public:
   struct Options {
@@ -32,8 +42,19 @@ class StepRunner {
   // For `lanes` passes with so many rows and rows of logits together.
   static uint64_t workspace_bytes(const ModelPlan& plan, uint32_t rows, uint32_t logit_rows, uint32_t lanes = 1);
 
-  // `constraints` are the model's; null: requests with a grammar end in an error. `partner`: of a model that asks.
-  StepResult run(Model& model, uint32_t vocab_size, const ResolvedStep& step, TokenConstraints* constraints = nullptr, ExchangePartner* partner = nullptr);
+  // ---- a step, one at a time, that leaves the device to others while it waits ----
+  void begin(const RunnerJob& job);
+  // Whether go_on() would compute something.
+  bool ready();
+  enum class Progress : uint8_t { kDone, kWaits, kPaused };
+  // Computes until the step is done, waits for answers, or `pause` says so (models/pass.h; a model that takes whole sequences does not
+  // pause).
+  Progress go_on(const Pass::Pause& pause = {});
+  // `alone`: nobody else computed between begin() and now. REQUIRES: it is done.
+  StepResult end(bool alone = true);
+
+  // All of it. REQUIRES: the partner, if there is one, answers without being waited for.
+  StepResult run(const RunnerJob& job);
 
  private:
   struct Lane {
@@ -46,8 +67,10 @@ class StepRunner {
   };
 
   void lay_out(const ResolvedStep& step, uint32_t lanes_max);
-  StepResult run_whole(Model& model, const ResolvedStep& step);
-  Status compute(Model& model, ExchangePartner* partner);
+  void run_whole();
+  ExpertCounts counts() const;
+  Status begin_passes();
+  StatusOr<Progress> advance(const Pass::Pause& pause);
   SliceResult pick(const StepSlice& slice, Pass& pass, size_t& query, TokenConstraints* constraints);
   void sample(const StepSlice& slice, const RowLogits& logits, TokenConstraints* constraints, SliceResult& out);
 
@@ -55,6 +78,13 @@ class StepRunner {
   const Options options_;
   Sampler sampler_;
   std::vector<Lane> lanes_;
+  // Of the step under way.
+  RunnerJob job_{};
+  StepResult result_;
+  ExpertCounts before_;         // it
+  Status computed_;
+  std::deque<uint32_t> ready_;  // lanes that can go on
+  size_t asked_ = 0;            // lanes that wait
 };
 
 }  // namespace shoal

@@ -49,7 +49,9 @@ class Elsewhere : public ExchangePartner {
     most_ = std::max(most_, asked_.size());
     ++count_;
   }
-  StatusOr<uint32_t> await() override {
+  StatusOr<std::optional<uint32_t>> answered() override {
+    if (std::exchange(silent_, silent_ > 0 ? silent_ - 1 : 0) > 0) return std::nullopt;
+    silent_ = silence_;
     if (away_after_ == 0) {
       asked_.clear();
       return unavailable("server 'b' is away");
@@ -64,6 +66,7 @@ class Elsewhere : public ExchangePartner {
     return lane;
   }
 
+  void answer_after(size_t looks) { silent_ = silence_ = looks; }  // that find nothing, each time
   void be_away_after(size_t answers) { away_after_ = answers; }
   void be_back() { away_after_ = SIZE_MAX; }
   size_t most() const { return most_; }
@@ -72,7 +75,7 @@ class Elsewhere : public ExchangePartner {
  private:
   Rng rng_;
   std::map<uint32_t, Exchange> asked_;
-  size_t most_ = 0, count_ = 0, away_after_ = SIZE_MAX;
+  size_t most_ = 0, count_ = 0, away_after_ = SIZE_MAX, silent_ = 0, silence_ = 0;
 };
 
 class StepRunnerTest : public testing::Test {
@@ -100,12 +103,15 @@ class StepRunnerTest : public testing::Test {
     return request;
   }
 
+  // Does a step.
+  using Drive = std::function<StepResult(StepRunner& runner, const RunnerJob& job)>;
   // Prompts of `sequences` requests and then steps of one token each.
   struct Run {
     std::vector<std::vector<SampledToken>> tokens;
     size_t deferred = 0;
   };
-  static Run run(TestModel& model, uint32_t lanes, Elsewhere* partner, size_t sequences, const std::function<void(size_t step)>& before = {}) {
+  static Run run(TestModel& model, uint32_t lanes, Elsewhere* partner, size_t sequences, const std::function<void(size_t step)>& before = {},
+                 const Drive& drive = [](StepRunner& runner, const RunnerJob& job) { return runner.run(job); }) {
     const DeviceSpan workspace = model.on().garbage(StepRunner::workspace_bytes(model.plan(), 512, 16, lanes));
     StepRunner runner(workspace, {lanes});
     std::vector<std::vector<DeviceAddress>> blocks(sequences);
@@ -131,7 +137,7 @@ class StepRunnerTest : public testing::Test {
         next.input.slices.push_back(std::move(slice));
       }
       if (before) before(step);
-      const StepResult result = runner.run(model.model(), kVocab, next, nullptr, partner);
+      const StepResult result = drive(runner, {&model.model(), kVocab, &next, nullptr, partner});
       if (!result.deferred.ok()) {
         EXPECT_TRUE(result.slices.empty());
         ++out.deferred;
@@ -189,6 +195,35 @@ TEST_F(StepRunnerTest, EveryNumberOfLanesAndEveryOrderOfAnswersGivesTheSameBits)
   }
 }
 
+// The steps of one model wait for answers, and those of another one are computed meanwhile, layer by layer, until the first can go on.
+TEST_F(StepRunnerTest, StepsOfTwoModelsThatShareTheDeviceGiveTheBitsOfEachAlone) {
+  const auto here = open(false), there = open(true), other = open(false, Architecture::kQwen2Moe);
+  const Run want = run(*here, 1, nullptr, 5), want_other = run(*other, 1, nullptr, 4);
+  for (const uint32_t lanes : {1u, 3u}) {
+    Elsewhere partner(lanes);
+    partner.answer_after(2);
+    size_t pauses = 0;
+    const auto beside = [&](StepRunner& first, const RunnerJob& first_job) {
+      first.begin(first_job);
+      EXPECT_EQ(first.go_on(), StepRunner::Progress::kWaits);
+      const Run got_other = run(*other, 1, nullptr, 4, {}, [&](StepRunner& second, const RunnerJob& job) {
+        second.begin(job);
+        while (second.go_on([&] { return first.ready(); }) == StepRunner::Progress::kPaused) {
+          EXPECT_NE(first.go_on(), StepRunner::Progress::kPaused);
+          ++pauses;
+        }
+        return second.end();
+      });
+      expect_same(got_other, want_other);
+      while (first.go_on() != StepRunner::Progress::kDone) {
+      }
+      return first.end();
+    };
+    expect_same(run(*there, lanes, &partner, 5, {}, beside), want);
+    EXPECT_GT(pauses, 4u);
+  }
+}
+
 TEST_F(StepRunnerTest, OneSequenceIsOneLane) {
   const auto here = open(false), there = open(true);
   Elsewhere partner(1);
@@ -222,7 +257,7 @@ TEST_F(StepRunnerTest, AModelThatAsksWhereNobodyAnswersIsDeferredByName) {
   slice.params = request(1);
   step.input.slices.push_back(slice);
   step.blocks = {there->on().garbage(there->plan().kv_block_bytes()).begin};
-  const StepResult result = runner.run(there->model(), kVocab, step);
+  const StepResult result = runner.run({&there->model(), kVocab, &step});
   EXPECT_EQ(result.deferred.code(), StatusCode::kUnavailable);
   EXPECT_NE(result.deferred.message().find("layer 0"), std::string_view::npos);
 }

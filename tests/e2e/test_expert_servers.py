@@ -226,6 +226,33 @@ def test_a_cluster_has_expert_servers_of_its_own(wanted):
         server.stop()
 
 
+def test_another_model_computes_while_one_waits_for_its_experts(wanted, experts, tmp_path):
+    """Its layers have to wait for 3 ms each; then for a server that is stopped."""
+    other = 'tiny-qwen3'
+    alone = Server('--preload', other)
+    try:
+        wanted_other = [ask(alone, question, model=other) for question in QUESTIONS]
+    finally:
+        alone.stop()
+    experts.append(Expert(tmp_path, 'a', '--experts', '*:*', '--batch-rule', 'deadline', '--batch-wait-us', '3000'))
+    server = Server('--experts', experts[0].address, '--preload', 'all', '--expert-lanes', '1')
+    try:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for _ in range(3):
+                theirs = [pool.submit(ask, server, question, model=other) for question in QUESTIONS]
+                compare(server, wanted)
+                assert [answer.result() for answer in theirs] == wanted_other
+            os.kill(experts[0].process.pid, signal.SIGSTOP)
+            waiting = [pool.submit(ask, server, question) for question in QUESTIONS]
+            for question, answer in zip(QUESTIONS, wanted_other):
+                assert ask(server, question, model=other) == answer
+            assert not any(answer.done() for answer in waiting)
+            os.kill(experts[0].process.pid, signal.SIGCONT)
+            assert [answer.result() for answer in waiting] == [wanted[question] for question in QUESTIONS]
+    finally:
+        server.stop()
+
+
 def test_a_client_that_is_killed_in_the_middle_of_its_work_concerns_nobody_else(wanted, experts, server):
     for round_ in range(4):
         victim = Server('--experts', experts[0].address)

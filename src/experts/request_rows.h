@@ -1,0 +1,27 @@
+// What of an exchange goes to one server: rows as a slot has them, each token once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/pass.h"
+#include "slots/message.h"
+
+namespace shoal {
+
+struct RequestRows {
+  std::vector<uint32_t> tokens;   // rows of the exchange, each once
+  std::vector<SlotRoute> routes;  // of the rows that were asked for, in their order
+  uint32_t experts = 0;           // distinct ones
+};
+// One row of the exchange's routes for one expert.
+struct RoutedRow {
+  uint32_t routed = 0;  // index in ExpertRoutes::routed
+  uint32_t expert = 0;
+};
+RequestRows request_rows(const Exchange& exchange, std::span<const RoutedRow> rows);
+// Copies the tokens' rows to where a slot has them, [tokens, width].
+void copy_tokens(const Exchange& exchange, std::span<const uint32_t> tokens, std::span<float> hidden);
+
+}  // namespace shoal
