@@ -40,6 +40,7 @@ struct ExpertFlags {
   std::string experts = "auto";
   std::string memory;
   std::string cores;
+  std::string peers;
   uint32_t threads = 0;
   std::string batch_rule = "adaptive";
   uint32_t batch_wait_us = 100;
@@ -86,17 +87,30 @@ StatusOr<ExpertServerConfig> server_config(const ExpertFlags& flags, uint64_t me
   ASSIGN_OR_RETURN(const std::vector<DeviceSpec> devices, device_specs(cores));
   config.cpus = devices.front().cpus;
   config.threads = static_cast<int>(flags.threads > 0 ? flags.threads : !config.cpus.empty() ? config.cpus.size() : std::max(1u, std::thread::hardware_concurrency()));
-  if (flags.cluster.listen.starts_with("unix:")) config.unix_address = flags.cluster.listen.substr(5);
-  else config.tcp_address = flags.cluster.listen;
+  for (const std::string& place : std::vector<std::string>(absl::StrSplit(flags.cluster.listen, ','))) {
+    std::string& address = place.starts_with("unix:") ? config.unix_address : config.tcp_address;
+    if (!address.empty()) return invalid_argument("--listen: one ADDR:PORT and one unix:PATH at most");
+    address = place.starts_with("unix:") ? place.substr(5) : place;
+  }
+  if (flags.peers.empty()) return config;
+  ASSIGN_OR_RETURN(config.peers, expert_addresses(flags.peers));
+  const bool local = std::all_of(config.peers.begin(), config.peers.end(), [](const ExpertAddress& peer) { return is_unix_address(peer.address); });
+  if (!local || config.unix_address.empty()) return invalid_argument("--peers: name unix:PATH of other servers of this machine, and one in --listen where they reach this one");
   return config;
 }
 
 // Its place in the cluster, by which nodes find it. Models are recorded by those who serve them.
-StatusOr<std::unique_ptr<ClusterLink>> join_cluster(ClusterOptions options, uint16_t port) {
+StatusOr<std::unique_ptr<ClusterLink>> join_cluster(ClusterOptions options, ExpertServer& server) {
   const std::string host = options.listen.substr(0, options.listen.rfind(':'));
   options.listen = host + ":0";
   ASSIGN_OR_RETURN(std::unique_ptr<ClusterLink> link, ClusterLink::start(std::move(options), std::make_shared<ModelNames>()));
-  RETURN_IF_ERROR(link->join({}, port, {}, [] { return wait_stop_signal(Duration(0)); }));
+  const auto peers = [&server, self = link->name()](const std::map<std::string, MemberRecord>& members) {
+    std::vector<ExpertAddress> others = expert_members(members);
+    std::erase_if(others, [&](const ExpertAddress& other) { return other.name == self || !is_unix_address(other.address); });
+    for (ExpertAddress& other : others) other.other.clear();  // by shared memory, or not at all
+    server.set_peers(std::move(others));
+  };
+  RETURN_IF_ERROR(link->join({.members = peers}, server.port(), {}, [] { return wait_stop_signal(Duration(0)); }));
   return link;
 }
 
@@ -114,7 +128,7 @@ StatusOr<int> run_expert(ExpertFlags& flags) {
   const bool joins = !flags.cluster.join.empty();
   std::optional<ClusterOptions> options;
   if (joins) {
-    if (flags.cluster.listen.starts_with("unix:")) return invalid_argument("--listen: with --join, say ADDR:PORT; processes of this machine need none");
+    if (flags.cluster.listen.find("unix:") != std::string::npos) return invalid_argument("--listen: with --join, say ADDR:PORT; processes of this machine need none");
     ASSIGN_OR_RETURN(options, cluster_options(flags.cluster, Role::kExpert));
     flags.cluster.name = options->name;
   }
@@ -133,7 +147,7 @@ StatusOr<int> run_expert(ExpertFlags& flags) {
   };
   ASSIGN_OR_RETURN(const auto server, ExpertServer::start(config, std::move(models)));
   if (joins) {
-    ASSIGN_OR_RETURN(link, join_cluster(*std::move(options), server->port()));
+    ASSIGN_OR_RETURN(link, join_cluster(*std::move(options), *server));
     joined = link.get();
   }
   announce(flags.cluster, config, held, server->port());
@@ -158,7 +172,8 @@ RunVerb add_expert(CLI::App& app) {
   verb->add_option("path", flags->path, "Folder of models, one model folder, or one GGUF file: the same files as the nodes'")->capture_default_str();
   add_cluster_flags(*verb, flags->cluster);
   verb->get_option("--join")->required(false);
-  verb->get_option("--listen")->description("ADDR:PORT (port 0: any free one) or unix:PATH where nodes reach this server");
+  verb->get_option("--listen")->description("ADDR:PORT (port 0: any free one) or unix:PATH where nodes reach this server, or both with a comma between them");
+  verb->add_option("--peers", flags->peers, "unix:PATH,...: other expert servers of this machine; what nodes ask of several of them over the network comes once, to one (in a cluster they are known)");
   verb->add_option("--experts", flags->experts, "What it holds: LAYERS:IDS as in '0-3:0-7,12;5:*' ('*:*': all), and stays; or auto: what `shoal serve --experts` or the cluster's controller gives it, by load and --memory")->capture_default_str();
   verb->add_option("--memory", flags->memory, "For weights, e.g. 8GiB (default: most of what is free)");
   verb->add_option("--cores", flags->cores, "Cores to compute on, e.g. cpu:4-7 (default: all)");

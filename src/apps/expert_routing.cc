@@ -133,7 +133,8 @@ RemoteExpertsCounts ExpertRouting::counts() const {
     const RemoteExpertsCounts of = client->all_counts();
     for (const auto field : {&RemoteExpertsCounts::exchanges, &RemoteExpertsCounts::requests, &RemoteExpertsCounts::rows, &RemoteExpertsCounts::resent_rows,
                              &RemoteExpertsCounts::timeouts, &RemoteExpertsCounts::losses, &RemoteExpertsCounts::late, &RemoteExpertsCounts::refused,
-                             &RemoteExpertsCounts::deferred, &RemoteExpertsCounts::wishes}) {
+                             &RemoteExpertsCounts::deferred, &RemoteExpertsCounts::wishes, &RemoteExpertsCounts::relayed, &RemoteExpertsCounts::tokens_sent,
+                             &RemoteExpertsCounts::rows_received}) {
       sum.*field += of.*field;
     }
   }

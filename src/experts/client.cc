@@ -12,18 +12,20 @@
 #include "device/cpu_device.h"
 #include "experts/links.h"
 #include "experts/request_rows.h"
+#include "experts/step_times.h"
 #include "models/expert_plan.h"
 #include "policy/expert_calls.h"
-#include "policy/lane_choice.h"
+#include "policy/expert_relays.h"
 
 namespace shoal {
 namespace {
 
+constexpr Duration kNoRelay = std::chrono::milliseconds(200);  // after one failed: its servers are asked directly
 constexpr Duration kNap = std::chrono::milliseconds(5);  // at most: time-outs are looked at then
 
 class Client : public RemoteExperts {
  public:
-  Client(RemoteExpertsConfig config, std::shared_ptr<Bell> bell) : config_(std::move(config)), links_(config_, std::move(bell)), lane_choice_(config_.lanes) {}
+  Client(RemoteExpertsConfig config, std::shared_ptr<Bell> bell) : config_(std::move(config)), links_(config_, std::move(bell)), rank_(std::hash<std::string>()(config_.client)), times_(config_.lanes, config_.choose_lanes) {}
 
   uint32_t begin(uint32_t rows, uint32_t sequences, uint32_t lanes_max) override;
   void end(bool alone) override;
@@ -47,10 +49,12 @@ class Client : public RemoteExperts {
  private:
   using Link = std::shared_ptr<ExpertLink>;
   using Picture = ExpertLinks::Picture;
-  // Rows for one server, in one request.
+  // Rows for one server, or for several of its machine that it gives them to, in one request.
   struct Part {
     Link link;
-    std::vector<uint32_t> rows;  // of the call
+    std::vector<ExpertAsk> asks;  // whose they are
+    std::vector<uint32_t> rows;   // of the call: of all asks
+    bool relayed() const { return asks.size() > 1 || asks.front().server != link->id; }
     double work = 0;             // of the link, while it is sent
     bool sent = false;
     TimePoint sent_at{}, late_at{};
@@ -65,26 +69,11 @@ class Client : public RemoteExperts {
     TimePoint missing_since = kForever;         // rows that nobody can be asked for now, but maybe soon
   };
   enum class Heard : uint8_t { kWaits, kAnswered, kAgain };  // kAgain: its rows are to be asked of others
-  // Who may be asked in a lane, as the policy takes it.
-  struct Choice {
-    std::vector<NodeId> suspected;
-    std::vector<ExpertServerWork> work;
-  };
-
-  // A step under way: what both sides take.
-  struct Step {
-    uint32_t rows = 0, lanes = 1;
-    TimePoint begun{};
-    TimePoint working = kForever;      // since the device has something to do
-    double computed = 0, away = 0;     // seconds, of all exchanges
-    uint64_t exchanges = 0;
-  };
 
   void look_at_picture();
   void hear_late(uint32_t lane);
-  Choice choice(uint32_t lane) const;
-  bool may_be_asked(const ExpertLink& link, uint32_t lane) const { return link.usable() && link.slots[lane].state() != ClientSlot::State::kQuarantined; }
-  void add_parts(uint32_t lane, std::vector<ExpertAsk> asks, TimePoint now);
+  void add_parts(uint32_t lane, const std::vector<ExpertAsk>& asks, TimePoint now, bool relays = true);
+  void ask_again(uint32_t lane, const Part& part, TimePoint now);
   Status check_missing(uint32_t lane, TimePoint now);
   bool held_by_another(const Part& part, uint32_t lane) const;
   uint32_t index_of(const Asked& asked, uint32_t row) const { return asked.exchange.layer * config_.plan->experts() + asked.call.rows()[row].expert; }
@@ -107,8 +96,8 @@ class Client : public RemoteExperts {
   std::shared_ptr<const Picture> picture_ = std::make_shared<const Picture>();
   uint64_t picture_version_ = UINT64_MAX;
   uint64_t salt_ = 0;
-  LaneChoice lane_choice_;
-  Step step_;
+  const uint64_t rank_;  // among the clients of a relay
+  StepTimes times_;
   TimePoint last_progress_{};
   bool dozing_ = false;
   RemoteExpertsCounts counts_;  // of the thread
@@ -137,21 +126,14 @@ void Client::hear_late(uint32_t lane) {
   }
 }
 
-Client::Choice Client::choice(uint32_t lane) const {
-  Choice result;
-  for (const Link& link : picture_->links) {
-    if (may_be_asked(*link, lane)) result.work.push_back({link->id, link->work});
-    else result.suspected.push_back(link->id);
-  }
-  return result;
-}
-
-void Client::add_parts(uint32_t lane, std::vector<ExpertAsk> asks, TimePoint now) {
-  for (const ExpertAsk& ask : asks) {
-    const Link& link = picture_->link(ask.server);
-    for (size_t begin = 0; begin < ask.rows.size(); begin += link->welcome.rows_max) {
-      const size_t end = std::min(ask.rows.size(), begin + link->welcome.rows_max);
-      asked_[lane].parts.push_back({.link = link, .rows = {ask.rows.begin() + static_cast<ptrdiff_t>(begin), ask.rows.begin() + static_cast<ptrdiff_t>(end)}});
+void Client::add_parts(uint32_t lane, const std::vector<ExpertAsk>& asks, TimePoint now, bool relays) {
+  std::vector<ExpertRelayView> through;
+  if (relays) through = picture_->relays_of(lane, now);
+  for (const RoutedAsk& routed : route_asks(asks, through, rank_ + lane)) {
+    const Link& link = picture_->link(routed.to);
+    for (std::vector<ExpertAsk>& piece : pieces_of(routed.asks, asked_[lane].call.rows(), link->welcome.rows_max)) {
+      Part& part = asked_[lane].parts.emplace_back(Part{.link = link, .asks = std::move(piece)});
+      for (const ExpertAsk& ask : part.asks) part.rows.insert(part.rows.end(), ask.rows.begin(), ask.rows.end());
     }
   }
   send(lane, now);
@@ -185,45 +167,30 @@ void Client::send(uint32_t lane, TimePoint now) {
 
 void Client::send_part(uint32_t lane, Part& part, TimePoint now) {
   const Asked& asked = asked_[lane];
-  const Exchange& exchange = asked.exchange;
   ExpertLink& link = *part.link;
-  std::vector<RoutedRow> routed;
-  for (const uint32_t row : part.rows) routed.push_back({asked.routed[row], asked.call.rows()[row].expert});
-  const auto [tokens, routes, experts] = request_rows(exchange, routed);
-  const auto count = static_cast<uint32_t>(part.rows.size());
-  const ControlWord word = link.slots[lane].submit(SlotKind::kRequest, static_cast<uint16_t>(exchange.layer), count, exchange.width);
-  const RequestHead head{.layer = static_cast<uint16_t>(exchange.layer), .lane = static_cast<uint16_t>(lane), .tokens = static_cast<uint32_t>(tokens.size()),
-                         .rows = count, .width = exchange.width, .client = link.welcome.client, .placement = link.welcome.version, .seq = word.seq,
-                         .epoch = word.epoch, .submitted_ns = static_cast<uint64_t>(now.time_since_epoch().count()),
-                         .seal = link.channel->streamed() ? SlotSeal::kWhole : SlotSeal::kHead};
-  const std::span<std::byte> half = link.channel->outbox(lane);
-  const auto hidden = write_request(head, routes, half);
-  CHECK(hidden.ok());
-  copy_tokens(exchange, tokens, *hidden);
-  seal_request(half);
+  std::vector<RoutedRow> rows;
+  for (const uint32_t row : part.rows) rows.push_back({asked.routed[row], asked.call.rows()[row].expert});
+  const auto count = static_cast<uint32_t>(rows.size());
+  const RequestRows sent = send_rows(link, lane, asked.exchange, rows, now);
   part.sent = true;
   part.sent_at = now;
   part.late_at = now + link.trips.timeout(count, config_.timeout_min, config_.timeout_first);
-  part.work = expert_work(count, experts);
+  part.work = expert_work(count, sent.experts);
   link.work += part.work;
   ++link.requests;
   ++counts_.requests;
   counts_.rows += count;
-  link.channel->publish(lane, word, request_bytes(head.tokens, head.rows, head.width));
+  counts_.relayed += part.relayed() ? 1 : 0;
+  if (link.channel->streamed()) counts_.tokens_sent += sent.tokens.size();
 }
 
 uint32_t Client::begin(uint32_t rows, uint32_t sequences, uint32_t lanes_max) {
-  const uint32_t most = std::max(1u, std::min({sequences, lanes_max, config_.lanes}));
-  const TimePoint now = steady_now();
   forget_all();
-  step_ = {.rows = rows, .lanes = config_.choose_lanes ? std::min(lane_choice_.choose(rows, sequences), most) : most, .begun = now, .working = now};
-  return step_.lanes;
+  return times_.begin(rows, sequences, lanes_max, steady_now());
 }
 
 void Client::end(bool alone) {
-  if (step_.exchanges == 0 || !alone) return;
-  const auto each = static_cast<double>(step_.exchanges);
-  lane_choice_.measured(step_.rows, step_.lanes, to_seconds(steady_now() - step_.begun), {.attention = step_.computed / each, .experts = step_.away / each});
+  if (alone) times_.end(steady_now());
 }
 
 void Client::ask(uint32_t lane, const Exchange& exchange) {
@@ -246,9 +213,9 @@ void Client::ask(uint32_t lane, const Exchange& exchange) {
   ++counts_.exchanges;
   const TimePoint now = steady_now();
   last_progress_ = now;
-  if (step_.working != kForever) step_.computed += to_seconds(now - step_.working);
-  asked.asked_at = step_.working = now;
-  const Choice who = choice(lane);
+  times_.works(now);
+  asked.asked_at = now;
+  const ExpertLinks::Choice who = picture_->choice(lane);
   add_parts(lane, asked.call.begin({picture_->placement, who.suspected, who.work}, exchange.layer, rows, ++salt_), now);
   check_missing(lane, now).IgnoreError();  // answered() says what is missing, if it still is
 }
@@ -270,7 +237,8 @@ void Client::forget_all() {
 
 void Client::take(uint32_t lane, const Part& part, const ResponseView& view, TimePoint now) {
   Asked& asked = asked_[lane];
-  CHECK(asked.call.answered(part.link->id, part.rows));
+  for (const ExpertAsk& ask : part.asks) CHECK(asked.call.answered(ask.server, ask.rows));
+  if (part.link->channel->streamed()) counts_.rows_received += part.rows.size();
   const uint64_t width = asked.exchange.width;
   float* const out = CpuDevice::at(asked.exchange.output);
   for (size_t i = 0; i < part.rows.size(); ++i) std::memcpy(out + asked.routed[part.rows[i]] * width, view.outputs.data() + i * width, width * sizeof(float));
@@ -279,10 +247,11 @@ void Client::take(uint32_t lane, const Part& part, const ResponseView& view, Tim
 }
 
 bool Client::held_by_another(const Part& part, uint32_t lane) const {
+  if (part.relayed()) return true;  // by those whose they are
   const Asked& asked = asked_[lane];
   return std::all_of(part.rows.begin(), part.rows.end(), [&](uint32_t row) {
     const auto copies = picture_->placement.of(asked.exchange.layer, asked.call.rows()[row].expert);
-    return std::any_of(copies.begin(), copies.end(), [&](const ExpertShare& copy) { return copy.server != part.link->id && may_be_asked(*picture_->link(copy.server), lane); });
+    return std::any_of(copies.begin(), copies.end(), [&](const ExpertShare& copy) { return copy.server != part.link->id && picture_->link(copy.server)->usable(lane); });
   });
 }
 
@@ -317,6 +286,10 @@ StatusOr<Client::Heard> Client::hear(uint32_t lane, Part& part, TimePoint now) {
   if (now < part.late_at) return Heard::kWaits;
   const bool elsewhere = held_by_another(part, lane);
   if (!elsewhere && now - part.sent_at <= config_.defer_after) return Heard::kWaits;
+  if (part.relayed()) {  // maybe it waits for another one
+    ++counts_.timeouts;
+    return once_more();
+  }
   link.suspected_ns = (elsewhere ? now : part.sent_at).time_since_epoch().count();
   link.suspected = true;
   if (!elsewhere) {
@@ -330,6 +303,7 @@ StatusOr<Client::Heard> Client::hear(uint32_t lane, Part& part, TimePoint now) {
 void Client::refused(uint32_t lane, const Part& part, const ResponseHead& head) {
   ExpertLink& link = *part.link;
   ++counts_.refused;
+  if (part.relayed()) return;
   if (head.status == SlotStatus::kNotHosted) {
     std::vector<uint32_t> not_there;
     for (const uint32_t row : part.rows) not_there.push_back(index_of(asked_[lane], row));
@@ -337,6 +311,18 @@ void Client::refused(uint32_t lane, const Part& part, const ResponseHead& head) 
   }
   log_warning("expert server '", link.name, "' refuses a request (", static_cast<int>(head.status), "); the connection is made anew");
   link.channel->end();
+}
+
+// Of others; of those whose rows they are, if it was a relay that failed.
+void Client::ask_again(uint32_t lane, const Part& part, TimePoint now) {
+  look_at_picture();  // a refusal changed it
+  counts_.resent_rows += part.rows.size();
+  if (part.relayed()) part.link->relays_from = now + kNoRelay;
+  for (const ExpertAsk& ask : part.asks) {
+    const bool direct = part.relayed() && picture_->has(ask.server) && picture_->link(ask.server)->usable(lane);
+    const ExpertLinks::Choice who = picture_->choice(lane);
+    add_parts(lane, direct ? std::vector<ExpertAsk>{ask} : asked_[lane].call.give_up(ask.server, ask.rows, {picture_->placement, who.suspected, who.work}), now, false);
+  }
 }
 
 Status Client::progress(uint32_t lane, TimePoint now) {
@@ -353,15 +339,10 @@ Status Client::progress(uint32_t lane, TimePoint now) {
     if (heard == Heard::kAgain) again.push_back(std::move(asked.parts[i]));
     asked.parts.erase(asked.parts.begin() + static_cast<ptrdiff_t>(i));
   }
-  for (const Part& part : again) {
-    look_at_picture();  // a refusal changed it
-    counts_.resent_rows += part.rows.size();
-    const Choice who = choice(lane);
-    add_parts(lane, asked.call.give_up(part.link->id, part.rows, {picture_->placement, who.suspected, who.work}), now);
-  }
+  for (const Part& part : again) ask_again(lane, part, now);
   if (asked.call.any_missing()) {
     hear_late(lane);
-    const Choice who = choice(lane);
+    const ExpertLinks::Choice who = picture_->choice(lane);
     add_parts(lane, asked.call.retry({picture_->placement, who.suspected, who.work}), now);
   }
   send(lane, now);
@@ -415,7 +396,7 @@ void Client::tell() {
 
 StatusOr<std::optional<uint32_t>> Client::answered() {
   const TimePoint now = steady_now();
-  if (step_.working != kForever) step_.computed += to_seconds(now - std::exchange(step_.working, kForever));
+  times_.waits(now);
   for (uint32_t lane = 0; lane < kLanesMax; ++lane) {
     Asked& asked = asked_[lane];
     if (!asked.active) continue;
@@ -427,9 +408,8 @@ StatusOr<std::optional<uint32_t>> Client::answered() {
     }
     if (!asked.call.done()) continue;
     asked.active = false;
-    step_.away += to_seconds(now - asked.asked_at);
-    ++step_.exchanges;
-    step_.working = now;
+    times_.answered(now - asked.asked_at);
+    times_.works(now);
     tell();
     return lane;
   }

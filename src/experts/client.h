@@ -45,11 +45,14 @@ struct RemoteExpertsConfig {
   Duration timeout_first = std::chrono::milliseconds(500);  // until enough is known of a server, and never longer
   Duration defer_after = std::chrono::milliseconds(1000);  // with nobody else to ask: then the pass is deferred
   Duration spin = std::chrono::microseconds(20);
+  bool wishes = true;                  // what no server holds is asked to be loaded
 };
 
 // What became of what was asked, for metrics.
 struct RemoteExpertsCounts {
   uint64_t exchanges = 0, requests = 0, rows = 0;
+  uint64_t relayed = 0;         // requests to a server that gave rows to others of its machine
+  uint64_t tokens_sent = 0, rows_received = 0;  // over the network: rows of hidden values, and what came back
   uint64_t resent_rows = 0;     // to another server, after a loss or a time-out
   uint64_t timeouts = 0, losses = 0, late = 0, refused = 0;
   uint64_t deferred = 0;        // passes

@@ -48,6 +48,15 @@ class HeldExperts {
     set_ = std::make_shared<const ExpertSet>(std::move(set));
     version_ = version;
   }
+  // The servers of its machine that it gives rows to, itself among them.
+  std::vector<std::string> relays() const {
+    std::lock_guard lock(mutex_);
+    return relays_;
+  }
+  void set_relays(std::vector<std::string> names) {
+    std::lock_guard lock(mutex_);
+    relays_ = std::move(names);
+  }
   // It said so at that version, or a later one: if it said something newer since, that counts.
   void remove(std::span<const uint32_t> indices, uint32_t version) {
     std::lock_guard lock(mutex_);
@@ -61,6 +70,7 @@ class HeldExperts {
   mutable std::mutex mutex_;
   std::shared_ptr<const ExpertSet> set_;
   uint32_t version_ = 0;
+  std::vector<std::string> relays_;
 };
 
 struct ExpertLink {
@@ -72,11 +82,13 @@ struct ExpertLink {
   std::vector<ClientSlot> slots;          // by lane; of the thread that polls
   double work = 0;                        // that it was asked for and has not answered, in rows' worth; likewise
   RoundTrips trips;
+  TimePoint relays_from{};                // it is not asked to give rows to others before; of the thread that polls
   std::atomic<uint64_t> requests{0};
   std::atomic<bool> suspected{false};     // it let a request time out, and has not answered since
   std::atomic<int64_t> suspected_ns{0};   // since
 
   bool usable() const { return !channel->broken() && !suspected.load(); }
+  bool usable(uint32_t lane) const { return usable() && slots[lane].state() != ClientSlot::State::kQuarantined; }
   bool idle(uint32_t lane) const { return slots[lane].state() == ClientSlot::State::kIdle; }
   std::shared_ptr<const ExpertSet> holds() const { return held->get(); }
 

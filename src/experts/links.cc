@@ -51,6 +51,27 @@ void ExpertLinks::set_servers(std::vector<ExpertAddress> servers) {
   changed_.notify_all();
 }
 
+ExpertLinks::Choice ExpertLinks::Picture::choice(uint32_t lane) const {
+  Choice result;
+  for (const auto& link : links) {
+    if (link->usable(lane)) result.work.push_back({link->id, link->work});
+    else result.suspected.push_back(link->id);
+  }
+  return result;
+}
+
+std::vector<ExpertRelayView> ExpertLinks::Picture::relays_of(uint32_t lane, TimePoint now) const {
+  std::vector<ExpertRelayView> result;
+  for (const ExpertRelayView& relay : relays) {
+    if (now >= link(relay.server)->relays_from && link(relay.server)->usable(lane)) result.push_back(relay);
+  }
+  return result;
+}
+
+bool ExpertLinks::Picture::has(NodeId id) const {
+  return std::any_of(links.begin(), links.end(), [&](const auto& link) { return link->id == id; });
+}
+
 const std::shared_ptr<ExpertLink>& ExpertLinks::Picture::link(NodeId id) const {
   const auto at = std::find_if(links.begin(), links.end(), [&](const auto& link) { return link->id == id; });
   CHECK(at != links.end());
@@ -73,6 +94,14 @@ std::shared_ptr<const ExpertLinks::Picture> ExpertLinks::draw() const {
     if (known.link == nullptr) continue;
     picture->links.push_back(known.link);
     held.push_back(known.link->holds());
+  }
+  for (const auto& link : picture->links) {
+    ExpertRelayView relay{link->id, {}};
+    const std::vector<std::string> names = link->held->relays();
+    for (const auto& other : picture->links) {
+      if (std::find(names.begin(), names.end(), other->name) != names.end()) relay.reaches.push_back(other->id);
+    }
+    if (std::find(relay.reaches.begin(), relay.reaches.end(), link->id) != relay.reaches.end()) picture->relays.push_back(std::move(relay));
   }
   for (uint32_t layer = 0; layer < shape_.layers(); ++layer) {
     LayerPlacement& placed = picture->placement.layers.emplace_back(layer, std::vector<std::vector<ExpertShare>>(shape_.experts));
@@ -100,6 +129,7 @@ void ExpertLinks::disclaim(const ExpertLink& link, std::span<const uint32_t> ind
 }
 
 void ExpertLinks::wish(uint32_t index) {
+  if (!config_.wishes) return;
   std::lock_guard lock(mutex_);
   if (!wished_.insert(index).second) return;
   ++wishes_;
@@ -210,13 +240,19 @@ StatusOr<std::shared_ptr<ExpertLink>> ExpertLinks::dial(const std::string& addre
                           .hidden = config_.plan->hidden(), .used = config_.plan->used(), .lanes = config_.lanes};
   auto link = std::make_shared<ExpertLink>();
   ASSIGN_OR_RETURN(Dialed dialed, dial_experts(address, config_.network, hello, bell_, [this, held = link->held](const Json& note) {
+    if (note.contains("relays")) {
+      std::vector<std::string> names;
+      for (const Json& name : note["relays"]) {
+        if (name.is_string()) names.push_back(name.get<std::string>());
+      }
+      held->set_relays(std::move(names));
+      return publish();
+    }
     auto set = read_set(shape_, note.value("holds", Json::object()));
     const auto version = json_int(note, "version", 0, 0, UINT32_MAX);
     if (!set.ok() || !version.ok()) return;
     held->set(*std::move(set), static_cast<uint32_t>(*version));
-    ++version_;
-    changed_.notify_all();
-    bell_->ring();
+    publish();
   }));
   link->id = NodeId(next_id_++);
   link->name = dialed.welcome.server;

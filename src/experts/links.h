@@ -12,16 +12,28 @@
 #include "experts/client.h"
 #include "experts/link.h"
 #include "policy/expert_placement.h"
+#include "policy/expert_relays.h"
 
 namespace shoal {
 
 class ExpertLinks {
  public:
+  // Who may be asked in a lane, as the policy takes it.
+  struct Choice {
+    std::vector<NodeId> suspected;
+    std::vector<ExpertServerWork> work;
+  };
+
   // Who is connected and probed, and who of them holds what, by the links' ids.
   struct Picture {
     std::vector<std::shared_ptr<ExpertLink>> links;
     ExpertPlacement placement;
+    std::vector<ExpertRelayView> relays;  // over the network, that give rows to others
 
+    // As of now; by the thread that polls.
+    Choice choice(uint32_t lane) const;
+    std::vector<ExpertRelayView> relays_of(uint32_t lane, TimePoint now) const;  // that may be asked
+    bool has(NodeId id) const;
     const std::shared_ptr<ExpertLink>& link(NodeId id) const;  // REQUIRES: it is one of `links`
   };
 
@@ -62,8 +74,8 @@ class ExpertLinks {
   StatusOr<std::shared_ptr<ExpertLink>> dial(const std::string& address, const std::string& name);
   bool end_lost(TimePoint now);
   void grant_wishes();
-  void publish();  // REQUIRES: mutex_ held, as of the next
-  std::shared_ptr<const Picture> draw() const;
+  void publish();
+  std::shared_ptr<const Picture> draw() const;  // REQUIRES: mutex_ held
 
   const RemoteExpertsConfig& config_;
   const ExpertShape shape_;

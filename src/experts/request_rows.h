@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "experts/link.h"
 #include "models/pass.h"
 #include "slots/message.h"
 
@@ -21,7 +22,7 @@ struct RoutedRow {
   uint32_t expert = 0;
 };
 RequestRows request_rows(const Exchange& exchange, std::span<const RoutedRow> rows);
-// Copies the tokens' rows to where a slot has them, [tokens, width].
-void copy_tokens(const Exchange& exchange, std::span<const uint32_t> tokens, std::span<float> hidden);
+// Writes them to the link's slot of this lane and publishes them: what was sent. REQUIRES: the slot is idle, and takes so many rows.
+RequestRows send_rows(ExpertLink& link, uint32_t lane, const Exchange& exchange, std::span<const RoutedRow> rows, TimePoint now);
 
 }  // namespace shoal

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "device/memory_limits.h"
 #include "experts/orders.h"
+#include "experts/server_status.h"
 #include "experts/serving.h"
 #include "nlohmann/json.hpp"
 
@@ -25,7 +26,6 @@ namespace {
 
 constexpr size_t kConnectionsMax = 256;
 constexpr Duration kTidy = std::chrono::milliseconds(100);
-constexpr size_t kHotMax = 8;  // experts that are named as those with most rows
 
 class Server : public ExpertServer {
  public:
@@ -36,6 +36,7 @@ class Server : public ExpertServer {
   Status begin();
   uint16_t port() const override { return tcp_ == nullptr ? 0 : tcp_->port(); }
   Json status(bool rows) const override;
+  void set_peers(std::vector<ExpertAddress> peers) override;
   Status hold(uint64_t stamp, const Json& experts) override;
   Status drop(uint64_t stamp, const Json& experts) override;
 
@@ -59,10 +60,11 @@ class Server : public ExpertServer {
   Json operate(const Json& request);
   StatusOr<std::pair<size_t, ExpertSet>> named(uint64_t stamp, const Json& experts) const;
   void publish();
+  std::vector<ExpertAddress> machine() const;
+  void tell_relays();
   void forget(Visit& visit);
   void tidy();
   void drain();
-  Json model_json(size_t model, const std::vector<uint64_t>& rows, bool with_rows) const;
 
   const ExpertServerConfig config_;
   Holdings holdings_;
@@ -83,6 +85,8 @@ class Server : public ExpertServer {
   };
   std::map<std::string, Half> halves_;  // guarded by visits_mutex_
   ExpertOrders orders_{config_.name};
+  mutable std::mutex peers_mutex_;
+  std::vector<ExpertAddress> peers_ = config_.peers;  // guarded by peers_mutex_
   std::vector<std::thread> threads_;
 };
 
@@ -283,6 +287,10 @@ Status Server::join_answers(Visit& visit, std::unique_ptr<BulkSocket>& socket, c
   parts.in = std::move(half.in);
   parts.out = std::move(socket);
   half.client->channel = std::make_unique<SlotChannel>(std::move(parts), hello.lanes, nullptr);
+  if (!config_.unix_address.empty()) {
+    ASSIGN_OR_RETURN(half.client->relay, ExpertRelay::start(config_.name, hello, holdings_.models()[half.client->model].plan, bell_));
+    half.client->relay->set_servers(machine());
+  }
   log_info("'", hello.client, "' is connected over TCP for experts of '", holdings_.models()[half.client->model].name, "'");
   serving_->add(std::move(half.client));
   return OkStatus();
@@ -294,6 +302,7 @@ void Server::tidy() {
     bell_->ring();
     std::this_thread::sleep_for(kTidy);
     serving_->take_ended();  // their channels end here
+    tell_relays();
     std::list<Visit> over;
     std::lock_guard lock(visits_mutex_);
     for (auto it = visits_.begin(); it != visits_.end();) {
@@ -303,6 +312,35 @@ void Server::tidy() {
     }
     for (Visit& visit : over) visit.thread.join();
     std::erase_if(halves_, [now = steady_now()](const auto& half) { return half.second.until < now; });
+  }
+}
+
+// The servers that rows of clients may be given to; none if there is no other.
+std::vector<ExpertAddress> Server::machine() const {
+  std::lock_guard lock(peers_mutex_);
+  std::vector<ExpertAddress> all = peers_;
+  if (!all.empty()) all.push_back({.name = config_.name, .address = "unix:" + config_.unix_address});
+  return all;
+}
+
+void Server::set_peers(std::vector<ExpertAddress> peers) {
+  {
+    std::lock_guard lock(peers_mutex_);
+    if (peers == peers_) return;
+    peers_ = std::move(peers);
+  }
+  for (const auto& client : serving_->clients()) {
+    if (client->relay != nullptr) client->relay->set_servers(machine());
+  }
+}
+
+void Server::tell_relays() {
+  for (const auto& client : serving_->clients()) {
+    if (client->relay == nullptr) continue;
+    std::vector<std::string> names = client->relay->servers();
+    if (names == client->told_relays) continue;
+    client->channel->note({{"relays", names}});
+    client->told_relays = std::move(names);
   }
 }
 
@@ -381,46 +419,7 @@ void Server::publish() {
   }
 }
 
-Json Server::model_json(size_t m, const std::vector<uint64_t>& rows, bool with_rows) const {
-  const ExpertModel& model = holdings_.models()[m];
-  const ExpertShape& shape = holdings_.shape(m);
-  const ExpertSet held = holdings_.set(m);
-  std::vector<uint32_t> hot = held.list();
-  std::sort(hot.begin(), hot.end(), [&](uint32_t a, uint32_t b) { return rows[a] > rows[b]; });
-  Json busiest = Json::array();
-  for (size_t i = 0; i < std::min(hot.size(), kHotMax); ++i) {
-    if (rows[hot[i]] > 0) busiest.push_back({{"layer", shape.numbers[hot[i] / shape.experts]}, {"expert", hot[i] % shape.experts}, {"rows", rows[hot[i]]}});
-  }
-  uint64_t bytes = 0;
-  for (const uint32_t index : held.list()) bytes += model.plan->bytes(index / shape.experts, index % shape.experts);
-  std::vector<uint64_t> layer_bytes;
-  for (uint32_t layer = 0; layer < shape.layers(); ++layer) layer_bytes.push_back(model.plan->bytes_max(layer));
-  Json json{{"name", model.name}, {"stamp", stamp_text(model.stamp)}, {"shape", write_shape(shape)}, {"holds", write_set(shape, held)}, {"experts", held.count()},
-            {"bytes", bytes}, {"layer_expert_bytes", layer_bytes}, {"busiest", std::move(busiest)}};
-  if (with_rows) json["rows"] = rows;
-  json["pinned"] = write_set(shape, orders_.pinned(m));
-  return json;
-}
-
-Json Server::status(bool with_rows) const {
-  const ServingCounts counts = serving_->counts();
-  const auto rows = serving_->rows_by_expert();
-  const double batches = static_cast<double>(std::max<uint64_t>(counts.batches, 1));
-  Json models = Json::array(), clients = Json::array(), table = Json::array();
-  for (size_t i = 0; i < holdings_.models().size(); ++i) models.push_back(model_json(i, rows[i], with_rows));
-  for (const auto& client : serving_->clients()) {
-    clients.push_back({{"name", client->hello.client}, {"pid", client->hello.pid}, {"model", client->hello.model}, {"lanes", client->hello.lanes},
-                       {"requests", client->requests.load()}, {"over", client->channel->streamed() ? "tcp" : "shared memory"}});
-  }
-  for (const Serving::Timed& timed : serving_->table()) table.push_back({{"rows", timed.rows}, {"experts", timed.active}, {"seconds", timed.seconds}, {"batches", timed.batches}});
-  return {{"name", config_.name}, {"pid", ::getpid()}, {"domain", config_.domain}, {"draining", orders_.draining()}, {"keeper", orders_.keeper(steady_now())}, {"version", holdings_.version()}, {"threads", config_.threads},
-          {"memory", {{"limit", config_.memory_bytes}, {"used", holdings_.bytes()}}}, {"models", std::move(models)}, {"clients", std::move(clients)},
-          {"batch_rule", std::string(batch_rule_name(config_.batch.rule))},
-          {"load", {{"requests", counts.requests}, {"rows", counts.rows}, {"batches", counts.batches}, {"refused", counts.refused}, {"torn", counts.damaged},
-                    {"busy_seconds", counts.busy_seconds}, {"rows_per_batch", static_cast<double>(counts.rows) / batches},
-                    {"experts_per_batch", static_cast<double>(counts.active) / batches}, {"requests_per_batch", static_cast<double>(counts.requests) / batches}}},
-          {"times", std::move(table)}};
-}
+Json Server::status(bool with_rows) const { return expert_server_status({config_, holdings_, *serving_, orders_}, with_rows); }
 
 }  // namespace
 

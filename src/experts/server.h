@@ -22,6 +22,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "experts/client.h"
 #include "experts/expert_set.h"
 #include "models/expert_plan.h"
 #include "slots/batch.h"
@@ -43,6 +44,7 @@ struct ExpertServerConfig {
   std::function<void()> on_drain;      // it drains; on a thread of the server
   std::string unix_address;            // "PATH" or "@NAME"; empty: none
   std::string tcp_address;             // HOST:PORT; empty: none
+  std::vector<ExpertAddress> peers;    // other servers of this machine, which get rows that clients ask of this one over the network
   std::shared_ptr<BulkNetwork> network = make_bulk_tcp();
   uint64_t memory_bytes = 0;           // for weights
   int threads = 1;
@@ -63,6 +65,8 @@ class ExpertServer {
 
   // What it is, holds and does. Any thread, as the others.
   virtual Json status(bool rows) const = 0;
+  // The other servers of this machine, from now on. Any thread.
+  virtual void set_peers(std::vector<ExpertAddress> peers) = 0;
   // Reads those that it does not hold; all, or none. ResourceExhausted, DataLoss, NotFound.
   virtual Status hold(uint64_t stamp, const Json& experts) = 0;
   virtual Status drop(uint64_t stamp, const Json& experts) = 0;

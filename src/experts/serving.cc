@@ -108,10 +108,33 @@ void Serving::run() {
 
 bool Serving::look(TimePoint now) {
   const size_t before = ready_.size();
+  bool found = false;
   for (const auto& client : serving_) {
     for (uint32_t lane = 0; lane < client->slots.size(); ++lane) look_at(*client, lane, now);
+    if (client->relay != nullptr) found |= hear_relay(*client);
   }
-  return ready_.size() > before;
+  return found || ready_.size() > before;
+}
+
+// What is not all here, of a client that comes over the network, is given to the servers of this machine.
+void Serving::take(ExpertClientSide& client, uint32_t lane, RequestView view, TimePoint now) {
+  ++client.requests;
+  if (client.relay != nullptr && !is_held(view, holdings_.now()->models[client.model], holdings_.models()[client.model].plan->experts())) {
+    client.relay->ask(view);
+    std::lock_guard lock(mutex_);
+    ++counts_.relayed;
+    return;
+  }
+  former_.arrived(static_cast<uint32_t>(client.id), now);
+  ready_.push_back({&client, lane, std::move(view), now});
+}
+
+bool Serving::hear_relay(ExpertClientSide& client) {
+  const auto answered = client.relay->answered();
+  if (!answered) return false;
+  if (answered->outputs.empty()) refuse(client, answered->of.lane, answered->of, SlotStatus::kNotHosted);
+  else answer(client, answered->of.lane, answered->of, {}, answered->outputs);
+  return true;
 }
 
 void Serving::look_at(ExpertClientSide& client, uint32_t lane, TimePoint now) {
@@ -122,11 +145,7 @@ void Serving::look_at(ExpertClientSide& client, uint32_t lane, TimePoint now) {
   Status why;
   switch (client.slots[lane].look(channel.control(lane), channel.inbox(lane), limits, channel.streamed() && channel.arrived(lane), view, why)) {
     case ServerSlot::Found::kNothing: return;
-    case ServerSlot::Found::kRequest:
-      ++client.requests;
-      former_.arrived(static_cast<uint32_t>(client.id), now);
-      ready_.push_back({&client, lane, std::move(view), now});
-      return;
+    case ServerSlot::Found::kRequest: return take(client, lane, std::move(view), now);
     case ServerSlot::Found::kEmpty: return answer(client, lane, view.head, {}, {});
     case ServerSlot::Found::kRepublish: return channel.publish(lane, client.slots[lane].answered(), client.answer_bytes[lane]);
     case ServerSlot::Found::kDetach: client.left = true; return;
@@ -146,8 +165,21 @@ void Serving::rest(bool found, TimePoint until) {
   const TimePoint now = steady_now();
   if (found || now - last_work_ < config_.spin || until <= now + config_.spin) return;
   for (const auto& client : serving_) client->channel->sleeping(true);
-  if (!look(now) && !changed_ && !stop_) bell_->wait(std::min(kNap, until == kForever ? kNap : until - now));
-  for (const auto& client : serving_) client->channel->sleeping(false);
+  const Duration most = std::min(doze(), until == kForever ? kNap : until - now);
+  if (!look(now) && !changed_ && !stop_ && most > Duration(0)) bell_->wait(most);
+  for (const auto& client : serving_) {
+    client->channel->sleeping(false);
+    if (client->relay != nullptr) client->relay->woken();
+  }
+}
+
+// For how long nothing has to be looked at before the bell rings.
+Duration Serving::doze() {
+  Duration most = kNap;
+  for (const auto& client : serving_) {
+    if (client->relay != nullptr) most = std::min(most, client->relay->doze());
+  }
+  return most;
 }
 
 void Serving::serve(std::vector<Request> batch) {
@@ -163,14 +195,16 @@ void Serving::serve(std::vector<Request> batch) {
   }
 }
 
+bool Serving::is_held(const RequestView& view, std::span<const std::shared_ptr<const HeldExpert>> experts, uint32_t per_layer) const {
+  const uint32_t first = view.head.layer * per_layer;
+  return std::all_of(view.routes.begin(), view.routes.end(), [&](const SlotRoute& route) { return experts[first + route.expert] != nullptr; });
+}
+
 // Who asks for what is not here is told so, as a whole.
 std::vector<Serving::Request*> Serving::held_here(std::span<Request> requests, std::span<const std::shared_ptr<const HeldExpert>> experts, uint32_t per_layer) {
   std::vector<Request*> served;
   for (Request& request : requests) {
-    const auto& routes = request.view.routes;
-    const uint32_t first = request.view.head.layer * per_layer;
-    const bool here = std::all_of(routes.begin(), routes.end(), [&](const SlotRoute& route) { return experts[first + route.expert] != nullptr; });
-    if (here) served.push_back(&request);
+    if (is_held(request.view, experts, per_layer)) served.push_back(&request);
     else refuse(*request.client, request.lane, request.view.head, SlotStatus::kNotHosted);
   }
   return served;

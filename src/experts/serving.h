@@ -13,6 +13,7 @@
 #include "experts/channel.h"
 #include "experts/handshake.h"
 #include "experts/holdings.h"
+#include "experts/relay.h"
 #include "slots/slot.h"
 
 namespace shoal {
@@ -23,6 +24,8 @@ struct ExpertClientSide {
   size_t model = 0;
   ExpertHello hello;
   std::unique_ptr<SlotChannel> channel;
+  std::unique_ptr<ExpertRelay> relay; // to the servers of this machine, for what it asks over the network; null: there are no others
+  std::vector<std::string> told_relays;  // servers that it was told it reaches that way; of the thread that tidies up
   std::vector<ServerSlot> slots;      // of the serving thread, as the next
   std::vector<size_t> answer_bytes;   // by lane, of the last answer
   std::atomic<uint64_t> requests{0};
@@ -32,6 +35,7 @@ struct ExpertClientSide {
 // What was done, since the start.
 struct ServingCounts {
   uint64_t requests = 0, rows = 0, batches = 0, active = 0;  // active: distinct experts, summed over batches
+  uint64_t relayed = 0;      // requests that were given to others of this machine
   uint64_t refused = 0;      // requests, for whatever reason
   uint64_t damaged = 0;      // looks at a torn slot
   double busy_seconds = 0;
@@ -69,12 +73,16 @@ class Serving {
   void refresh();
   bool look(TimePoint now);
   void look_at(ExpertClientSide& client, uint32_t lane, TimePoint now);
+  void take(ExpertClientSide& client, uint32_t lane, RequestView view, TimePoint now);
+  bool hear_relay(ExpertClientSide& client);
+  Duration doze();
   void rest(bool found, TimePoint until);
   void serve(std::vector<Request> batch);
   void compute(size_t model, std::span<Request> requests, const Holdings::Snapshot& held, TimePoint begun);
   void answer(ExpertClientSide& client, uint32_t lane, const RequestHead& of, ResponseHead head, std::span<const float> outputs);
   void refuse(ExpertClientSide& client, uint32_t lane, const RequestHead& of, SlotStatus status);
   Duration expected_service() const;
+  bool is_held(const RequestView& view, std::span<const std::shared_ptr<const HeldExpert>> experts, uint32_t per_layer) const;
   std::vector<Request*> held_here(std::span<Request> requests, std::span<const std::shared_ptr<const HeldExpert>> experts, uint32_t per_layer);
   void scatter(std::span<Request* const> served, std::span<const uint32_t> places, std::span<const float> out, uint32_t rows, TimePoint begun, Duration took);
   void note_batch(size_t model, size_t requests, uint32_t active, std::span<const uint32_t> ends, Duration took);

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import BINARY, MODELS, Server, http
+from conftest import BINARY, MODELS, Server, free_port, http
 
 MODEL = 'tiny-qwen3-moe'
 QUESTIONS = ['What is the capital of Denmark?', 'What is 3 plus 4?', 'Write the word stone backwards.', 'Count from 1 to 9.']
@@ -34,10 +34,12 @@ def listed(server):
 
 
 class Expert:
-    def __init__(self, folder, name, *args, memory='1GiB', models=MODELS):
-        self.address = f'unix:{folder}/{name}.sock'
+    def __init__(self, folder, name, *args, memory='1GiB', models=MODELS, tcp=False):
+        """`tcp`: nodes come over TCP, as if from another machine, and servers of this machine over the UNIX socket."""
+        self.local = f'unix:{folder}/{name}.sock'
+        self.address = f'127.0.0.1:{free_port()}' if tcp else self.local
         self.log = open(f'{folder}/{name}.log', 'w+')
-        self.process = subprocess.Popen([str(BINARY), 'expert', str(models), '--name', name, '--listen', self.address, '--threads', '1', '--memory', memory, *args],
+        self.process = subprocess.Popen([str(BINARY), 'expert', str(models), '--name', name, '--listen', f'{self.address},{self.local}' if tcp else self.local, '--threads', '1', '--memory', memory, *args],
                                         stdout=self.log, stderr=subprocess.STDOUT)
         deadline = time.time() + 60
         while 'holds' not in self.output():
@@ -249,6 +251,41 @@ def test_another_model_computes_while_one_waits_for_its_experts(wanted, experts,
             assert not any(answer.done() for answer in waiting)
             os.kill(experts[0].process.pid, signal.SIGCONT)
             assert [answer.result() for answer in waiting] == [wanted[question] for question in QUESTIONS]
+    finally:
+        server.stop()
+
+
+USED = 4  # experts of a token, of MODEL
+
+
+def sent(server, what):
+    """Counts of `server` while it does `what`."""
+    before = listed(server)['counts']
+    what()
+    after = listed(server)['counts']
+    return {name: after[name] - before[name] for name in after}
+
+
+def test_over_the_network_a_token_goes_once_to_a_machine_whatever_becomes_of_its_servers(wanted, experts, tmp_path):
+    names = ['a', 'b', 'c']
+    for name, holds in zip(names, ['*:0-9', '*:5-15', '*:0-4,10-15']):  # each expert twice
+        peers = ','.join(f'unix:{tmp_path}/{other}.sock' for other in names if other != name)
+        experts.append(Expert(tmp_path, name, '--experts', holds, '--peers', peers, tcp=True))
+    server = Server('--experts', ','.join(expert.address for expert in experts))
+    try:
+        compare(server, wanted)
+
+        def one_request_for_each_layer():
+            counts = sent(server, lambda: compare(server, wanted))
+            return counts['resent_rows'] == 0 and counts['requests'] == counts['exchanges'] and counts
+        counts = wait_for(one_request_for_each_layer)
+        assert counts['relayed'] > 0 and counts['tokens_sent'] * USED == counts['rows'] == counts['rows_received'], counts
+        for victim, how in [(0, signal.SIGSTOP), (1, signal.SIGKILL), (2, signal.SIGSTOP)]:
+            os.kill(experts[victim].process.pid, how)
+            compare(server, wanted, rounds=2)
+            os.kill(experts[victim].process.pid, signal.SIGCONT)
+            compare(server, wanted, rounds=2)
+        assert listed(server)['counts']['deferred'] == 0
     finally:
         server.stop()
 
