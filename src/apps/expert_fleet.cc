@@ -171,7 +171,7 @@ Json list_experts(const ExpertFleet& fleet) {
   if (fleet.keeper != nullptr) answer["keeper"] = fleet.keeper();
   if (fleet.counts == nullptr) return answer;
   const RemoteExpertsCounts counts = fleet.counts();
-  answer["counts"] = {{"exchanges", counts.exchanges}, {"requests", counts.requests}, {"rows", counts.rows}, {"relayed", counts.relayed}, {"tokens_sent", counts.tokens_sent}, {"rows_received", counts.rows_received}, {"resent_rows", counts.resent_rows}, {"timeouts", counts.timeouts},
+  answer["counts"] = {{"exchanges", counts.exchanges}, {"requests", counts.requests}, {"rows", counts.rows}, {"relayed", counts.relayed}, {"tokens_sent", counts.tokens_sent}, {"rows_received", counts.rows_received}, {"resent_rows", counts.resent_rows}, {"timeouts", counts.timeouts}, {"hedges", counts.hedges}, {"hedges_won", counts.hedges_won},
                       {"losses", counts.losses}, {"late", counts.late}, {"refused", counts.refused}, {"deferred", counts.deferred}, {"wishes", counts.wishes}};
   return answer;
 }

@@ -80,7 +80,7 @@ Status ExpertRouting::add(const ServedModel& model) {
   for (size_t node = 0; node < options_.nodes; ++node) {
     const std::string name = options_.nodes > 1 ? absl::StrCat(options_.client, "/", node) : options_.client;
     ASSIGN_OR_RETURN(std::unique_ptr<RemoteExperts> client,
-                     RemoteExperts::start({.client = name, .model = model.name, .stamp = stamp, .plan = experts, .lanes = options_.lanes, .choose_lanes = options_.choose_lanes, .network = options_.network, .bell = bells_[node], .timeout_min = least_timeout()}));
+                     RemoteExperts::start({.client = name, .model = model.name, .stamp = stamp, .plan = experts, .lanes = options_.lanes, .choose_lanes = options_.choose_lanes, .network = options_.network, .bell = bells_[node], .timeout_min = least_timeout(), .hedge_min = least_timeout() / 4}));
     std::lock_guard lock(mutex_);
     client->set_servers(servers_);
     clients_[{node, model.id}] = std::move(client);
@@ -134,7 +134,7 @@ RemoteExpertsCounts ExpertRouting::counts() const {
     for (const auto field : {&RemoteExpertsCounts::exchanges, &RemoteExpertsCounts::requests, &RemoteExpertsCounts::rows, &RemoteExpertsCounts::resent_rows,
                              &RemoteExpertsCounts::timeouts, &RemoteExpertsCounts::losses, &RemoteExpertsCounts::late, &RemoteExpertsCounts::refused,
                              &RemoteExpertsCounts::deferred, &RemoteExpertsCounts::wishes, &RemoteExpertsCounts::relayed, &RemoteExpertsCounts::tokens_sent,
-                             &RemoteExpertsCounts::rows_received}) {
+                             &RemoteExpertsCounts::rows_received, &RemoteExpertsCounts::hedges, &RemoteExpertsCounts::hedges_won}) {
       sum.*field += of.*field;
     }
   }

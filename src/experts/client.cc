@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "device/cpu_device.h"
 #include "experts/links.h"
-#include "experts/request_rows.h"
+#include "experts/part.h"
 #include "experts/step_times.h"
 #include "models/expert_plan.h"
 #include "policy/expert_calls.h"
@@ -49,16 +49,7 @@ class Client : public RemoteExperts {
  private:
   using Link = std::shared_ptr<ExpertLink>;
   using Picture = ExpertLinks::Picture;
-  // Rows for one server, or for several of its machine that it gives them to, in one request.
-  struct Part {
-    Link link;
-    std::vector<ExpertAsk> asks;  // whose they are
-    std::vector<uint32_t> rows;   // of the call: of all asks
-    bool relayed() const { return asks.size() > 1 || asks.front().server != link->id; }
-    double work = 0;             // of the link, while it is sent
-    bool sent = false;
-    TimePoint sent_at{}, late_at{};
-  };
+  using Part = ExpertPart;
   struct Asked {
     bool active = false;
     Exchange exchange;
@@ -73,6 +64,8 @@ class Client : public RemoteExperts {
   void look_at_picture();
   void hear_late(uint32_t lane);
   void add_parts(uint32_t lane, const std::vector<ExpertAsk>& asks, TimePoint now, bool relays = true);
+  void hedge(uint32_t lane, TimePoint now);
+  bool drop_twin(uint32_t lane, const Part& part, bool answered, TimePoint now);
   void ask_again(uint32_t lane, const Part& part, TimePoint now);
   Status check_missing(uint32_t lane, TimePoint now);
   bool held_by_another(const Part& part, uint32_t lane) const;
@@ -83,7 +76,6 @@ class Client : public RemoteExperts {
   StatusOr<Heard> hear(uint32_t lane, Part& part, TimePoint now);
   void take(uint32_t lane, const Part& part, const ResponseView& view, TimePoint now);
   void refused(uint32_t lane, const Part& part, const ResponseHead& head);
-  void disown(uint32_t lane, Part& part);
   void forget_all();
   void tell();
   void tell_slots(bool sleeps);
@@ -96,6 +88,7 @@ class Client : public RemoteExperts {
   std::shared_ptr<const Picture> picture_ = std::make_shared<const Picture>();
   uint64_t picture_version_ = UINT64_MAX;
   uint64_t salt_ = 0;
+  uint32_t twins_ = 0;
   const uint64_t rank_;  // among the clients of a relay
   StepTimes times_;
   TimePoint last_progress_{};
@@ -132,7 +125,7 @@ void Client::add_parts(uint32_t lane, const std::vector<ExpertAsk>& asks, TimePo
   for (const RoutedAsk& routed : route_asks(asks, through, rank_ + lane)) {
     const Link& link = picture_->link(routed.to);
     for (std::vector<ExpertAsk>& piece : pieces_of(routed.asks, asked_[lane].call.rows(), link->welcome.rows_max)) {
-      Part& part = asked_[lane].parts.emplace_back(Part{.link = link, .asks = std::move(piece)});
+      Part& part = asked_[lane].parts.emplace_back(Part{.link = link, .asks = std::move(piece), .relayed = routed.asks.size() > 1});
       for (const ExpertAsk& ask : part.asks) part.rows.insert(part.rows.end(), ask.rows.begin(), ask.rows.end());
     }
   }
@@ -167,21 +160,13 @@ void Client::send(uint32_t lane, TimePoint now) {
 
 void Client::send_part(uint32_t lane, Part& part, TimePoint now) {
   const Asked& asked = asked_[lane];
-  ExpertLink& link = *part.link;
   std::vector<RoutedRow> rows;
   for (const uint32_t row : part.rows) rows.push_back({asked.routed[row], asked.call.rows()[row].expert});
-  const auto count = static_cast<uint32_t>(rows.size());
-  const RequestRows sent = send_rows(link, lane, asked.exchange, rows, now);
-  part.sent = true;
-  part.sent_at = now;
-  part.late_at = now + link.trips.timeout(count, config_.timeout_min, config_.timeout_first);
-  part.work = expert_work(count, sent.experts);
-  link.work += part.work;
-  ++link.requests;
+  const RequestRows sent = part.send(lane, asked.exchange, rows, config_, now);
   ++counts_.requests;
-  counts_.rows += count;
-  counts_.relayed += part.relayed() ? 1 : 0;
-  if (link.channel->streamed()) counts_.tokens_sent += sent.tokens.size();
+  counts_.rows += rows.size();
+  counts_.relayed += part.relayed ? 1 : 0;
+  if (part.link->channel->streamed()) counts_.tokens_sent += sent.tokens.size();
 }
 
 uint32_t Client::begin(uint32_t rows, uint32_t sequences, uint32_t lanes_max) {
@@ -197,7 +182,7 @@ void Client::ask(uint32_t lane, const Exchange& exchange) {
   CHECK(lane < kLanesMax && exchange.routes != nullptr);
   Asked& asked = asked_[lane];
   if (asked.active) {
-    for (Part& part : asked.parts) disown(lane, part);
+    for (Part& part : asked.parts) part.disown(lane);
   }
   asked = {.active = true, .exchange = exchange};
   look_at_picture();
@@ -220,17 +205,10 @@ void Client::ask(uint32_t lane, const Exchange& exchange) {
   check_missing(lane, now).IgnoreError();  // answered() says what is missing, if it still is
 }
 
-// It is not waited for any more: its slot is used again once the late answer came.
-void Client::disown(uint32_t lane, Part& part) {
-  if (!std::exchange(part.sent, false)) return;
-  part.link->work -= part.work;
-  if (part.link->slots[lane].state() == ClientSlot::State::kSubmitted) part.link->slots[lane].give_up();
-}
-
 void Client::forget_all() {
   for (uint32_t lane = 0; lane < kLanesMax; ++lane) {
     Asked& asked = asked_[lane];
-    for (Part& part : asked.parts) disown(lane, part);
+    for (Part& part : asked.parts) part.disown(lane);
     asked = {};
   }
 }
@@ -247,7 +225,7 @@ void Client::take(uint32_t lane, const Part& part, const ResponseView& view, Tim
 }
 
 bool Client::held_by_another(const Part& part, uint32_t lane) const {
-  if (part.relayed()) return true;  // by those whose they are
+  if (part.relayed) return true;  // by those whose they are
   const Asked& asked = asked_[lane];
   return std::all_of(part.rows.begin(), part.rows.end(), [&](uint32_t row) {
     const auto copies = picture_->placement.of(asked.exchange.layer, asked.call.rows()[row].expert);
@@ -259,7 +237,7 @@ bool Client::held_by_another(const Part& part, uint32_t lane) const {
 StatusOr<Client::Heard> Client::hear(uint32_t lane, Part& part, TimePoint now) {
   ExpertLink& link = *part.link;
   const auto once_more = [&] {
-    disown(lane, part);
+    part.disown(lane);
     return Heard::kAgain;
   };
   if (!part.sent) return link.usable() ? Heard::kWaits : once_more();
@@ -286,7 +264,7 @@ StatusOr<Client::Heard> Client::hear(uint32_t lane, Part& part, TimePoint now) {
   if (now < part.late_at) return Heard::kWaits;
   const bool elsewhere = held_by_another(part, lane);
   if (!elsewhere && now - part.sent_at <= config_.defer_after) return Heard::kWaits;
-  if (part.relayed()) {  // maybe it waits for another one
+  if (part.relayed) {  // maybe it waits for another one
     ++counts_.timeouts;
     return once_more();
   }
@@ -303,7 +281,7 @@ StatusOr<Client::Heard> Client::hear(uint32_t lane, Part& part, TimePoint now) {
 void Client::refused(uint32_t lane, const Part& part, const ResponseHead& head) {
   ExpertLink& link = *part.link;
   ++counts_.refused;
-  if (part.relayed()) return;
+  if (part.relayed) return;
   if (head.status == SlotStatus::kNotHosted) {
     std::vector<uint32_t> not_there;
     for (const uint32_t row : part.rows) not_there.push_back(index_of(asked_[lane], row));
@@ -313,13 +291,50 @@ void Client::refused(uint32_t lane, const Part& part, const ResponseHead& head) 
   link.channel->end();
 }
 
+// What is later than usual is asked of another server as well, if one holds all of it and has nothing of this lane to do.
+void Client::hedge(uint32_t lane, TimePoint now) {
+  Asked& asked = asked_[lane];
+  for (size_t i = 0; i < asked.parts.size(); ++i) {
+    Part& late = asked.parts[i];
+    if (!late.sent || now < late.hedge_at) continue;
+    late.hedge_at = kForever;
+    const Link* least = nullptr;
+    for (const Link& link : picture_->links) {
+      const bool may = link != late.link && link->usable(lane) && link->idle(lane) && late.rows.size() <= link->welcome.rows_max;
+      const auto holds = link->holds();
+      if (!may || !std::all_of(late.rows.begin(), late.rows.end(), [&](uint32_t row) { return holds->has(index_of(asked, row)); })) continue;
+      if (least == nullptr || link->work < (*least)->work) least = &link;
+    }
+    if (least == nullptr) continue;
+    late.twin = ++twins_;
+    Part twin{.link = *least, .asks = late.asks, .rows = late.rows, .twin = late.twin};
+    ++counts_.hedges;
+    send_part(lane, twin, now);
+    asked.parts.push_back(std::move(twin));
+  }
+}
+
+// The other one of two with the same rows, if there is one: not waited for any more if this one was answered, else on its own.
+bool Client::drop_twin(uint32_t lane, const Part& part, bool answered, TimePoint now) {
+  auto& parts = asked_[lane].parts;
+  const auto twin = std::find_if(parts.begin(), parts.end(), [&](const Part& other) { return part.twin != 0 && &other != &part && other.twin == part.twin; });
+  if (twin == parts.end()) return false;
+  twin->twin = 0;
+  if (!answered) return true;
+  twin->link->trips.add(static_cast<uint32_t>(twin->rows.size()), now - twin->sent_at);  // so long at least
+  counts_.hedges_won += twin->sent_at < part.sent_at ? 1 : 0;
+  twin->disown(lane);
+  parts.erase(twin);
+  return true;
+}
+
 // Of others; of those whose rows they are, if it was a relay that failed.
 void Client::ask_again(uint32_t lane, const Part& part, TimePoint now) {
   look_at_picture();  // a refusal changed it
   counts_.resent_rows += part.rows.size();
-  if (part.relayed()) part.link->relays_from = now + kNoRelay;
+  if (part.relayed) part.link->relays_from = now + kNoRelay;
   for (const ExpertAsk& ask : part.asks) {
-    const bool direct = part.relayed() && picture_->has(ask.server) && picture_->link(ask.server)->usable(lane);
+    const bool direct = part.relayed && picture_->has(ask.server) && picture_->link(ask.server)->usable(lane);
     const ExpertLinks::Choice who = picture_->choice(lane);
     add_parts(lane, direct ? std::vector<ExpertAsk>{ask} : asked_[lane].call.give_up(ask.server, ask.rows, {picture_->placement, who.suspected, who.work}), now, false);
   }
@@ -336,9 +351,13 @@ Status Client::progress(uint32_t lane, TimePoint now) {
       continue;
     }
     last_progress_ = now;
-    if (heard == Heard::kAgain) again.push_back(std::move(asked.parts[i]));
+    Part part = std::move(asked.parts[i]);
     asked.parts.erase(asked.parts.begin() + static_cast<ptrdiff_t>(i));
+    const bool has_twin = drop_twin(lane, part, heard == Heard::kAnswered, now);
+    if (has_twin) i = 0;  // it may have been one before
+    if (heard == Heard::kAgain && !has_twin) again.push_back(std::move(part));
   }
+  hedge(lane, now);
   for (const Part& part : again) ask_again(lane, part, now);
   if (asked.call.any_missing()) {
     hear_late(lane);
@@ -353,7 +372,7 @@ TimePoint Client::next_look() const {
   TimePoint next = kForever;
   for (const Asked& asked : asked_) {
     for (const Part& part : asked.parts) {
-      if (part.sent) next = std::min(next, part.late_at);
+      if (part.sent) next = std::min({next, part.late_at, part.hedge_at});
     }
   }
   return next;
@@ -368,8 +387,7 @@ void Client::tell_slots(bool sleeps) {
 bool Client::anything_came() const {
   for (uint32_t lane = 0; lane < kLanesMax; ++lane) {
     for (const Part& part : asked_[lane].parts) {
-      const auto word = unpack(part.link->channel->control(lane));
-      if (part.sent && word && word->seq == part.link->slots[lane].seq() && word->epoch == part.link->slots[lane].epoch()) return true;
+      if (part.came(lane)) return true;
     }
   }
   return false;

@@ -42,6 +42,7 @@ struct RemoteExpertsConfig {
   std::shared_ptr<BulkNetwork> network = make_bulk_tcp();
   std::shared_ptr<Bell> bell;          // of the thread that advances passes
   Duration timeout_min = std::chrono::milliseconds(2);    // a request is given up after max(this, 5 x the 99th percentile), if somebody else holds its experts
+  Duration hedge_min = std::chrono::microseconds(500);  // another server is asked as well after max(this, the 99th percentile)
   Duration timeout_first = std::chrono::milliseconds(500);  // until enough is known of a server, and never longer
   Duration defer_after = std::chrono::milliseconds(1000);  // with nobody else to ask: then the pass is deferred
   Duration spin = std::chrono::microseconds(20);
@@ -51,6 +52,7 @@ struct RemoteExpertsConfig {
 // What became of what was asked, for metrics.
 struct RemoteExpertsCounts {
   uint64_t exchanges = 0, requests = 0, rows = 0;
+  uint64_t hedges = 0, hedges_won = 0;  // rows asked of another server as well, because an answer was late; and whose answer came first
   uint64_t relayed = 0;         // requests to a server that gave rows to others of its machine
   uint64_t tokens_sent = 0, rows_received = 0;  // over the network: rows of hidden values, and what came back
   uint64_t resent_rows = 0;     // to another server, after a loss or a time-out

@@ -23,6 +23,7 @@ class RoundTrips {
   void add(uint32_t rows, Duration took);
   // After this long an answer is late; `unknown` while little is known of that size.
   Duration timeout(uint32_t rows, Duration least, Duration unknown) const { return sizes_[size_of(rows)].timeout(least, unknown); }
+  Duration hedge(uint32_t rows, Duration least) const { return sizes_[size_of(rows)].hedge(least); }
   Duration p50() const { return Duration(p50_.load()); }  // of all sizes
   Duration p99() const { return Duration(p99_.load()); }
 

@@ -148,6 +148,8 @@ Duration ExpertAnswerTimes::percentile(double q) const {
   return Duration(0);
 }
 
+Duration ExpertAnswerTimes::hedge(Duration least) const { return seen_ < kSeenMin ? Duration::max() : std::max(percentile(0.99), least); }
+
 Duration ExpertAnswerTimes::timeout(Duration least, Duration unknown) const {
   return seen_ < kSeenMin ? unknown : std::clamp(5 * percentile(0.99), least, std::max(least, unknown));
 }

@@ -96,6 +96,8 @@ class ExpertAnswerTimes {
 
   void add(Duration took);
   Duration percentile(double q) const;  // of about the last thousand, within a quarter; 0 while nothing was seen
+  // After so long another server may be asked as well: the 99th percentile; never, while little was seen.
+  Duration hedge(Duration least = kLeast) const;
   // `unknown` while little was seen, and never longer than that.
   Duration timeout(Duration least = kLeast, Duration unknown = kUnknown) const;
 
