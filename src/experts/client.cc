@@ -262,6 +262,7 @@ StatusOr<Client::Heard> Client::hear(uint32_t lane, Part& part, TimePoint now) {
     return once_more();
   }
   if (now < part.late_at) return Heard::kWaits;
+  hear_late(lane);  // who was given up may be there again
   const bool elsewhere = held_by_another(part, lane);
   if (!elsewhere && now - part.sent_at <= config_.defer_after) return Heard::kWaits;
   if (part.relayed) {  // maybe it waits for another one

@@ -280,7 +280,8 @@ def test_over_the_network_a_token_goes_once_to_a_machine_whatever_becomes_of_its
             return counts['resent_rows'] == 0 and counts['requests'] == counts['exchanges'] and counts
         counts = wait_for(one_request_for_each_layer)
         assert counts['relayed'] > 0 and counts['tokens_sent'] * USED == counts['rows'] == counts['rows_received'], counts
-        for victim, how in [(0, signal.SIGSTOP), (1, signal.SIGKILL), (2, signal.SIGSTOP)]:
+        for victim, how in [(0, signal.SIGSTOP), (2, signal.SIGSTOP), (1, signal.SIGKILL)]:
+            wait_for(lambda: all(seen['connected'] and not seen['suspected'] for row in listed(server)['data'] for seen in row['seen']))  # of the fault before
             os.kill(experts[victim].process.pid, how)
             compare(server, wanted, rounds=2)
             os.kill(experts[victim].process.pid, signal.SIGCONT)
