@@ -1,8 +1,9 @@
-// kv_link [--mib N] [--block-kib N] [--runs N] [--json]
+// kv_link [--mib N] [--block-kib N] [--runs N] [--ucx] [--json]
 //
 // KV between processes, as the node that goes on with a request gets it: bytes per second from another node's host tier into the device,
 // out of memory that both have and over TCP, beside a plain copy and a plain TCP stream over loopback in the same run (A B A B,
-// medians; and the first time, when the memory of both sides is untouched by the reader). The other node is a process of its own.
+// medians; and the first time, when the memory of both sides is untouched by the reader). The other node is a process of its own. --ucx, in
+// a build with UCX: over that instead of TCP, on whatever UCX_TLS says.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -22,6 +23,9 @@
 #include "device/cpu_device.h"
 #include "host/kv_driver.h"
 #include "nlohmann/json.hpp"
+#if SHOAL_WITH_UCX
+#include "transport_ucx/ucx_network.h"
+#endif
 
 namespace shoal {
 namespace {
@@ -32,7 +36,7 @@ constexpr RequestId kRequest(1);
 struct Flags {
   uint64_t mib = 256, block_kib = 384;
   int runs = 7;
-  bool json = false;
+  bool json = false, ucx = false;
   uint64_t block_bytes() const { return block_kib * kKiB; }
   uint32_t blocks() const { return static_cast<uint32_t>(std::max<uint64_t>(mib * kMiB / block_bytes(), 1)); }
   uint64_t bytes() const { return blocks() * block_bytes(); }
@@ -86,6 +90,15 @@ struct Node {
   std::unique_ptr<KvDriver> driver;
 };
 
+std::shared_ptr<BulkNetwork> network_of(const Flags& flags) {
+#if SHOAL_WITH_UCX
+  if (flags.ucx) return make_bulk_ucx(make_bulk_tcp(), /*listens=*/true);
+#else
+  if (flags.ucx) std::fprintf(stderr, "--ucx: this build has no UCX (-DSHOAL_UCX=ON)\n"), std::exit(2);
+#endif
+  return make_bulk_tcp();
+}
+
 std::string socket_name() { return "@shoal-kv-bench-" + std::to_string(::getpid()); }
 
 // The process that has the KV: serves it, and a plain stream beside it. Writes its two ports to `out`.
@@ -93,7 +106,8 @@ std::string socket_name() { return "@shoal-kv-bench-" + std::to_string(::getpid(
   Node node(flags, kServer, [](ModelId, uint64_t, bool) {});
   mapped(node.memory->bytes(), MAP_SHARED, node.memory->fd());
   std::byte* const memory = pages(flags.bytes());
-  node.driver->link(value(KvListeners::start({.local = local})), node.memory, make_bulk_tcp());
+  const auto network = network_of(flags);
+  node.driver->link(value(KvListeners::start({.local = local, .network = network})), node.memory, network);
   const auto plain = value(make_bulk_tcp()->listen("127.0.0.1:0"));
   std::vector<BlockId> blocks;
   for (uint32_t i = 0; i < flags.blocks(); ++i) blocks.push_back(BlockId(i));
@@ -116,8 +130,9 @@ class Reader {
           if (!ok) std::exit(1);
           copied_.release();
         }) {
-    node_.driver->link(value(KvListeners::start({})), node_.memory, make_bulk_tcp());
-    node_.driver->set_addresses({{kServer, {"127.0.0.1:" + std::to_string(port), local}}});
+    const auto network = network_of(flags);
+    node_.driver->link(value(KvListeners::start({.network = network})), node_.memory, network);
+    node_.driver->set_addresses({{kServer, {std::string(network->scheme()) + "127.0.0.1:" + std::to_string(port), local}}});
   }
   void fetch() {
     CopyKv copy{.model = ModelId(0), .move = {.id = 1, .request = kRequest, .remote = true, .to = Tier::kDevice, .block_bytes = flags_.block_bytes()}, .from = kServer};
@@ -140,8 +155,9 @@ Flags parse(int argc, char** argv) {
     if (word == "--mib") flags.mib = std::clamp<uint64_t>(number(), 1, 65'536);
     else if (word == "--block-kib") flags.block_kib = std::clamp<uint64_t>(number(), 1, 65'536);
     else if (word == "--runs") flags.runs = static_cast<int>(std::clamp<uint64_t>(number(), 1, 1000));
+    else if (word == "--ucx") flags.ucx = true;
     else if (word == "--json") flags.json = true;
-    else std::fprintf(stderr, "kv_link [--mib N] [--block-kib N] [--runs N] [--json]\n"), std::exit(2);
+    else std::fprintf(stderr, "kv_link [--mib N] [--block-kib N] [--runs N] [--ucx] [--json]\n"), std::exit(2);
   }
   return flags;
 }
@@ -158,7 +174,7 @@ void print(const Flags& flags, double first, const std::vector<double>& copy, co
   }
   std::printf("%llu MiB in blocks of %llu KiB, medians of %d, load average %.1f\n", static_cast<unsigned long long>(flags.mib), static_cast<unsigned long long>(flags.block_kib), flags.runs, loads[0]);
   std::printf("  plain copy in one process          %6.2f GB/s\n  KV of another process's memory     %6.2f GB/s   %.2f of the copy; %.2f GB/s the first time\n", c, m, m / c, f);
-  std::printf("  plain TCP over loopback            %6.2f GB/s\n  KV over TCP                        %6.2f GB/s   %.2f of the stream\n", s, t, t / s);
+  std::printf("  plain TCP over loopback            %6.2f GB/s\n  KV over %s                        %6.2f GB/s   %.2f of the stream\n", s, flags.ucx ? "UCX" : "TCP", t, t / s);
 }
 
 int run(const Flags& flags) {

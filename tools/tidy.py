@@ -22,7 +22,7 @@ FUNCTION_LINES_MAX = 45
 CLASS_FIELDS_MAX = 25   # beyond either a class is two rooms: what counts is how much state a line may touch
 CLASS_METHODS_MAX = 40
 
-CLOCK_LAYERS = {'base', 'device', 'host', 'gateway', 'loadgen', 'cluster', 'transport_grpc', 'experts', 'apps', 'bench', 'tests'}
+CLOCK_LAYERS = {'base', 'device', 'host', 'gateway', 'loadgen', 'cluster', 'transport_grpc', 'transport_ucx', 'experts', 'apps', 'bench', 'tests'}
 ENVIRONMENT_LAYERS = {'apps'}
 
 # (what, where, pattern, what to write instead); patterns are matched on code without comments and string contents,

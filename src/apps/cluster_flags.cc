@@ -6,6 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/json.h"
 
+#ifndef SHOAL_WITH_UCX
+#define SHOAL_WITH_UCX 0
+#endif
+#if SHOAL_WITH_UCX
+#include "transport_ucx/ucx_network.h"
+#endif
+
 namespace shoal {
 namespace {
 
@@ -37,6 +44,15 @@ void add_cluster_flags(CLI::App& verb, ClusterFlags& flags) {
   verb.add_option("--tls-ca", flags.tls_ca, "PEM certificate of the authority that signs those of all processes");
 }
 
+void add_bulk_flag(CLI::App& verb, ClusterFlags& flags) {
+  verb.add_option("--bulk", flags.bulk, "What other machines get bytes in bulk over: tcp, or ucx (RDMA where there is, in clear; of builds with UCX)")
+      ->check([](const std::string& word) -> std::string {
+        if (word == "ucx" && !SHOAL_WITH_UCX) return "this build has no UCX: configure it with -DSHOAL_UCX=ON, which needs libucx-dev";
+        return word == "tcp" || word == "ucx" ? "" : "'" + word + "' is neither tcp nor ucx";
+      })
+      ->capture_default_str();
+}
+
 std::vector<ExpertAddress> expert_members(const std::map<std::string, MemberRecord>& members) {
   std::vector<ExpertAddress> result;
   const std::string machine = machine_name();
@@ -53,9 +69,11 @@ StatusOr<ClusterOptions> cluster_options(const ClusterFlags& flags, Role role) {
   ASSIGN_OR_RETURN(options.directory, parse_directory_address(flags.join));
   if (options.name.empty()) options.name = absl::StrCat(std::string(role_name(role)), "-", machine_word(), "-", ::getpid());
   if (const Status status = check_member_name(flags.cluster); !status.ok()) return invalid_argument("--cluster '", flags.cluster, "': letters, digits, '.', '_' and '-', up to 64");
+  if (flags.bulk == "ucx") options.bulk_scheme = kUcxScheme;
   const int given = !flags.tls_cert.empty() + !flags.tls_key.empty() + !flags.tls_ca.empty();
   if (given != 0 && given != 3) return invalid_argument("--tls-cert, --tls-key and --tls-ca go together: one of them is missing");
   if (given == 0) return options;
+  if (flags.bulk == "ucx") return invalid_argument("--bulk ucx sends in clear: leave out --tls-cert, --tls-key and --tls-ca, or --bulk ucx");
   ASSIGN_OR_RETURN(options.tls.certificate, read_file(flags.tls_cert, kPemBytesMax));
   ASSIGN_OR_RETURN(options.tls.key, read_file(flags.tls_key, kPemBytesMax));
   ASSIGN_OR_RETURN(options.tls.ca, read_file(flags.tls_ca, kPemBytesMax));
@@ -64,8 +82,16 @@ StatusOr<ClusterOptions> cluster_options(const ClusterFlags& flags, Role role) {
   return options;
 }
 
+std::shared_ptr<BulkNetwork> clear_bulk_network(const ClusterFlags& flags) {
+#if SHOAL_WITH_UCX
+  return make_bulk_ucx(make_bulk_tcp(), /*listens=*/flags.bulk == "ucx");
+#else
+  return make_bulk_tcp();
+#endif
+}
+
 StatusOr<std::shared_ptr<BulkNetwork>> bulk_network(const ClusterOptions& options) {
-  return options.tls.given() ? make_bulk_tcp(options.tls) : make_bulk_tcp();
+  return options.tls.given() ? make_bulk_tcp(options.tls) : clear_bulk_network({.bulk = options.bulk_scheme.empty() ? "tcp" : "ucx"});
 }
 
 }  // namespace shoal

@@ -23,6 +23,7 @@ struct ClusterFlags {
   std::string failure_domain;
   std::string tls_cert, tls_key, tls_ca;  // files
   std::string kv_transport = "auto";
+  std::string bulk = "tcp";
 };
 
 void add_cluster_flags(CLI::App& verb, ClusterFlags& flags);
@@ -33,7 +34,12 @@ std::vector<ExpertAddress> expert_members(const std::map<std::string, MemberReco
 // With the files read. An empty name is made of the role, the machine's name and the process. InvalidArgument names the flag.
 StatusOr<ClusterOptions> cluster_options(const ClusterFlags& flags, Role role);
 
-// How bytes in bulk go to other machines: encrypted where there are certificates.
+// Of who is asked for bytes in bulk: nodes and expert servers.
+void add_bulk_flag(CLI::App& verb, ClusterFlags& flags);
+
+// How bytes in bulk go to other machines and come from them: in clear, or as the options say. In a build with UCX "ucx:HOST:PORT" is
+// reached as well, if nothing has to be encrypted.
+std::shared_ptr<BulkNetwork> clear_bulk_network(const ClusterFlags& flags = {});
 StatusOr<std::shared_ptr<BulkNetwork>> bulk_network(const ClusterOptions& options);
 
 }  // namespace shoal

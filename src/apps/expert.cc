@@ -115,7 +115,7 @@ StatusOr<std::unique_ptr<ClusterLink>> join_cluster(ClusterOptions options, Expe
 }
 
 void announce(const ClusterFlags& flags, const ExpertServerConfig& config, uint32_t held, uint16_t port) {
-  const std::string address = port > 0 ? absl::StrCat(config.tcp_address.substr(0, config.tcp_address.rfind(':')), ":", port) : flags.listen;
+  const std::string address = port > 0 ? absl::StrCat(std::string(config.network->scheme()), config.tcp_address.substr(0, config.tcp_address.rfind(':')), ":", port) : flags.listen;
   std::printf("Shoal %s expert server '%s' holds %u experts at %s\n", version_number().c_str(), flags.name.c_str(), held, address.c_str());
   std::fflush(stdout);
 }
@@ -134,6 +134,7 @@ StatusOr<int> run_expert(ExpertFlags& flags) {
   }
   if (flags.cluster.name.empty()) flags.cluster.name = absl::StrCat("expert-", ::getpid());
   ASSIGN_OR_RETURN(ExpertServerConfig config, server_config(flags, memory));
+  config.network = clear_bulk_network(flags.cluster);
   if (joins) {
     config.unix_address = bulk_socket(::getpid(), flags.cluster.name);
     ASSIGN_OR_RETURN(config.network, bulk_network(*options));
@@ -172,6 +173,7 @@ RunVerb add_expert(CLI::App& app) {
   verb->add_option("path", flags->path, "Folder of models, one model folder, or one GGUF file: the same files as the nodes'")->capture_default_str();
   add_cluster_flags(*verb, flags->cluster);
   verb->get_option("--join")->required(false);
+  add_bulk_flag(*verb, flags->cluster);
   verb->get_option("--listen")->description("ADDR:PORT (port 0: any free one) or unix:PATH where nodes reach this server, or both with a comma between them");
   verb->add_option("--peers", flags->peers, "unix:PATH,...: other expert servers of this machine; what nodes ask of several of them over the network comes once, to one (in a cluster they are known)");
   verb->add_option("--experts", flags->experts, "What it holds: LAYERS:IDS as in '0-3:0-7,12;5:*' ('*:*': all), and stays; or auto: what `shoal serve --experts` or the cluster's controller gives it, by load and --memory")->capture_default_str();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "apps/cluster_flags.h"
 #include "apps/expert_routing.h"
 #include "apps/model_scan.h"
 #include "apps/settings.h"
@@ -28,7 +29,7 @@ class LocalNodes {
     std::vector<NodeId> gateways;           // that get reports; others are found in the cluster
     std::optional<KvLinkConfig> kv_link;    // for nodes of other processes
     std::string name = "serve";             // of this process
-    std::shared_ptr<BulkNetwork> network = make_bulk_tcp();    // of what goes to other machines
+    std::shared_ptr<BulkNetwork> network = clear_bulk_network();  // to other machines
   };
   // What follows from a change of models, in this order: `configure` for settings of models that stay; `serve` with the models of
   // before and after, then, once requests that were on their way have come, with those of after.

@@ -180,6 +180,7 @@ RunVerb add_node(CLI::App& app) {
   add_cluster_flags(*verb, flags->cluster);
   add_node_flags(*verb, flags->serve);
   verb->add_option("--role", flags->role, "What it computes, to begin with")->capture_default_str()->check(CLI::IsMember({"both", "prefill", "decode"}));
+  add_bulk_flag(*verb, flags->cluster);
   verb->add_option("--kv-transport", flags->cluster.kv_transport, "How KV comes from other nodes: auto (from the memory of processes of this machine, else TCP) or tcp")
       ->capture_default_str()->check(CLI::IsMember({"auto", "tcp"}));
   verb->footer(kExamples);

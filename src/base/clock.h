@@ -1,4 +1,4 @@
-// The real clock. May be included by device, host, gateway, cluster, transport_grpc, apps and bench only (tools/tidy.py checks).
+// The real clock. May be included by device, host, gateway, cluster, transport_grpc, transport_ucx, apps and bench only (tools/tidy.py checks).
 #pragma once
 
 #include "base/time.h"

@@ -102,7 +102,7 @@ Status ClusterLink::join(Hooks hooks, uint16_t bulk_port, std::vector<RecordedMo
   record.name = options_.name;
   record.role = options_.role;
   record.address = address_;
-  if (bulk_port > 0) record.bulk_address = absl::StrCat(host_of(address_), ":", bulk_port);
+  if (bulk_port > 0) record.bulk_address = absl::StrCat(options_.bulk_scheme, host_of(address_), ":", bulk_port);
   record.machine = machine_name();
   record.pid = ::getpid();
   record.failure_domain = options_.failure_domain;

@@ -27,6 +27,7 @@ struct ClusterOptions {
   std::string advertise;       // HOST that others reach this one by; empty: that of `listen`
   std::string failure_domain;  // empty: the machine
   TlsIdentity tls;
+  std::string bulk_scheme;     // before HOST:PORT of where it has bytes in bulk (transport/bulk_network.h)
   Duration lease = std::chrono::seconds(5);
 };
 

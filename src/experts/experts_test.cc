@@ -39,6 +39,21 @@ TEST(Experts, RowsOverSharedMemoryAndOverTcpGiveTheBitsOfExpertsHere) {
   }
 }
 
+TEST(Experts, AStreamOnWhichNothingIsAskedStays) {
+  const Fixture f;
+  const auto server = f.serve(f.all(), /*tcp=*/true);
+  const auto client = f.client();
+  client->set_servers({server.address});
+  wait_connected(*client);
+  const auto tokens = tokens_of(f, 5, 1);
+  ASSERT_TRUE(logits_of(*f.elsewhere, client.get(), tokens).ok());
+  const uint64_t asked = client->servers().front().requests;
+  ASSERT_GT(asked, 0u);
+  std::this_thread::sleep_for(kBulkTimeout + std::chrono::seconds(1));
+  EXPECT_TRUE(client->servers().front().connected);
+  EXPECT_EQ(client->servers().front().requests, asked) << "another connection counts anew";
+}
+
 TEST(Experts, EveryFamilyWithExpertsIsServedBitForBit) {
   for (const char* folder : {SHOAL_SOURCE_DIR "/models", SHOAL_SHARED_DIR "/models/reference"}) {
     if (!std::filesystem::exists(folder)) continue;

@@ -26,6 +26,7 @@ namespace {
 
 constexpr size_t kConnectionsMax = 256;
 constexpr Duration kTidy = std::chrono::milliseconds(100);
+constexpr Duration kSayAgain = kBulkTimeout / 4;  // what it holds: a stream on which nothing comes is taken for broken
 
 class Server : public ExpertServer {
  public:
@@ -298,9 +299,14 @@ Status Server::join_answers(Visit& visit, std::unique_ptr<BulkSocket>& socket, c
 
 // Connections that ended, and threads that are over.
 void Server::tidy() {
+  TimePoint said = steady_now();
   while (!stop_) {
     bell_->ring();
     std::this_thread::sleep_for(kTidy);
+    if (steady_now() - said >= kSayAgain) {
+      said = steady_now();
+      publish();
+    }
     serving_->take_ended();  // their channels end here
     tell_relays();
     std::list<Visit> over;

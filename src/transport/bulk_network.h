@@ -41,6 +41,9 @@ class BulkListener {
   virtual void shut_down() = 0;
 };
 
+// Before HOST:PORT of who is reached over UCX.
+constexpr std::string_view kUcxScheme = "ucx:";
+
 // Any thread.
 class BulkNetwork {
  public:

@@ -1,7 +1,6 @@
 #include "transport/bulk_tcp.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
@@ -20,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "transport/resolve.h"
 
 namespace shoal {
 
@@ -49,27 +49,6 @@ std::string tls_error() {
   if (const unsigned long code = ERR_get_error(); code != 0) ERR_error_string_n(code, text, sizeof(text));
   ERR_clear_error();
   return text;
-}
-
-StatusOr<std::pair<std::string, std::string>> host_and_port(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0) return invalid_argument("'", address, "' is not HOST:PORT");
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  return std::pair(std::move(host), address.substr(colon + 1));
-}
-
-struct AddressFree {
-  void operator()(addrinfo* info) const { ::freeaddrinfo(info); }
-};
-StatusOr<std::unique_ptr<addrinfo, AddressFree>> resolve(const std::string& address, bool passive) {
-  ASSIGN_OR_RETURN(const auto parts, host_and_port(address));
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = passive ? AI_PASSIVE : 0;
-  addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(parts.first.c_str(), parts.second.c_str(), &hints, &found); error != 0) return unavailable(address, ": ", ::gai_strerror(error));
-  return std::unique_ptr<addrinfo, AddressFree>(found);
 }
 
 class Socket : public BulkSocket {
@@ -210,6 +189,7 @@ class Tcp : public BulkNetwork {
  public:
   explicit Tcp(std::shared_ptr<const TlsContext> tls) : tls_(std::move(tls)) {}
   StatusOr<std::unique_ptr<BulkSocket>> connect(const std::string& address) override {
+    if (address.starts_with(kUcxScheme)) return unavailable(address, ": this process has no UCX; a build with -DSHOAL_UCX=ON has, where nothing is encrypted");
     ASSIGN_OR_RETURN(const auto found, resolve(address, /*passive=*/false));
     for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
       const int fd = connect_to(*at);
@@ -231,8 +211,7 @@ class Tcp : public BulkNetwork {
       ::close(fd);
       return why;
     }
-    const uint16_t port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
-    return std::make_unique<Listener>(fd, ::eventfd(0, EFD_CLOEXEC), port, tls_);
+      return std::make_unique<Listener>(fd, ::eventfd(0, EFD_CLOEXEC), port_of(bound), tls_);
   }
   std::string_view scheme() const override { return ""; }
 
