@@ -161,7 +161,9 @@ void Client::send(uint32_t lane, TimePoint now) {
 void Client::send_part(uint32_t lane, Part& part, TimePoint now) {
   const Asked& asked = asked_[lane];
   std::vector<RoutedRow> rows;
-  for (const uint32_t row : part.rows) rows.push_back({asked.routed[row], asked.call.rows()[row].expert});
+  // Over the network, sums of groups come back where the server has all that a token has of them.
+  const bool joins = part.link->channel->streamed() && asked.exchange.experts == asked.exchange.grouped && join_groups(asked.call.rows(), asked.exchange.grouped, part.rows, part.joined);
+  for (size_t i = 0; i < part.rows.size(); ++i) rows.push_back({asked.routed[part.rows[i]], asked.call.rows()[part.rows[i]].expert, joins && part.joined[i]});
   const RequestRows sent = part.send(lane, asked.exchange, rows, config_, now);
   ++counts_.requests;
   counts_.rows += rows.size();
@@ -216,10 +218,10 @@ void Client::forget_all() {
 void Client::take(uint32_t lane, const Part& part, const ResponseView& view, TimePoint now) {
   Asked& asked = asked_[lane];
   for (const ExpertAsk& ask : part.asks) CHECK(asked.call.answered(ask.server, ask.rows));
-  if (part.link->channel->streamed()) counts_.rows_received += part.rows.size();
-  const uint64_t width = asked.exchange.width;
-  float* const out = CpuDevice::at(asked.exchange.output);
-  for (size_t i = 0; i < part.rows.size(); ++i) std::memcpy(out + asked.routed[part.rows[i]] * width, view.outputs.data() + i * width, width * sizeof(float));
+  if (part.link->channel->streamed()) counts_.rows_received += view.head.rows;
+  std::vector<uint32_t> routed;
+  for (const uint32_t row : part.rows) routed.push_back(asked.routed[row]);
+  take_rows(asked.exchange, routed, part.joined, view.outputs);
   part.link->trips.add(static_cast<uint32_t>(part.rows.size()), now - part.sent_at);
   part.link->suspected = false;
 }

@@ -16,6 +16,7 @@ struct ExpertPart {
   std::shared_ptr<ExpertLink> link;
   std::vector<ExpertAsk> asks;   // whose rows they are, as the call has them
   std::vector<uint32_t> rows;    // of the call: of all asks
+  std::vector<bool> joined;      // of each row: it comes as a part of the row before it; empty: none does
   bool relayed = false;          // the server gives them to others of its machine
   uint32_t twin = 0;             // of two with the same rows, of which one answer counts; 0: it has none
   double work = 0;               // of the link, while it is sent

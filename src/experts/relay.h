@@ -33,7 +33,7 @@ class ExpertRelay {
   void ask(const RequestView& view);
   struct Answer {
     RequestHead of;
-    std::span<const float> outputs;  // [rows, width] in the order of the routes, valid until the lane's next ask(); empty: it cannot be answered
+    std::span<const float> outputs;  // rows in the order of the routes, or sums if it asks for these, valid until the lane's next ask(); empty: it cannot be answered
   };
   std::optional<Answer> answered();
   Duration doze() { return remote_->doze(); }  // as of models/exchange_partner.h
@@ -42,16 +42,16 @@ class ExpertRelay {
  private:
   struct Lane {
     bool asked = false;
-    RequestHead of;
+    RequestView of;
     ExpertRoutes routes;
     std::vector<uint32_t> order;       // the request's row of each routed row
     std::vector<float> computed, outputs;
   };
 
-  ExpertRelay(std::unique_ptr<RemoteExperts> remote, uint32_t experts) : remote_(std::move(remote)), experts_(experts) {}
+  ExpertRelay(std::unique_ptr<RemoteExperts> remote, std::shared_ptr<const ExpertPlan> plan) : remote_(std::move(remote)), plan_(std::move(plan)) {}
 
   const std::unique_ptr<RemoteExperts> remote_;
-  const uint32_t experts_;  // of a layer
+  const std::shared_ptr<const ExpertPlan> plan_;
   std::array<Lane, kLanesMax> lanes_;
   bool failed_ = false;     // all that is asked cannot be answered
 };

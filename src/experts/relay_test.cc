@@ -1,7 +1,13 @@
 // Dispatch in two phases: over the network each token goes once to a machine, whatever becomes of its servers, and no bit changes.
 #include "experts/relay.h"
 
+#include <map>
+#include <set>
+
+#include "base/rng.h"
+#include "experts/request_rows.h"
 #include "experts/test_fixture.h"
+#include "kernels/expert_router.h"
 
 namespace shoal {
 namespace {
@@ -30,14 +36,14 @@ std::unique_ptr<RemoteExperts> client_of(const Fixture& f, const Servers& server
 }
 
 struct Sent {
-  uint64_t tokens = 0, requests = 0, relayed = 0, rows = 0;
+  uint64_t tokens = 0, requests = 0, relayed = 0, rows = 0, received = 0;
 };
 Sent pass(Fixture& f, RemoteExperts& client, uint32_t count) {
   const RemoteExpertsCounts before = client.all_counts();
   expect_same(f, client, count, count);
   const RemoteExpertsCounts after = client.all_counts();
   EXPECT_EQ(after.resent_rows, before.resent_rows);
-  return {after.tokens_sent - before.tokens_sent, after.requests - before.requests, after.relayed - before.relayed, after.rows - before.rows};
+  return {after.tokens_sent - before.tokens_sent, after.requests - before.requests, after.relayed - before.relayed, after.rows - before.rows, after.rows_received - before.rows_received};
 }
 
 // Until its servers have told it whom they reach.
@@ -66,6 +72,8 @@ TEST(ExpertRelay, EachTokenGoesOnceToAMachineAndNoBitChanges) {
   EXPECT_EQ(relayed.tokens, 40u * layers) << "k rows of a token for one machine: one copy instead of one for each server";
   EXPECT_EQ(relayed.requests, layers);
   EXPECT_EQ(relayed.rows, direct.rows);
+  EXPECT_LT(relayed.received, direct.received) << "one machine has all groups whole: a sum for each group of a token";
+  EXPECT_GE(relayed.received, 40u * layers * 2) << "four experts are of two groups at least";
   for (uint32_t count : {1, 3, 200}) pass(f, *client, count);
 }
 
@@ -82,6 +90,45 @@ TEST(ExpertRelay, TwoMachinesGetAtMostTwoCopies) {
   const Sent relayed = pass(f, *client, 40);
   EXPECT_LE(relayed.tokens, 2 * 40u * layers);
   EXPECT_LT(relayed.tokens, direct.tokens);
+}
+
+// For any choice of experts and any part of the rows: what is joined is a token's whole group, in ascending order, and nothing else is.
+TEST(ExpertRelay, OnlyWholeGroupsAreSummed) {
+  constexpr uint32_t kExperts = 24;
+  Rng rng(1);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<ExpertRow> call;
+    for (uint32_t token = 0; token < 6; ++token) {
+      std::set<uint32_t> chosen;
+      while (chosen.size() < 5) chosen.insert(static_cast<uint32_t>(rng.below(kExperts)));
+      for (const uint32_t expert : chosen) call.push_back({token, expert});
+    }
+    std::map<std::pair<uint32_t, uint32_t>, uint32_t> all, here;
+    std::vector<uint32_t> part;
+    for (uint32_t row = 0; row < call.size(); ++row) {
+      const std::pair group(call[row].token, expert_group(call[row].expert, kExperts));
+      ++all[group];
+      if (rng.chance(0.3)) continue;
+      ++here[group];
+      part.push_back(row);
+    }
+    const std::vector<uint32_t> before = part;
+    std::vector<bool> joined;
+    const bool any = join_groups(call, kExperts, part, joined);
+    EXPECT_TRUE(std::is_permutation(part.begin(), part.end(), before.begin(), before.end()));
+    uint32_t count = 0, expected = 0;
+    for (size_t i = 0; i < part.size(); ++i) {
+      if (!joined[i]) continue;
+      ++count;
+      const ExpertRow &a = call[part[i - 1]], &b = call[part[i]];
+      EXPECT_EQ(a.token, b.token);
+      EXPECT_EQ(expert_group(a.expert, kExperts), expert_group(b.expert, kExperts));
+      EXPECT_LT(a.expert, b.expert);
+    }
+    for (const auto& [group, rows] : here) expected += rows == all[group] ? rows - 1 : 0;
+    EXPECT_EQ(count, expected);
+    EXPECT_EQ(any, expected > 0);
+  }
 }
 
 // Both hold everything, so that each is asked for a part: one of them is the relay of both.

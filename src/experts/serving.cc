@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "experts/request_rows.h"
 
 namespace shoal {
 namespace {
@@ -133,7 +134,7 @@ bool Serving::hear_relay(ExpertClientSide& client) {
   const auto answered = client.relay->answered();
   if (!answered) return false;
   if (answered->outputs.empty()) refuse(client, answered->of.lane, answered->of, SlotStatus::kNotHosted);
-  else answer(client, answered->of.lane, answered->of, {}, answered->outputs);
+  else answer(client, answered->of.lane, answered->of, {}, answered->outputs);  // sums, if it asks for them
   return true;
 }
 
@@ -258,16 +259,17 @@ void Serving::scatter(std::span<Request* const> served, std::span<const uint32_t
     const uint64_t hidden = head.width;
     gathered.resize(head.rows * hidden);
     for (uint32_t row = 0; row < head.rows; ++row) std::memcpy(gathered.data() + row * hidden, out.data() + places[next++] * hidden, hidden * sizeof(float));
+    const bool weigh_input = holdings_.models()[request->client->model].plan->weigh_input();
     answer(*request->client, request->lane, head,
            {.batch_clients = static_cast<uint16_t>(std::min<size_t>(served.size(), UINT16_MAX)), .batch_rows = rows, .service_us = micros(took), .queue_us = micros(begun - request->since)},
-           gathered);
+           head.sums ? summed_rows(request->view, weigh_input, gathered) : gathered);
   }
 }
 
 void Serving::answer(ExpertClientSide& client, uint32_t lane, const RequestHead& of, ResponseHead head, std::span<const float> outputs) {
   const std::span<std::byte> half = client.channel->outbox(lane);
   head.layer = of.layer, head.lane = of.lane, head.seq = of.seq, head.client = of.client, head.epoch = of.epoch;
-  head.rows = outputs.empty() ? 0 : of.rows;
+  head.rows = of.width == 0 ? 0 : static_cast<uint32_t>(outputs.size() / of.width);
   head.width = outputs.empty() ? 0 : of.width;
   head.placement = holdings_.version();
   head.seal = client.channel->streamed() ? SlotSeal::kWhole : SlotSeal::kHead;

@@ -79,7 +79,7 @@ std::optional<Exchange> CpuStep::experts(const ExpertPlaces& places, Activation 
   if (context_.experts_elsewhere) {
     dispatched_ = std::move(routes);
     const auto experts = static_cast<uint32_t>(places.gate.size());
-    return Exchange{places.first / experts, rows(), context_.shape.hidden, from, at_.expert_out, &dispatched_, experts};
+    return Exchange{places.first / experts, rows(), context_.shape.hidden, from, at_.expert_out, &dispatched_, experts, places.rule.experts};
   }
   if (context_.expert_cache != nullptr) {
     bring_experts(*context_.expert_cache, places, active, compute_.threads, [&](const ExpertPlaces& next) { return route(next, CpuDevice::at(asked)); });

@@ -75,8 +75,10 @@ struct Exchange {
   DevicePointer<float> output;  // [rows, width], to be written before it does
   // Of experts: `layer` is counted among those that have some, `output` is [routed rows, width], and these are the rows that go to each
   // of the first `experts`; what goes to others (that give back what they are given) nobody is asked for.
-  const ExpertRoutes* routes = nullptr;
-  uint32_t experts = 0;
+  // Where the experts of a group (kernels/expert_router.h) are summed elsewhere, a row of them is the sum, with weight 1, and the others
+  // are zeros with weight 0: weights may be changed so until the pass goes on.
+  ExpertRoutes* routes = nullptr;
+  uint32_t experts = 0, grouped = 0;  // grouped: as many as groups are of
 };
 
 class Pass {

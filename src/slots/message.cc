@@ -12,7 +12,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "slots are read and written as they lie in memory");
 
 constexpr uint32_t kRequestMagic = 0x31515853, kResponseMagic = 0x31415853;  // "SXQ1", "SXA1"
-constexpr uint8_t kF32 = 1, kRowsOut = 1;
+constexpr uint8_t kF32 = 1, kRowsOut = 1, kSumsOut = 2;
 
 // As they lie in a slot, fields in the order of their bytes.
 struct RawRequest {
@@ -83,12 +83,24 @@ Status read_sealed(const ControlWord& word, std::span<const std::byte> slot, uin
 }
 
 RequestHead head_of(const RawRequest& raw) {
-  return {raw.layer, raw.lane, raw.tokens, raw.rows, raw.width, raw.client, raw.placement, raw.slack_us, raw.seq, raw.epoch, raw.submitted_ns, static_cast<SlotSeal>(raw.seal)};
+  return {raw.layer, raw.lane, raw.tokens, raw.rows, raw.width, raw.client, raw.placement, raw.slack_us, raw.seq, raw.epoch, raw.submitted_ns, static_cast<SlotSeal>(raw.seal), raw.output == kSumsOut};
+}
+
+// The bits of joined routes, taken out of them.
+Status read_joined(RequestView& view) {
+  view.joined.resize(view.routes.size());
+  for (size_t i = 0; i < view.routes.size(); ++i) {
+    SlotRoute& route = view.routes[i];
+    view.joined[i] = (route.expert & kSlotJoined) != 0;
+    route.expert &= static_cast<uint16_t>(~kSlotJoined);
+    if (view.joined[i] && (i == 0 || view.routes[i - 1].token != route.token)) return invalid_argument("a row that is summed with one of another token");
+  }
+  return OkStatus();
 }
 
 Status check_request(const RawRequest& raw, const RequestLimits& limits) {
   if (raw.version != kSlotVersion) return invalid_argument("a request of version ", raw.version, ", and this server reads ", kSlotVersion, "; run the same version of shoal on both");
-  if (raw.input != kF32 || raw.output != kRowsOut) return invalid_argument("a request for rows in a form that this server does not know");
+  if (raw.input != kF32 || (raw.output != kRowsOut && raw.output != kSumsOut)) return invalid_argument("a request for rows in a form that this server does not know");
   if (raw.tokens > kSlotTokensMax || raw.rows > kSlotRowsMax) return invalid_argument("a request of ", raw.rows, " rows of ", raw.tokens, " tokens is beyond what a slot takes");
   if (raw.rows > 0 && raw.width != limits.width) return invalid_argument("a request with rows of ", raw.width, " numbers, and the model's have ", limits.width);
   if (raw.rows > 0 && raw.layer >= limits.layers) return invalid_argument("a request for layer ", raw.layer, " of ", limits.layers, " that have experts");
@@ -128,7 +140,7 @@ StatusOr<std::span<float>> write_request(const RequestHead& head, std::span<cons
   if (head.tokens > kSlotTokensMax || head.rows > kSlotRowsMax || head.width > kSlotWidthMax || routes.size() != head.rows) return invalid_argument("a request beyond what a slot takes");
   if (request_bytes(head.tokens, head.rows, head.width) > slot.size()) return invalid_argument("a request of ", head.rows, " rows does not fit its slot");
   const uint64_t at = routes_bytes(head.rows);
-  const RawRequest raw{kRequestMagic, kSlotVersion, head.layer, head.tokens, head.rows, head.width, kF32, kRowsOut, head.lane, head.client, head.placement,
+  const RawRequest raw{kRequestMagic, kSlotVersion, head.layer, head.tokens, head.rows, head.width, kF32, head.sums ? kSumsOut : kRowsOut, head.lane, head.client, head.placement,
                        head.slack_us, head.seq, head.epoch, static_cast<uint16_t>(head.seal), head.submitted_ns, request_payload(head.tokens, head.rows, head.width)};
   std::memcpy(slot.data() + kSlotHeadAt, &raw, sizeof(raw));
   std::byte* const payload = slot.data() + kSlotPayloadAt;
@@ -156,6 +168,8 @@ Status read_request(const ControlWord& word, std::span<const std::byte> slot, co
   RETURN_IF_ERROR(check_request(raw, limits));
   view.routes.resize(raw.rows);
   if (raw.rows > 0) std::memcpy(view.routes.data(), slot.data() + kSlotPayloadAt, raw.rows * sizeof(SlotRoute));
+  view.joined.clear();
+  if (view.head.sums) RETURN_IF_ERROR(read_joined(view));
   for (const SlotRoute& route : view.routes) {
     if (route.token >= raw.tokens) return invalid_argument("a row of token ", route.token, " in a request of ", raw.tokens);
     if (route.expert >= limits.experts) return invalid_argument("a row for expert ", route.expert, ", and layer ", raw.layer, " has ", limits.experts);

@@ -5,7 +5,8 @@
 //    64   head, 64 bytes: golden in message_test.cc
 //   128   payload, `payload_bytes` of it:
 //           request   routes [rows] of 8 bytes {token u16, expert u16, weight f32}, zeros up to a multiple of 64, hidden [tokens, width] f32
-//           response  outputs [rows, width] f32, in the order of the routes
+//           response  outputs [rows, width] f32, in the order of the routes; where a request asks for sums, one row for each run
+//                     of routes of which all but the first say that they are summed with the one before
 //     .   tail, 16 bytes, at the next multiple of 8: seq u32, epoch u32, checksum u64 of head and payload
 //
 // Rows are f32 because that is what the kernels take (kernels/expert_ops.h quantises rows itself, each alone, so the codes that an
@@ -37,6 +38,9 @@ struct SlotRoute {
 };
 static_assert(sizeof(SlotRoute) == 8);
 
+// In the expert of a route, of a request that asks for sums: what it gives is not sent, but added to what the route before it gives.
+constexpr uint16_t kSlotJoined = 0x8000;
+
 // What the checksum in the tail is of. kHead, head and routes alone, is enough where the control word is not seen before the payload is
 // whole: in shared memory, by the release store. It saves reading the payload twice.
 enum class SlotSeal : uint8_t { kWhole, kHead };
@@ -52,6 +56,7 @@ struct RequestHead {
   uint16_t epoch = 0;
   uint64_t submitted_ns = 0;  // of the client's clock; for people
   SlotSeal seal = SlotSeal::kWhole;
+  bool sums = false;       // asks for sums
   friend bool operator==(const RequestHead&, const RequestHead&) = default;
 };
 
@@ -95,6 +100,7 @@ void seal_response(std::span<std::byte> slot);
 struct RequestView {
   RequestHead head;
   std::vector<SlotRoute> routes;     // a copy: what was checked does not change
+  std::vector<bool> joined;          // of each route: it is summed with the one before; empty: none is
   std::span<const float> hidden;     // [tokens, width], in the slot
 };
 struct ResponseView {

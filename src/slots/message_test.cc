@@ -51,6 +51,28 @@ TEST(SlotMessage, AControlWordIsFourFieldsInOneWord) {
   EXPECT_FALSE(unpack(UINT64_MAX).has_value());
 }
 
+TEST(SlotMessage, RowsThatAreSummedSaySoAndOnlyWithThoseOfTheirToken) {
+  std::vector<std::byte> slot(1024);
+  RequestHead head = request_head();
+  head.tokens = 2, head.rows = 3, head.sums = true;
+  const auto write = [&](const std::vector<SlotRoute>& routes) {
+    *write_request(head, routes, slot);
+    seal_request(slot);
+    RequestView view;
+    const Status read = read_request(request_word(), slot, kLimits, view);
+    return read.ok() ? StatusOr<RequestView>(view) : read;
+  };
+  const auto view = write({{0, 1, 0.5f}, {0, 2 | kSlotJoined, 0.25f}, {1, 2, 1.0f}});
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_THAT(view->joined, ElementsAre(false, true, false));
+  EXPECT_EQ(view->routes[1], (SlotRoute{0, 2, 0.25f}));
+  EXPECT_FALSE(write({{0, 1 | kSlotJoined, 0.5f}, {0, 2, 0.25f}, {1, 2, 1.0f}}).ok());
+  EXPECT_FALSE(write({{0, 1, 0.5f}, {1, 2 | kSlotJoined, 0.25f}, {1, 3, 1.0f}}).ok());
+  EXPECT_FALSE(write({{0, 1, 0.5f}, {0, 9 | kSlotJoined, 0.25f}, {1, 3, 1.0f}}).ok()) << "no such expert";
+  head.sums = false;
+  EXPECT_FALSE(write({{0, 1, 0.5f}, {0, 2 | kSlotJoined, 0.25f}, {1, 2, 1.0f}}).ok());
+}
+
 TEST(SlotMessage, TheBytesOfARequestAreForEver) {
   const std::vector<std::byte> slot = a_request();
   EXPECT_EQ(hex(std::span(slot).subspan(64, 64)),
