@@ -1,7 +1,12 @@
 // Cost of scheduling: one begin_step + finish_step of an engine with 32 running sequences, as the queue behind them
 // grows; one Router round trip as live requests grow; one step of a Node, events in and effects out, as the models that it
-// could serve grow. Flat is the goal: the work of a step must not depend on who waits.
+// could serve grow; and one event of a Node whose models take turns, as the models that wait for the device and the requests
+// grow, with everything that is decided then: whose step is next, triage, quotas, who comes and who goes, and four times a second
+// of the node's time the rehearsal. Flat is the goal: the work of a step must not depend on who waits.
 #include <benchmark/benchmark.h>
+
+#include <map>
+#include <set>
 
 #include "engine/engine.h"
 #include "roles/node.h"
@@ -116,6 +121,78 @@ void NodeStep(benchmark::State& state) {
   for (auto _ : state) node.step();
 }
 BENCHMARK(NodeStep)->Arg(1)->Arg(10)->Arg(100)->Arg(1000);
+
+// Room for four of its models, all of which have requests. Steps take 20 ms, loads 200 ms.
+class ContendedNode {
+ public:
+  ContendedNode(uint32_t models, uint32_t requests) : node_(config(models)) {
+    give(Tick{});
+    for (uint64_t id = 1; id <= requests; ++id) {
+      Request r = request(id, 64);
+      r.model = ModelId(static_cast<uint32_t>(id % models));
+      r.max_tokens = 1u << 15;
+      give(MessageFrom{NodeId(9), Submit{r}});
+    }
+    for (int i = 0; i < 200; ++i) next();
+  }
+
+  // The next event, and what the node decides then.
+  void next() {
+    const auto first = pending_.begin();
+    now_ = std::max(now_, first->first);
+    const Event event = std::move(first->second);
+    pending_.erase(first);
+    give(event);
+  }
+  void give(const Event& event) {
+    for (Effect& effect : node_.handle(event, now_)) perform(effect);
+  }
+  uint64_t loads() const { return loads_; }
+
+ private:
+  static NodeConfig config(uint32_t models) {
+    NodeConfig c;
+    c.self = NodeId(1);
+    c.pages = 4 * 110;
+    c.gateways = {NodeId(9)};
+    c.waiting_max = 1u << 20;
+    for (uint32_t id = 0; id < models; ++id) {
+      NodeModel m;
+      m.model = ModelId(id);
+      m.name = "m" + std::to_string(id);
+      m.weight_bytes = 100 * kPageBytes;
+      m.kv_block_bytes = kPageBytes / 64;
+      m.max_model_len = 1u << 13;
+      m.vocab_size = 1000;
+      c.models.push_back(m);
+    }
+    return c;
+  }
+  void perform(Effect& effect) {
+    if (const auto* start = std::get_if<StartStep>(&effect)) {
+      pending_.emplace(now_ + std::chrono::milliseconds(20), StepDone{start->model, answer(start->input)});
+    } else if (const auto* load = std::get_if<LoadWeights>(&effect)) {
+      ++loads_;
+      pending_.emplace(now_ + std::chrono::milliseconds(200), WeightsReady{load->model, OkStatus()});
+    } else if (const auto* wake = std::get_if<WakeAt>(&effect)) {
+      if (wakes_.insert(wake->at).second) pending_.emplace(std::max(now_, wake->at), Tick{});
+    }
+  }
+
+  TimePoint now_{};
+  Node node_;
+  std::multimap<TimePoint, Event> pending_;
+  std::set<TimePoint> wakes_;
+  uint64_t loads_ = 0;
+};
+
+void NodeInTurns(benchmark::State& state) {
+  ContendedNode node(static_cast<uint32_t>(state.range(0)), static_cast<uint32_t>(state.range(1)));
+  for (auto _ : state) node.next();
+  state.counters["loads"] = static_cast<double>(node.loads());
+}
+BENCHMARK(NodeInTurns)->ArgNames({"models", "requests"})->Args({10, 10})->Args({10, 100})->Args({10, 1000})->Args({10, 10000})->Args({100, 100})->Args({100, 1000})
+    ->Args({100, 10000})->Args({1000, 1000})->Args({1000, 10000});
 
 }  // namespace
 }  // namespace shoal

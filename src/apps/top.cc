@@ -189,14 +189,19 @@ ModelRow row_of(const Json& model, const Lately& recent) {
 
 std::string top_screen(const Json& now, const Json& before, const TopScreen& screen) {
   Screen out(screen);
-  double served = 0, hidden = 0;
+  double served = 0, hidden = 0, nothing = 0, adopted = 0, written = 0;
   for (const Json& model : list_at(now, "models")) {
     served += number_at(model, "switches_served");
     hidden += number_at(model, "switches_hidden");
+    nothing += number_at(model, "switches_copied_nothing");
+    adopted += number_at(model, "bytes_adopted");
+    written += number_at(model, "bytes_written");
   }
   std::vector<std::string> facts = {"Shoal at " + screen.server, count_text(number_at(now, "requests"), "request"),
                                     count_text(number_at(now, "switches_last_minute"), "load") + " in the last minute"};
   if (served > 0) facts.push_back(absl::StrFormat("%.0f %% of all loads let nobody wait", hidden / served * 100));
+  if (nothing > 0) facts.push_back(absl::StrFormat("%.0f %% copied nothing", nothing / served * 100));
+  if (adopted > 0) facts.push_back(absl::StrFormat("%.0f %% of weights were there", adopted / (adopted + written) * 100));
   if (now.is_object() && now.value("draining", Json(false)) == Json(true)) facts.push_back("DRAINING");
   out.facts(facts, kBold);
   for (const Json& node : list_at(now, "nodes")) add_node(node, out);

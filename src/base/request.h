@@ -107,7 +107,8 @@ struct Request {
   uint32_t min_tokens = 0;        // stop ids cannot be sampled before
   std::vector<TokenId> stop_ids;  // end of sequence and the user's own; the stop token itself is delivered
   std::optional<uint32_t> prompt_logprobs;  // also score the prompt, with so many alternatives
-  int32_t priority = 0;           // higher runs first among the waiting
+  int32_t priority = 0;           // higher runs first among the waiting of one payer
+  uint32_t payer = 0;             // whose request it is, for a fair share of what is short; 0: of nobody in particular
   // What this client expects, where that is more than the model promises: seconds to the first token, and between two.
   Duration ttft_max = Duration::max();
   Duration tbt_max = Duration::max();

@@ -20,6 +20,7 @@ struct LoadStages {
   double repack_seconds = 0;  // into the layout of the kernels
   uint64_t bytes_read = 0;    // of the files, wherever they were cached
   uint64_t bytes_written = 0; // on the device
+  uint64_t bytes_adopted = 0; // that were there since the model was dropped
   friend bool operator==(const LoadStages&, const LoadStages&) = default;
 };
 
@@ -48,6 +49,7 @@ struct SwitchRecord {
   friend bool operator==(const SwitchRecord&, const SwitchRecord&) = default;
 
   double drain_seconds() const { return begun == kForever ? 0 : to_seconds(begun - planned); }
+  bool copied_nothing() const { return stages.bytes_adopted > 0 && stages.bytes_written == 0; }
   // Nobody could have noticed it: the design's bound.
   bool hidden() const { return visible_seconds < 0.020; }
 };

@@ -15,6 +15,7 @@ class HostTierPages : public PagedMemory {
     return DeviceSpan{host_address(memory.data()), memory.size()};
   }
   void unmap(DeviceSpan memory) override { pages_->unmap({CpuDevice::at(memory.begin), memory.bytes}); }
+  void give_back(std::span<const PageRange> pages) override { pages_->give_back(pages); }
 
  private:
   const std::unique_ptr<HostPages> pages_;

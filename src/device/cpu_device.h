@@ -36,6 +36,7 @@ class CpuDevice : public Device {
   StatusOr<DeviceSpan> map(std::span<const PageRange> pages) override;
   void unmap(DeviceSpan memory) override;
   uint32_t fresh(std::span<const PageRange> pages) override { return guarded() ? 0 : pages_->fresh(pages); }
+  void give_back(std::span<const PageRange> pages) override { pages_->give_back(pages); }
   bool populate(uint32_t ahead) override { return pages_->populate(ahead); }
   StatusOr<DeviceSpan> allocate(uint64_t bytes) override;
   void copy(CopyJob job) override { copies_.start(std::move(job)); }

@@ -34,6 +34,9 @@ class PagedMemory {
 
   // Ends a mapping; the contents of its pages are lost to the caller. REQUIRES: `memory` was returned by map().
   virtual void unmap(DeviceSpan memory) = 0;
+
+  // The memory of these pages goes back to the machine; they are as pages that were never touched. REQUIRES: none is mapped.
+  virtual void give_back(std::span<const PageRange> pages) = 0;
 };
 
 // Copies of different lanes overtake one another, even between two pieces; within a lane they are done in order.

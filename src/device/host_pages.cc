@@ -78,10 +78,18 @@ uint32_t HostPages::fresh(std::span<const PageRange> pages) {
   return count;
 }
 
+void HostPages::give_back(std::span<const PageRange> pages) {
+  std::lock_guard lock(mutex_);
+  for (const PageRange& range : pages) {
+    madvise(home(range.first), range.count * kPageBytes, memory_ == nullptr ? MADV_DONTNEED : MADV_REMOVE);  // a shared file keeps its pages otherwise
+    populate_max_ = std::min(populate_max_, range.first);
+  }
+}
+
 bool HostPages::populate(uint32_t ahead) {
   std::lock_guard lock(mutex_);  // the page is at home, and nobody writes to it
   populated_to_ = std::max(populated_to_, mapped_to_);
-  if (populated_to_ >= std::min<uint64_t>(pages_, uint64_t{mapped_to_} + ahead)) return false;
+  if (populated_to_ >= std::min<uint64_t>(populate_max_, uint64_t{mapped_to_} + ahead)) return false;
   return madvise(home(populated_to_++), kPageBytes, kPopulateWrite) == 0;
 }
 

@@ -32,6 +32,7 @@ class HostPages {
   StatusOr<std::span<std::byte>> map(std::span<const PageRange> pages);
   void unmap(std::span<std::byte> memory);
   uint32_t fresh(std::span<const PageRange> pages);
+  void give_back(std::span<const PageRange> pages);
   bool populate(uint32_t ahead);
 
  private:
@@ -57,6 +58,7 @@ class HostPages {
   std::mutex mutex_;
   std::map<std::byte*, Window> windows_;
   uint32_t mapped_to_ = 0;     // no page from here on was ever mapped
+  uint32_t populate_max_ = pages_;  // from here on memory is wanted elsewhere
   uint32_t populated_to_ = 0;  // the pages before it have their memory, or are their users' matter
 };
 

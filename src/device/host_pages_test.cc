@@ -50,6 +50,18 @@ TEST_P(HostPagesTest, ScatteredPagesBecomeContiguousAndKeepTheirBytes) {
   EXPECT_EQ(std::to_integer<int>((*device->map(std::vector<PageRange>{{6, 1}}))[0]), 99);
 }
 
+TEST_P(HostPagesTest, MemoryThatIsGivenBackComesAgainEmpty) {
+  const auto device = *HostPages::make(4, memory(4));
+  const auto all = *device->map(std::vector<PageRange>{{0, 4}});
+  std::memset(all.data(), 7, all.size());
+  device->unmap(all);
+  device->give_back(std::vector<PageRange>{{1, 2}});
+  std::vector<int> bytes;
+  for (uint32_t page = 0; page < 4; ++page) bytes.push_back(std::to_integer<int>(all[page * kPageBytes + 5]));
+  EXPECT_EQ(bytes, (std::vector<int>{7, 0, 0, 7}));
+  EXPECT_FALSE(device->populate(4)) << "what is wanted elsewhere is not touched ahead";
+}
+
 TEST_P(HostPagesTest, PagesSurviveAnyNumberOfMoves) {
   const auto device = *HostPages::make(16, memory(16));
   Rng rng(3);

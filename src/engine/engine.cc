@@ -67,6 +67,10 @@ Status Engine::submit(Request request, const std::optional<HostKv>& kv) {
   if (line_.size() >= config_.waiting_max) {
     return resource_exhausted("the queue of this model is full (", config_.waiting_max, " requests)");
   }
+  // Whoever pays has as much of the queue as is left to others at most (Choudhury and Hahne, 1998): one alone cannot fill it.
+  if (const uint32_t payer = request.payer; payer != 0 && line_.of(payer) >= config_.waiting_max - line_.size()) {
+    return resource_exhausted("the share of this key in the queue of this model is full (", line_.of(payer), " requests)");
+  }
   auto sequence = std::make_unique<Sequence>();
   sequence->tokens = request.prompt;
   sequence->tokens.insert(sequence->tokens.end(), request.output.begin(), request.output.end());
@@ -226,6 +230,7 @@ void Engine::set_admitting(bool admit, uint32_t admissions_max) {
 
 void Engine::admit(Sequence& s, TimePoint now) {
   line_.remove(s);
+  line_.admitted(s);
   running_.push_back(&s);
   s.stage = Stage::kRunning;
   const bool looked_up = device_.take_prefix(s);
@@ -246,6 +251,7 @@ void Engine::wait_again(Sequence& s) {
   s.computed = 0;
   s.stage = Stage::kWaiting;
   s.next = Sequence::Next::kGoOn;
+  line_.remove(s);  // that has not begun is where it was
   line_.add(s);
 }
 

@@ -23,34 +23,36 @@ bool Prospects::promises(const Sequence& s, TimePoint now) const {
 }
 
 void WaitingLine::remove(const Sequence& s) {
-  if (on_time_.erase(key(s)) == 0) late_.erase(key(s));
+  if (!on_time_.remove(s)) late_.erase(key(s));
 }
 
-// Who is late is never on time again, and those behind it came later: only the first ones are looked at.
+// Who is late is never on time again, and those of the same payer behind it came later: only the first ones are looked at.
 void WaitingLine::sort_out(const Prospects& prospects, TimePoint now) {
   prospects_ = prospects;
-  while (!on_time_.empty() && !prospects_.promises(*on_time_.begin()->second, now)) late_.insert(on_time_.extract(on_time_.begin()));
+  for (Sequence* s : on_time_.take_front_while([&](const Sequence& s) { return !prospects_.promises(s, now); })) late_[key(*s)] = s;
 }
 
 std::vector<const Sequence*> WaitingLine::next(uint64_t step, TimePoint now, size_t most) const {
   std::vector<const Sequence*> next;
   const bool overdue = !late_.empty() && step % late_every_ == 0 && now - late_.begin()->second->request->arrival > late_wait_;
   if (overdue) next.push_back(late_.begin()->second);
-  const Queue& queue = on_time_.empty() && !overdue && admit_late_ ? late_ : on_time_;
-  for (const auto& [at, s] : queue) {
-    if (next.size() >= most) break;
-    next.push_back(s);
+  if (on_time_.size() == 0 && !overdue && admit_late_) {
+    for (auto at = late_.begin(); at != late_.end() && next.size() < most; ++at) next.push_back(at->second);
+    return next;
   }
+  for (const Sequence* s : on_time_.first(most - next.size(), answer_tokens())) next.push_back(s);
   return next;
 }
 
 void WaitingLine::check() const {
-  for (const Queue* queue : {&on_time_, &late_}) {
-    for (const auto& [at, s] : *queue) {
-      CHECK(s->stage == Sequence::Stage::kWaiting && s->blocks.empty() && s->host_blocks.empty());
-      CHECK(at == key(*s));
-    }
+  on_time_.check();
+  std::vector<const Sequence*> all;
+  for (const auto& [at, s] : late_) {
+    CHECK(at == key(*s));
+    all.push_back(s);
   }
+  for (const Sequence* s : on_time_.first(on_time_.size(), 0)) all.push_back(s);
+  for (const Sequence* s : all) CHECK(s->stage == Sequence::Stage::kWaiting && s->blocks.empty() && s->host_blocks.empty());
 }
 
 }  // namespace shoal

@@ -1,4 +1,5 @@
-// The sequences of an engine that wait to be admitted: who can still be on time, in order, and behind them all who cannot.
+// The sequences of an engine that wait to be admitted: who can still be on time, fairly by whose they are, and behind them all who
+// cannot.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/time.h"
+#include "engine/fair_queue.h"
 #include "engine/sequence.h"
 #include "policy/slo.h"
 
@@ -35,8 +37,10 @@ class WaitingLine {
   // One that cannot be on time any more and has waited for `late_wait` is first in each `late_every`-th step.
   WaitingLine(Duration late_wait, uint32_t late_every) : late_wait_(late_wait), late_every_(late_every) {}
 
-  void add(Sequence& s) { on_time_[key(s)] = &s; }
+  void add(Sequence& s) { on_time_.add(s); }
   void remove(const Sequence& s);  // no error if it is not there
+  // It is admitted. REQUIRES: it has just been removed, and is not marked as admitted before unless it was.
+  void admitted(const Sequence& s) { on_time_.begun(s, answer_tokens()); }
   // By what is expected from now on: who cannot be on time stands behind all who can,
   void sort_out(const Prospects& prospects, TimePoint now);
   // and is passed over unless this says otherwise (as it does at first).
@@ -44,31 +48,33 @@ class WaitingLine {
 
   // Who may be admitted in this step, in order, `most` at most.
   std::vector<const Sequence*> next(uint64_t step, TimePoint now, size_t most) const;
-  bool any_next() const { return !on_time_.empty() || (admit_late_ && !late_.empty()); }
+  bool any_next() const { return on_time_.size() > 0 || (admit_late_ && !late_.empty()); }
   // visit(sequence, number of equal ones that it stands for): those that can be on time; behind `most` the others like the last.
   template <typename Visit>
   void for_each_on_time(size_t most, Visit visit) const {
-    size_t seen = 0;
-    for (const auto& [at, s] : on_time_) {
-      const bool last = ++seen == most;
-      visit(*s, last ? on_time_.size() - seen + 1 : 1);
-      if (last) return;
-    }
+    const std::vector<Sequence*> first = on_time_.first(most, answer_tokens());
+    for (const Sequence* s : first) visit(*s, s == first.back() ? on_time_.size() - first.size() + 1 : 1);
   }
 
   size_t size() const { return on_time_.size() + late_.size(); }
   size_t late() const { return late_.size(); }
+  // Of those that can be on time: how many are this payer's, and about how many begin before one more of its.
+  size_t of(uint32_t payer) const { return on_time_.of(payer); }
+  size_t ahead_of(uint32_t payer) const { return on_time_.ahead_of(payer); }
   const Prospects& prospects() const { return prospects_; }
   void check() const;
 
  private:
   using Key = std::pair<int64_t, uint64_t>;  // (-priority, order)
-  using Queue = std::map<Key, Sequence*>;
   static Key key(const Sequence& s) { return {-int64_t{s.request->priority}, s.order}; }
 
+  double answer_tokens() const { return prospects_.answer_tokens > 0 ? prospects_.answer_tokens : kAnswerTokens; }
+
+  static constexpr double kAnswerTokens = 128;  // believed while none has ended
   const Duration late_wait_;
   const uint32_t late_every_;
-  Queue on_time_, late_;
+  FairQueue on_time_;
+  std::map<Key, Sequence*> late_;
   Prospects prospects_;
   bool admit_late_ = true;
 };

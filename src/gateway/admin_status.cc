@@ -34,6 +34,7 @@ Json model_status(const ModelEntry& model, const RouterSnapshot& nodes, const Me
           {"weight_bytes", totals.weight_bytes}, {"size", model.weight_bytes}, {"kv_bytes", totals.kv_bytes}, {"kv_host_bytes", host_bytes},
           {"prompt_tokens", prompt_tokens}, {"generated_tokens", generated_tokens}, {"parkings", parkings}, {"loads", totals.loads},
           {"switches_hidden", switches.hidden}, {"switches_served", switches.of(SwitchEnd::kServed)}, {"visible_seconds", switches.visible_seconds},
+          {"switches_copied_nothing", switches.copied_nothing}, {"bytes_adopted", switches.bytes_adopted}, {"bytes_written", switches.bytes_written},
           {"slo", {{"ttft", to_seconds(model.slo.ttft)}, {"tbt", to_seconds(model.slo.tbt)}}}, {"attainment", attainment_json(metrics.attainment(model))}};
   if (experts != ExpertCounts{}) {
     result["experts"] = {{"lookups", experts.lookups}, {"hits", experts.hits}, {"bytes_fetched", experts.bytes_fetched}, {"rows_asked", experts.rows_asked},

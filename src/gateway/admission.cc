@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "base/clock.h"
@@ -37,6 +38,14 @@ bool Admission::may_use(Caller caller, const ModelEntry& model) const {
 
 std::string_view Admission::name(Caller caller) const {
   return caller.key ? std::string_view(keys_.key(*caller.key).name) : std::string_view();
+}
+
+uint32_t Admission::payer(Caller caller) const {
+  if (!caller.key) return 0;
+  uint32_t number = 0;
+  const KeyDigest& digest = keys_.key(*caller.key).digest;
+  std::memcpy(&number, digest.data(), sizeof(number));
+  return std::max(number, 1u);
 }
 
 ApiResult<KeyRing::Lease> Admission::admit(Caller caller, const PreparedRequest& request) {

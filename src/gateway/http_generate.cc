@@ -69,6 +69,7 @@ HttpSession::Task<void> HttpSession::generate(Endpoint endpoint, const BeastRequ
     Request& shared = prepared->request.request;
     shared.ttft_max = std::min(shared.ttft_max, *ttft_max);
     shared.tbt_max = std::min(shared.tbt_max, *tbt_max);
+    shared.payer = service.admission().payer(caller_);
     co_return;
   };
   co_await asio::co_spawn(shared_.work.lane(request.body().size()), prepare(), asio::use_awaitable);

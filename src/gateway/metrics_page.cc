@@ -198,11 +198,12 @@ void add_model_series(const std::vector<ModelRef>& models, const RouterSnapshot&
 void add_switch_series(const std::vector<ModelRef>& models, const std::map<ModelId, SwitchTotals>& totals, std::vector<prometheus::MetricFamily>& out) {
   auto ends = reported("shoal_switches_total", "Switches to the model by how they ended: served, unused (nobody waited any more), failed, cancelled.", MetricType::Counter);
   auto hidden = reported("shoal_switches_hidden_total", "Of those served, whose requests waited less than 20 ms of idle device for it.", MetricType::Counter);
+  auto nothing = reported("shoal_switches_copied_nothing_total", "Of those served, whose weights were all on the device since the model was dropped.", MetricType::Counter);
   auto ahead = reported("shoal_prefetches_total", "Loads that began while another model had work on the device, by how they ended: used, unused (nobody waited any more), failed, cancelled.", MetricType::Counter);
   auto stages = reported("shoal_switch_stage_seconds_total", "Seconds of switches by stage.", MetricType::Counter);
   auto visible = reported("shoal_switch_visible_seconds_total", "Seconds in which requests of the model waited and the device computed nothing.", MetricType::Counter);
   auto loading = reported("shoal_switch_load_seconds_total", "Seconds from the begin of loads to the weights being there.", MetricType::Counter);
-  auto bytes = reported("shoal_switch_bytes_total", "Bytes of loads: read from files, written on the device.", MetricType::Counter);
+  auto bytes = reported("shoal_switch_bytes_total", "Bytes of loads: read from files, written on the device, adopted (there since the model was dropped).", MetricType::Counter);
   constexpr const char* kEnds[] = {"served", "unused", "failed", "cancelled"};
   constexpr const char* kAheadEnds[] = {"used", "unused", "failed", "cancelled"};
   for (const ModelRef& model : models) {
@@ -212,12 +213,14 @@ void add_switch_series(const std::vector<ModelRef>& models, const std::map<Model
     for (size_t i = 0; i < t.by_end.size(); ++i) add(ahead, {{"model", model->name}, {"end", kAheadEnds[i]}}, static_cast<double>(t.ahead_by_end[i]));
     for (size_t i = 0; i < t.stages.size(); ++i) add(stages, {{"model", model->name}, {"stage", kSwitchStages[i]}}, t.stages[i]);
     add(hidden, {{"model", model->name}}, static_cast<double>(t.hidden));
+    add(nothing, {{"model", model->name}}, static_cast<double>(t.copied_nothing));
     add(visible, {{"model", model->name}}, t.visible_seconds);
     add(loading, {{"model", model->name}}, t.load_seconds);
     add(bytes, {{"model", model->name}, {"kind", "read"}}, static_cast<double>(t.bytes_read));
     add(bytes, {{"model", model->name}, {"kind", "written"}}, static_cast<double>(t.bytes_written));
+    add(bytes, {{"model", model->name}, {"kind", "adopted"}}, static_cast<double>(t.bytes_adopted));
   }
-  for (auto* family : {&ends, &hidden, &ahead, &stages, &visible, &loading, &bytes}) out.push_back(std::move(*family));
+  for (auto* family : {&ends, &hidden, &nothing, &ahead, &stages, &visible, &loading, &bytes}) out.push_back(std::move(*family));
 }
 
 // The counts that the four figures are made of, so that a board can show any window, and the figures since the start.

@@ -74,7 +74,7 @@ class TraceWriter {
     Json dropped = Json::array();
     for (const ModelId model : r.dropped) dropped.push_back(name(model));
     span(pid, kLoads, name(r.model), "load", at, end,
-         {{"ended", end_name(r.end)}, {"bytes", r.stages.bytes_written}, {"visible_ms", r.visible_seconds * 1e3}, {"prefetch", r.ahead}, {"dropped", std::move(dropped)}});
+         {{"ended", end_name(r.end)}, {"bytes", r.stages.bytes_written}, {"adopted", r.stages.bytes_adopted}, {"visible_ms", r.visible_seconds * 1e3}, {"prefetch", r.ahead}, {"dropped", std::move(dropped)}});
     const auto stages = stage_seconds(r);
     for (size_t i = 1; i + 1 < stages.size(); ++i) {  // drain was before it, swap_in is KV's
       if (stages[i] <= 0) continue;
@@ -121,7 +121,7 @@ Json switch_line(const RunRecorder& run, const Names& names, NodeId node, Durati
   for (size_t i = 0; i < seconds.size(); ++i) stages[kSwitchStages[i]] = seconds[i];
   return {{"type", "switch"}, {"node", node.value}, {"model", name_of(r.model, names)}, {"dropped", std::move(dropped)}, {"ended", end_name(r.end)},
           {"asked", when(r.asked)}, {"begun", when(r.begun)}, {"ready", when(r.ready)}, {"first_step", when(r.first_step)},
-          {"visible", r.visible_seconds}, {"stages", std::move(stages)}, {"bytes", r.stages.bytes_written}};
+          {"visible", r.visible_seconds}, {"stages", std::move(stages)}, {"bytes", r.stages.bytes_written}, {"adopted", r.stages.bytes_adopted}};
 }
 
 Json request_line(const RunRecorder& run, const Names& names, const RequestSpan& r) {
@@ -179,6 +179,8 @@ void NodeTimeline::add(NodeId node, const NodeStatus& status, TimePoint now) {
     totals.visible_seconds += record.visible_seconds;
     totals.bytes_read += record.stages.bytes_read;
     totals.bytes_written += record.stages.bytes_written;
+    totals.bytes_adopted += record.stages.bytes_adopted;
+    totals.copied_nothing += record.end == SwitchEnd::kServed && record.copied_nothing();
     if (record.begun != kForever && record.ready != kForever) totals.load_seconds += to_seconds(record.ready - record.begun);
     const auto stages = stage_seconds(record);
     for (size_t i = 0; i < stages.size(); ++i) totals.stages[i] += stages[i];

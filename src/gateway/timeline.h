@@ -31,6 +31,8 @@ struct SwitchTotals {
   double visible_seconds = 0;
   double load_seconds = 0;                // from the begin of the load to the weights being there
   uint64_t bytes_written = 0;
+  uint64_t bytes_adopted = 0;             // that were on the device since the model was dropped
+  uint64_t copied_nothing = 0;            // of those that served somebody
   uint64_t bytes_read = 0;
   uint64_t of(SwitchEnd end) const { return by_end[static_cast<size_t>(end)]; }
 };

@@ -36,6 +36,7 @@ class KvDriver {
   void end_fetches();  // waits until none is under way
 
   void remap(const RemapSlabs& effect);
+  void give_back(std::span<const PageRun> pages) { host_tier_->give_back(page_ranges(pages)); }  // of the host tier
   void copy(const CopyKv& effect);
   std::vector<DeviceAddress> blocks_of(const StepInput& input, uint64_t block_bytes) const;
 

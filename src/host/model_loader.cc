@@ -32,6 +32,13 @@ bool cached(const Checkpoint& checkpoint) {
   return found * 10 >= probes * 9;
 }
 
+std::vector<FileIdentity> identities_of(const Checkpoint& checkpoint) {
+  std::vector<FileIdentity> identities;
+  for (const auto& file : checkpoint.files) identities.push_back(file->identity());
+  for (const auto& [path, identity] : checkpoint.described_by) identities.push_back(identity);
+  return identities;
+}
+
 // Other weights of the same shape may come in place of what was planned for, and nothing else.
 Status check_shape(const ModelLoader::Job& job, const ModelPlan& plan) {
   const NodeModel& facts = job.facts;
@@ -49,6 +56,18 @@ Status check_shape(const ModelLoader::Job& job, const ModelPlan& plan) {
 }
 
 }  // namespace
+
+// The stages of a load, one after the other.
+class LoadStopwatch {
+ public:
+  double lap() {  // seconds since the one before
+    const TimePoint now = steady_now();
+    return to_seconds(now - std::exchange(began_, now));
+  }
+
+ private:
+  TimePoint began_ = steady_now();
+};
 
 ModelLoader::ModelLoader(Device& device, Backend& backend, const CpuShare& cpus, std::unique_ptr<WeightCache> cache,
                          std::shared_ptr<DigestStore> digests, std::function<bool()> busy, std::function<void()> give_way, OnLoaded on_loaded)
@@ -147,48 +166,68 @@ Status ModelLoader::read_files(const ServedModel& model, LoadControl& control) {
   return OkStatus();
 }
 
-LoadedModel ModelLoader::load(const Work& work) {
+// What is there of the same files need not be brought again.
+void ModelLoader::adopt(const Job& job, const Filled& filled, LoadControl& control) {
+  const auto found = filled_.find(job.model.id);
+  if (found == filled_.end() || found->second != filled) {
+    filled_.erase(job.model.id);
+    return;
+  }
+  for (const PageSpan& span : job.whole) control.present.push_back({span.first * kPageBytes, (uint64_t{span.first} + span.count) * kPageBytes});
+  control.slots = job.slots;
+}
+
+Status ModelLoader::fill(const Work& work, LoadedModel& result, LoadStopwatch& stopwatch) {
   const Job& job = work.job;
   LoadControl& control = *work.control;
+  // Fresh memory costs more than what is put there, and a model that was here before is packed as soon as it is computed from.
+  const bool early = job.early && 2 * device_.fresh(job.pages) > page_count(job.pages);
+  ASSIGN_OR_RETURN(result.memory, device_.map(job.pages));
+  result.stages.map_seconds = stopwatch.lap();
+  ASSIGN_OR_RETURN(const OpenedModel opened, opened_.open(job.model));
+  result.stages.open_seconds = stopwatch.lap();
+  RETURN_IF_ERROR(check_shape(job, *opened.plan));
+  result.weights = digest_of(opened, job.model.load);
+  if (!result.weights.known()) result.unread = opened.checkpoint;
+  const Filled filled{identities_of(*opened.checkpoint), job.model.load};
+  adopt(job, filled, control);
+  if (job.model.load.io == ModelIo::kDirect) control.kept = cache_->use(job.model.id);
+  if (early && cached(*opened.checkpoint)) {
+    control.early = [&](std::unique_ptr<Model> model) {
+      result.part = LoadedModel::Part::kPacked;
+      on_loaded_({LoadedModel::Part::kUsable, job.model.id, OkStatus(), result.memory, std::move(model), result.stages, result.weights});
+    };
+  }
+  const DeviceSpan memory = result.memory.part(0, std::min(opened.plan->weight_bytes(), job.facts.weight_bytes));
+  StatusOr<std::unique_ptr<Model>> model = opened.plan->load(memory, backend_, load_threads_, control);
+  if (!model.ok()) {
+    // Nothing else was written to what is adopted than what was there, if the files are what they were.
+    const bool unchanged = model.status().code() == StatusCode::kCancelled && opened.checkpoint->check().ok();
+    if (!unchanged) filled_.erase(job.model.id);
+    return model.status();
+  }
+  filled_[job.model.id] = filled;
+  result.model = *std::move(model);
+  return OkStatus();
+}
+
+LoadedModel ModelLoader::load(const Work& work) {
+  LoadControl& control = *work.control;
   LoadedModel result;
-  result.id = job.model.id;
-  TimePoint stage_began = steady_now();
-  const auto stage = [&](double& seconds) {
-    const TimePoint now = steady_now();
-    seconds = to_seconds(now - std::exchange(stage_began, now));
-  };
-  const auto attempt = [&]() -> Status {
-    // Fresh memory costs more than what is put there, and a model that was here before is packed as soon as it is computed from.
-    const bool early = job.early && 2 * device_.fresh(job.pages) > page_count(job.pages);
-    ASSIGN_OR_RETURN(result.memory, device_.map(job.pages));
-    stage(result.stages.map_seconds);
-    ASSIGN_OR_RETURN(const OpenedModel opened, opened_.open(job.model));
-    stage(result.stages.open_seconds);
-    RETURN_IF_ERROR(check_shape(job, *opened.plan));
-    result.weights = digest_of(opened, job.model.load);
-    if (!result.weights.known()) result.unread = opened.checkpoint;
-    if (job.model.load.io == ModelIo::kDirect) control.kept = cache_->use(job.model.id);
-    if (early && cached(*opened.checkpoint)) {
-      control.early = [&](std::unique_ptr<Model> model) {
-        result.part = LoadedModel::Part::kPacked;
-        on_loaded_({LoadedModel::Part::kUsable, job.model.id, OkStatus(), result.memory, std::move(model), result.stages, result.weights});
-      };
-    }
-    const DeviceSpan memory = result.memory.part(0, std::min(opened.plan->weight_bytes(), job.facts.weight_bytes));
-    ASSIGN_OR_RETURN(result.model, opened.plan->load(memory, backend_, load_threads_, control));
-    return OkStatus();
-  };
-  result.status = attempt();
-  if (!result.status.ok() && result.status.code() != StatusCode::kCancelled) opened_.forget(job.model);
-  double fill_seconds = 0;
-  stage(fill_seconds);
+  result.id = work.job.model.id;
+  LoadStopwatch stopwatch;
+  result.status = fill(work, result, stopwatch);
+  if (!result.status.ok() && result.status.code() != StatusCode::kCancelled) opened_.forget(work.job.model);
+  const double fill_seconds = stopwatch.lap();
   const double read = static_cast<double>(control.read_ns), repack = static_cast<double>(control.repack_ns);
   const double read_share = read + repack > 0 ? read / (read + repack) : 0;
   result.stages.read_seconds = fill_seconds * read_share;
   result.stages.repack_seconds = fill_seconds * (1 - read_share);
   result.stages.bytes_read = control.bytes_read;
-  result.stages.bytes_written = control.bytes_done;
-  if (read_share > 0.5) cache_->measured(job.model.id, control.bytes_read, fill_seconds);  // else they were there
+  const uint64_t done = control.bytes_done, written = control.present.empty() ? done : std::min(control.bytes_written.load(), done);
+  result.stages.bytes_written = written;
+  result.stages.bytes_adopted = done - written;
+  if (read_share > 0.5) cache_->measured(work.job.model.id, control.bytes_read, fill_seconds);  // else they were there
   return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 #include "host/node_plan.h"
 #include "host/opened_models.h"
 #include "host/weight_cache.h"
+#include "memory/page_pool.h"
 #include "models/backend.h"
 #include "models/model.h"
 
@@ -42,6 +44,8 @@ struct LoadedModel {
   std::shared_ptr<const Checkpoint> unread;  // if their content is not known, and kNamed may follow
 };
 
+class LoadStopwatch;
+
 class ModelLoader {
  public:
   using OnLoaded = std::function<void(LoadedModel)>;
@@ -58,6 +62,10 @@ class ModelLoader {
     NodeModel facts;  // as planned at start; files of another shape are refused
     std::vector<PageRange> pages;
     bool early = false;  // the model may be handed out before its weights are packed, where that gives the first token sooner
+    // Pages of the memory that are as its load left them, and what lay in its slots then. They are adopted if that load was of
+    // the same files.
+    std::vector<PageSpan> whole = {};
+    std::shared_ptr<const ExpertSlots> slots = nullptr;
   };
   // One load at a time: not before on_loaded said the end of the one before. Called by one thread, as are those below.
   void start(Job job);
@@ -78,7 +86,15 @@ class ModelLoader {
     std::shared_ptr<LoadControl> control;
     bool ahead = false;  // only to be read
   };
+  // Which files a model's memory was filled from.
+  struct Filled {
+    std::vector<FileIdentity> files;
+    LoadOptions load;
+    bool operator==(const Filled&) const = default;
+  };
   LoadedModel load(const Work& work);
+  Status fill(const Work& work, LoadedModel& result, LoadStopwatch& stages);
+  void adopt(const Job& job, const Filled& filled, LoadControl& control);
   ModelDigest digest_of(const OpenedModel& opened, const LoadOptions& options) const;
   void name_later(const ServedModel& model, uint64_t stamp, std::shared_ptr<const Checkpoint> unread);
   Status read_files(const ServedModel& model, LoadControl& control);
@@ -89,6 +105,7 @@ class ModelLoader {
   ThreadPool load_threads_;
   const std::unique_ptr<WeightCache> cache_;  // this and the next are used by the loader's thread
   OpenedModels opened_;
+  std::map<ModelId, Filled> filled_;  // whose last load ended well, or was called off when it had changed nothing
   const std::function<void()> give_way_;
   const OnLoaded on_loaded_;
   BoundedQueue<Work> jobs_{16};

@@ -63,6 +63,9 @@ uint32_t pages_of_the_largest(const NodeConfig& node) {
   return static_cast<uint32_t>(std::min<uint64_t>(pages, node.pages));
 }
 
+// With places for weights in what KV leaves to the host tier: the memory is counted once, the addresses are not.
+uint32_t device_pages(const NodeConfig& node) { return node.pages + (node.one_memory && node.adopt_weights ? node.host_pages : 0); }
+
 // The names of this node's models among those of the process.
 std::shared_ptr<ModelNames> named(const NodeConfig& node, std::shared_ptr<ModelNames> names) {
   if (names == nullptr) names = std::make_shared<ModelNames>();
@@ -251,6 +254,9 @@ class NodeHostImpl : public NodeHost {
     } else if (auto* drop = std::get_if<DropWeights>(&effect)) {
       CHECK(!node_.loads().packing(drop->model));
       weights_.drop(drop->model);
+    } else if (const auto* back = std::get_if<ReturnPages>(&effect)) {
+      if (back->tier == Tier::kHost) kv_.give_back(back->pages);
+      else device_->give_back(page_ranges(back->pages));
     } else if (const auto* copy = std::get_if<CopyKv>(&effect)) {
       kv_.copy(*copy);
     } else if (auto* remap = std::get_if<RemapSlabs>(&effect)) {
@@ -316,7 +322,7 @@ uint64_t stack_bytes(const NodePlan& plan) {
 // Once the budgets are reserved. A limit on the memory of a process counts addresses: pages in use by a model lie at a place
 // of their own beside the one that is kept for them.
 Status check_limits(const NodePlan& plan) {
-  const uint64_t places = (uint64_t{plan.node.pages} + plan.node.host_pages) * kPageBytes + plan.weight_cache_bytes;
+  const uint64_t places = (uint64_t{device_pages(plan.node)} + plan.node.host_pages) * kPageBytes + plan.weight_cache_bytes;
   const uint64_t needed = places + beside_bytes(plan) + stack_bytes(plan);
   const ProcessMemory memory = process_memory();
   log_debug("a limit on the memory of this process (ulimit -d) must allow ", memory.taken + needed, " bytes");
@@ -336,7 +342,7 @@ StatusOr<T> reserved(StatusOr<T> memory, const char* flag) {
 
 StatusOr<std::unique_ptr<NodeHost>> NodeHost::start(NodePlan plan, Network& network, std::shared_ptr<KvPeers> peers) {
   const DeviceGuard guard = plan.guarded ? DeviceGuard::kGuarded : DeviceGuard::kNone;
-  ASSIGN_OR_RETURN(std::unique_ptr<CpuDevice> device, reserved(CpuDevice::make(plan.node.pages, guard), "--device-memory"));
+  ASSIGN_OR_RETURN(std::unique_ptr<CpuDevice> device, reserved(CpuDevice::make(device_pages(plan.node), guard), "--device-memory"));
   const uint32_t host_pages = std::max(plan.node.host_pages, 1u);
   std::shared_ptr<const MemoryFile> host_memory;
   if (plan.kv_link) {

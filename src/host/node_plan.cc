@@ -56,6 +56,7 @@ Status split_budget(const NodeHostConfig& config, const ModelPlans& plans, NodeP
     return resource_exhausted("device memory of ", format_bytes(budget), " is less than the workspace of the steps that are computed at once (",
                               format_bytes(result.node.workspace_bytes), "); raise --device-memory or lower --max-num-batched-tokens");
   }
+  result.node.one_memory = true;
   result.node.pages = static_cast<uint32_t>(std::min<uint64_t>((budget - result.node.workspace_bytes) / kPageBytes, UINT32_MAX / 2));
   return OkStatus();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/bytes.h"
 #include "base/check.h"
@@ -21,13 +22,17 @@ void WeightsDriver::start(const LoadWeights& effect, TimePoint now) {
   const ServedModels::Entry& served = served_.at(effect.model);
   log_info("loading '", served.model.name, "' from ", served.model.path);
   started_ = logged_ = now;
-  loader_->start({served.model, served.facts, page_ranges(effect.pages), effect.alone});
+  const auto slots = slots_.extract(effect.model);
+  loader_->start({served.model, served.facts, page_ranges(effect.pages), effect.alone, effect.whole, slots.empty() ? nullptr : slots.mapped()});
 }
 
 void WeightsDriver::drop(ModelId id) {
   const auto found = residents_.find(id);
   CHECK(found != residents_.end());
   const TimePoint begin = steady_now();
+  if (found->second.model != nullptr) {
+    if (auto slots = found->second.model->expert_slots()) slots_[id] = std::move(slots);
+  }
   found->second.model.reset();
   if (!found->second.memory.empty()) device_.unmap(found->second.memory);
   log_debug("dropped '", served_.at(id).model.name, "'");
@@ -54,7 +59,8 @@ void WeightsDriver::log_end(const LoadedModel& loaded, TimePoint now) const {
   const ServedModels::Entry& served = served_.at(loaded.id);
   const auto ms = static_cast<int64_t>(to_seconds(now - started_) * 1000);
   if (loaded.status.ok()) {
-    log_info("loaded '", served.model.name, "' (", format_bytes(served.facts.weight_bytes), ") in ", ms, " ms, ", rate(now));
+    const std::string there = loaded.stages.bytes_adopted == 0 ? rate(now) : absl::StrCat(format_bytes(loaded.stages.bytes_adopted), " of them were there");
+    log_info("loaded '", served.model.name, "' (", format_bytes(served.facts.weight_bytes), ") in ", ms, " ms, ", there);
   } else if (loaded.status.code() == StatusCode::kCancelled) {
     log_info("loading '", served.model.name, "' was called off after ", ms, " ms");
   } else {

@@ -44,6 +44,7 @@ class WeightsDriver {
   Device& device_;
   const ServedModels& served_;
   std::map<ModelId, Resident> residents_;
+  std::map<ModelId, std::shared_ptr<const ExpertSlots>> slots_;  // of models that left
   TimePoint started_{}, logged_{};
   double unmap_seconds_ = 0;  // of weights dropped since the last load ended
   const std::unique_ptr<ModelLoader> loader_;

@@ -41,6 +41,8 @@ class HostTier {
 
   uint32_t pages() const { return pages_.capacity(); }
   uint32_t pages_free() const { return pages_.free(); }
+  uint32_t pages_reached() const { return pages_.reached(); }  // those before it have been used, and may have memory
+  void forget_reached() { pages_.forget_reached(); }           // REQUIRES: no page is used
   uint32_t blocks_used(uint64_t block_bytes) const;
   std::vector<SlabChange> take_changes();  // of all classes, releases first
   void check() const;                      // pages bound + free == pages

@@ -396,7 +396,7 @@ TEST(Residency, PagesAreHeldWhileLoadingAndResident) {
   ASSERT_TRUE(residency.begin_load(ModelId(1)).has_value());
   EXPECT_EQ(residency.state(ModelId(1)), WeightsState::kLoading);
   EXPECT_EQ(pages.free(), 6u);
-  residency.finish_load(ModelId(1), true, TimePoint{});
+  residency.finish_load(ModelId(1), Residency::LoadEnd::kDone, TimePoint{});
   residency.check();
   residency.drop(ModelId(1));
   EXPECT_EQ(pages.free(), 10u);
@@ -408,7 +408,7 @@ TEST(Residency, AFailedLoadLeavesNothingBehind) {
   Residency residency(pages);
   residency.add_model(ModelId(1), 4);
   residency.begin_load(ModelId(1));
-  residency.finish_load(ModelId(1), false, TimePoint{});
+  residency.finish_load(ModelId(1), Residency::LoadEnd::kFailed, TimePoint{});
   EXPECT_EQ(residency.state(ModelId(1)), WeightsState::kOnDisk);
   EXPECT_EQ(pages.free(), 10u);
 }
@@ -451,6 +451,18 @@ TEST(HostTier, TellsOfPagesGivenBackBeforeThoseTaken) {
   ASSERT_EQ(changes.size(), 2u);
   EXPECT_FALSE(changes[0].bound);
   EXPECT_TRUE(changes[1].bound);
+}
+
+TEST(HostTier, KnowsHowFarItsMemoryWasUsed) {
+  HostTier tier(8);
+  BlockPool& blocks = *tier.blocks(kPageBytes);
+  const BlockId a = *blocks.allocate(), b = *blocks.allocate();
+  blocks.release(a);
+  EXPECT_EQ(tier.pages_reached(), 2u);
+  blocks.release(b);
+  EXPECT_EQ(tier.pages_reached(), 2u);
+  tier.forget_reached();
+  EXPECT_EQ(tier.pages_reached(), 0u);
 }
 
 TEST(HostTier, WithoutPagesThereIsNone) { EXPECT_EQ(HostTier(0).blocks(kPageBytes), nullptr); }

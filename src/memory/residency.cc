@@ -13,34 +13,53 @@ void Residency::add_model(ModelId model, uint32_t weight_pages) {
 void Residency::remove_model(ModelId model) {
   CHECK(entry(model).state == WeightsState::kOnDisk);
   entry(model) = {};
+  pages_.forget(model);
 }
 
-std::optional<std::vector<PageRun>> Residency::begin_load(ModelId model) {
+std::optional<PagePool::Memory> Residency::begin_load(ModelId model) {
   Entry& e = entry(model);
   CHECK(e.state == WeightsState::kOnDisk);
-  auto runs = pages_.allocate(e.weight_pages);
-  if (!runs) return std::nullopt;
-  e.pages = *runs;
+  auto memory = pages_.take_back(model, e.weight_pages);
+  if (!memory) return std::nullopt;
+  e.memory = *memory;
   e.state = WeightsState::kLoading;
   pages_held_ += e.weight_pages;
-  return runs;
+  return memory;
 }
 
-void Residency::finish_load(ModelId model, bool ok, TimePoint now) {
+void Residency::finish_load(ModelId model, LoadEnd end, TimePoint now) {
   Entry& e = entry(model);
   CHECK(e.state == WeightsState::kLoading);
   e.state = WeightsState::kOnDevice;
+  if (end == LoadEnd::kCalledOff) {
+    pages_.stand_by(model, e.memory.pages, e.memory.whole);
+    return left(e);
+  }
+  e.memory.whole = {{0, e.weight_pages}};
   e.last_used = now;
-  if (!ok) drop(model);
+  if (end == LoadEnd::kFailed) drop(model, /*sound=*/false);
 }
 
-void Residency::drop(ModelId model) {
+void Residency::drop(ModelId model, bool sound) {
   Entry& e = entry(model);
   CHECK(e.state == WeightsState::kOnDevice);
-  pages_.release(e.pages);
-  e.pages.clear();
+  if (sound) {
+    pages_.stand_by(model, e.memory.pages, e.memory.whole);
+  } else {
+    pages_.release(e.memory.pages);
+  }
+  left(e);
+}
+
+void Residency::left(Entry& e) {
+  e.memory = {};
   e.state = WeightsState::kOnDisk;
   pages_held_ -= e.weight_pages;
+}
+
+uint32_t Residency::pages_missing(ModelId model) const {
+  const Entry& e = entry(model);
+  return e.state == WeightsState::kOnDisk ? e.weight_pages - pages_.standing_by(model) : 0;
 }
 
 void Residency::touch(ModelId model, TimePoint now) { entry(model).last_used = now; }
@@ -48,8 +67,8 @@ void Residency::touch(ModelId model, TimePoint now) { entry(model).last_used = n
 void Residency::check() const {
   uint32_t held = 0;
   for (const Entry& e : models_) {
-    CHECK_EQ(page_count(e.pages), e.state == WeightsState::kOnDisk ? 0u : e.weight_pages);
-    held += page_count(e.pages);
+    CHECK_EQ(page_count(e.memory.pages), e.state == WeightsState::kOnDisk ? 0u : e.weight_pages);
+    held += page_count(e.memory.pages);
   }
   CHECK_EQ(held, pages_held_);
 }

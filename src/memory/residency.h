@@ -23,19 +23,24 @@ class Residency {
 
   void add_model(ModelId model, uint32_t weight_pages);
 
-  void remove_model(ModelId model);  // REQUIRES: on disk
+  void remove_model(ModelId model);  // nothing of it stands by any more. REQUIRES: on disk
 
-  // Takes the pages of a model on disk; nullopt if so many are not free.
-  std::optional<std::vector<PageRun>> begin_load(ModelId model);
-  // The load ended. A failed one leaves the model on disk, its pages free. REQUIRES: loading.
-  void finish_load(ModelId model, bool ok, TimePoint now);
-  // Frees the pages of a model on the device.
-  void drop(ModelId model);
+  // Takes the pages of a model on disk, with what is left there of its weights; nullopt if so many are not free.
+  std::optional<PagePool::Memory> begin_load(ModelId model);
+  // The load ended. A failed one leaves the model on disk, its pages free and blank; of one that was called off stands by what
+  // was left of it when it began. REQUIRES: loading.
+  enum class LoadEnd : uint8_t { kDone, kFailed, kCalledOff };
+  void finish_load(ModelId model, LoadEnd end, TimePoint now);
+  // Frees the pages of a model on the device, where its weights stand by, if `sound`, to be adopted by its next load.
+  void drop(ModelId model, bool sound = true);
   void touch(ModelId model, TimePoint now);  // used just now
 
   WeightsState state(ModelId model) const { return entry(model).state; }
   uint32_t weight_pages(ModelId model) const { return entry(model).weight_pages; }
   TimePoint last_used(ModelId model) const { return entry(model).last_used; }
+  // Of its weights, what a load that begins now would bring. 0 while they are on the device or on their way.
+  uint32_t pages_missing(ModelId model) const;
+  void set_awaited(ModelId model, bool awaited) { pages_.set_awaited(model, awaited); }
   uint32_t pages_held() const { return pages_held_; }  // loading or on the device
 
   void check() const;
@@ -45,7 +50,7 @@ class Residency {
     bool hosted = false;
     WeightsState state = WeightsState::kOnDisk;
     uint32_t weight_pages = 0;
-    std::vector<PageRun> pages;
+    PagePool::Memory memory;
     TimePoint last_used{};
   };
   const Entry& entry(ModelId model) const {
@@ -53,6 +58,8 @@ class Residency {
     return models_[model.value];
   }
   Entry& entry(ModelId model) { return const_cast<Entry&>(std::as_const(*this).entry(model)); }
+
+  void left(Entry& e);
 
   PagePool& pages_;
   std::vector<Entry> models_;  // by id

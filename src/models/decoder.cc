@@ -197,6 +197,10 @@ class DecoderModel : public Model {
     return counts;
   }
 
+  std::shared_ptr<const ExpertSlots> expert_slots() const override {
+    return state_.expert_cache == nullptr ? nullptr : std::make_shared<const ExpertSlots>(state_.expert_cache->slots());
+  }
+
  private:
   const DecoderState state_;
   Backend& backend_;
@@ -257,17 +261,22 @@ class DecoderPlan : public ModelPlan {
     CHECK_GE(memory.bytes, least_weight_bytes());
     const auto experts = loaded_experts(memory.bytes);
     CHECK_EQ(memory.begin.address % kTensorAlignment, 0u);
+    const uint64_t bytes = experts == WeightLayout::Experts::kLoaded ? layout_->bytes() : layout_->experts_at();
+    if (covers(control.present, 0, bytes)) {  // that load has checked it
+      control.bytes_done = bytes;
+      return model_at(memory, backend, nullptr, control);
+    }
     RETURN_IF_ERROR(layout_->check_finite());
     const std::unique_ptr<WeightSink> sink = backend.sink(memory);
-    layout_->load_vectors(*sink);
+    layout_->load_vectors(*sink, control);
     if (!control.early || !UnpackedWeights::can_serve(*layout_)) {
       RETURN_IF_ERROR(layout_->load_matrices(sink.get(), experts, load_threads, control, nullptr));
-      return model_at(memory, backend, nullptr);
+      return model_at(memory, backend, nullptr, control);
     }
     sink->finish();
     auto unpacked = std::make_shared<UnpackedWeights>(layout_, experts);
     const auto pending = std::make_shared<PendingLoad>(unpacked);
-    control.early(model_at(memory, backend, pending));
+    control.early(model_at(memory, backend, pending, control));
     const Status loaded = layout_->load_matrices(sink.get(), experts, load_threads, control, unpacked.get());
     pending->end(loaded);
     RETURN_IF_ERROR(loaded);
@@ -280,23 +289,24 @@ class DecoderPlan : public ModelPlan {
   WeightLayout::Experts loaded_experts(uint64_t memory_bytes) const {
     return elsewhere_ || memory_bytes < weight_bytes() ? WeightLayout::Experts::kLeft : WeightLayout::Experts::kLoaded;
   }
-  void hold_experts(DeviceSpan memory, Backend& backend, DecoderState& state) const {
+  void hold_experts(DeviceSpan memory, Backend& backend, const LoadControl& control, DecoderState& state) const {
     const auto count = static_cast<uint32_t>(layout_->experts().size());
     if (count == 0) return;
     const uint32_t per_layer = parts_->config.experts->count;
     state.expert_use = std::make_unique<ExpertUse>(count, per_layer);
     if (memory.bytes < weight_bytes()) state.expert_cache = std::make_unique<ExpertCache>(layout_, per_layer, memory.begin, memory.bytes, backend.sink(memory));
+    if (state.expert_cache != nullptr && control.slots != nullptr) state.expert_cache->adopt(*control.slots, control.present);
     state.context.experts_elsewhere = elsewhere_;
     state.context.expert_use = state.expert_use.get();
     state.context.expert_cache = state.expert_cache.get();
   }
 
-  std::unique_ptr<Model> model_at(DeviceSpan memory, Backend& backend, std::shared_ptr<const PendingLoad> pending) const {
+  std::unique_ptr<Model> model_at(DeviceSpan memory, Backend& backend, std::shared_ptr<const PendingLoad> pending, const LoadControl& control) const {
     const ModelConfig& config = parts_->config;
     std::vector<float> divisors;
     if (divisors_) divisors = layout_->read(*divisors_);
     DecoderState state{parts_, {layout_->in(memory.begin), kv_, shape_, state_}, RopeFrequencies(config.rope, divisors), std::nullopt, nullptr, nullptr};
-    hold_experts(memory, backend, state);
+    hold_experts(memory, backend, control, state);
     if (config.local_rope) state.local_rope.emplace(*config.local_rope);
     return std::make_unique<DecoderModel>(std::move(state), backend, std::move(pending));
   }

@@ -177,6 +177,25 @@ TEST(DeterminismTest, BitsDoNotDependOnHowMuchOfTheWeightsIsPacked) {
   });
 }
 
+// Of weights that are there already from an earlier load, as a pool leaves them of a model that was dropped.
+TEST(DeterminismTest, BitsDoNotDependOnWhatALoadFindsInItsPlace) {
+  for_each_model([](const auto& checkpoint, const LoadOptions& options, uint32_t vocab) {
+    const auto prompt = random_prompt(2, kPromptTokens, vocab);
+    const auto model = open(checkpoint, options, 2);
+    const auto want = run_alone(*model, prompt, 0);
+    const uint64_t bytes = (*plan_model(checkpoint, options))->weight_bytes();
+    const std::vector<std::vector<ByteRange>> cases = {
+        {{0, bytes}}, {{0, bytes / 2}}, {{bytes / 3, bytes}}, {{bytes / 7, bytes / 3}, {bytes / 2, bytes * 3 / 4}}, {}};
+    for (const auto& present : cases) {
+      const auto written = model->load_again(present);
+      ASSERT_TRUE(written.ok()) << written.status();
+      if (present.size() == 1 && present[0].begin == 0 && present[0].end == bytes) EXPECT_EQ(*written, 0u);
+      else EXPECT_GT(*written, 0u);
+      EXPECT_TRUE(same_bits(run_alone(*model, prompt, 0), want)) << *written << " of " << bytes << " bytes written";
+    }
+  });
+}
+
 // Memory that is less than the whole ends within that of the whole: nothing beyond is written.
 TEST(DeterminismTest, BitsDoNotDependOnHowManyExpertsAreInMemory) {
   for (const Architecture architecture : {Architecture::kQwen2Moe, Architecture::kDeepseekV3}) {
@@ -203,6 +222,11 @@ TEST(DeterminismTest, BitsDoNotDependOnHowManyExpertsAreInMemory) {
         EXPECT_GT(counts.bytes_fetched, 0u);
         ASSERT_EQ(counts.skew.size(), config.layers);
         for (const float skew : counts.skew) EXPECT_GT(skew, 1.0f);
+        for (const uint64_t there : {memory, memory - (memory - least) / 2 - 1, least / 2}) {
+          ASSERT_TRUE((*model)->load_again({{0, there}}, memory).ok());
+          EXPECT_TRUE(same_bits(run_alone(**model, prompt, 0), want)) << there << " were there";
+          if (there == memory) EXPECT_LT((*model)->model().expert_counts().bytes_fetched, counts.bytes_fetched) << "none is found in its slot";
+        }
       }
     }
   }

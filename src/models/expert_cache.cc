@@ -42,6 +42,29 @@ ExpertCache::ExpertCache(std::shared_ptr<const WeightLayout> layout, uint32_t pe
   CHECK_GE(bytes, least_bytes(*layout_, per_layer));
 }
 
+ExpertSlots ExpertCache::slots() const {
+  ExpertSlots out;
+  for (const Slot& slot : slots_) out.experts.push_back(slot.expert);
+  // In what a use counts in its layer's next pass, so that both are of one unit in a cache that begins.
+  for (uint32_t expert = 0; expert < uses_.size(); ++expert) {
+    out.uses.push_back(uses_[expert] / (std::exp2(static_cast<double>(passes_[expert / per_layer_]) / kHalfLife) * scale_));
+  }
+  return out;
+}
+
+void ExpertCache::adopt(const ExpertSlots& slots, std::span<const ByteRange> present) {
+  CHECK_EQ(requirements_, 0u);
+  if (slots.experts.size() != slots_.size() || slots.uses.size() != uses_.size()) return;
+  uses_ = slots.uses;
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    const uint32_t expert = slots.experts[i];
+    const uint64_t at = layout_->experts_at() + i * slot_bytes_;
+    if (expert == kNowhere || !covers(present, at, at + layout_->experts()[expert].bytes)) continue;
+    slots_[i].expert = expert;
+    slot_of_[expert] = i;
+  }
+}
+
 double ExpertCache::weight_now(uint32_t layer) {
   const double weight = std::exp2(static_cast<double>(++passes_[layer]) / kHalfLife) * scale_;
   if (weight < kLargest) return weight;

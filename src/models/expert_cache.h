@@ -37,6 +37,12 @@ class ExpertCache {
   // These will probably be required: the system reads them from disk meanwhile.
   void expect(const ExpertPlaces& places, std::span<const uint32_t> wanted) const;
 
+  // What lies in the slots, for a cache of the same layout in the same memory.
+  ExpertSlots slots() const;
+  // Experts that lie in their slots already, as far as all of their bytes are `present` in the model's memory. REQUIRES: nothing was
+  // required yet.
+  void adopt(const ExpertSlots& slots, std::span<const ByteRange> present);
+
   const ExpertCounts& counts() const { return counts_; }
   // DataLoss if what was fetched is not to be believed.
   Status check() const { return layout_->check(); }

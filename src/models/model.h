@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/expert_counts.h"
 #include "base/ids.h"
@@ -38,6 +39,12 @@ struct LoadOptions {
   bool operator==(const LoadOptions&) const = default;
 };
 
+// What lies in the slots of a model that holds a part of its experts (models/expert_cache.h), for its next load into the same memory.
+struct ExpertSlots {
+  std::vector<uint32_t> experts;  // by slot; UINT32_MAX: none
+  std::vector<double> uses;       // by expert, in any unit
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -59,14 +66,29 @@ class Model {
 
   // Of the passes until now; empty of a model without experts. By the thread that advances them.
   virtual ExpertCounts expert_counts() const { return {}; }
+  // Null if its memory holds all of its experts, or none. REQUIRES: no pass is under way.
+  virtual std::shared_ptr<const ExpertSlots> expert_slots() const { return nullptr; }
 };
 constexpr uint32_t kPassesMax = 4;
+
+// Bytes [begin, end) of a model's memory.
+struct ByteRange {
+  uint64_t begin = 0, end = 0;
+};
+
+// Whether all of [begin, end) is among the `ranges`, which are ascending and apart.
+bool covers(std::span<const ByteRange> ranges, uint64_t begin, uint64_t end);
 
 // A load under way, between whoever does it and whoever watches it, on other threads.
 struct LoadControl {
   std::atomic<bool> cancelled{false};     // set it: the load ends within a piece of 1 MiB per thread
   std::atomic<uint64_t> bytes_done{0};    // rises to weight_bytes()
   KeptWeights* kept = nullptr;            // of this model, for direct reads
+  // What the same load of the same files has put there before, and is there still: ascending, apart. It is not brought again; bytes
+  // of it that lie beside others may be written once more, as they are. REQUIRES: set before the load.
+  std::vector<ByteRange> present;
+  std::shared_ptr<const ExpertSlots> slots;  // as of Model::expert_slots() when it left, or null
+  std::atomic<uint64_t> bytes_written{0}; // of bytes_done; the others were there
   std::function<void()> give_way;         // called before each piece; may wait a moment
   std::function<TimePoint()> clock;       // empty: no time below is measured
   // If set, and the files can be computed from: called with the model before its weights are packed. It makes what it needs

@@ -67,6 +67,23 @@ class TestModel {
     return result;
   }
 
+  // Once more into the same memory, of which only what is `present` is as the model left it. Bytes that were written.
+  StatusOr<uint64_t> load_again(std::vector<ByteRange> present, uint64_t memory = 0) {
+    const DeviceSpan place = memory == 0 ? memory_ : memory_.part(0, memory);
+    LoadControl control;
+    control.slots = model_->expert_slots();
+    model_.reset();
+    uint64_t at = 0;
+    for (const ByteRange& range : present) {
+      std::memset(CpuDevice::at(place.begin) + at, 0xff, range.begin - at);
+      at = std::min(range.end, place.bytes);
+    }
+    std::memset(CpuDevice::at(place.begin) + at, 0xff, place.bytes - at);
+    control.present = std::move(present);
+    ASSIGN_OR_RETURN(model_, plan_->load(place, *on_.backend, on_.threads, control));
+    return control.bytes_written.load();
+  }
+
   // The same, computing before its weights are packed: `meanwhile` is called when nothing is packed yet and before each piece.
   static StatusOr<std::unique_ptr<TestModel>> open_early(std::shared_ptr<const Checkpoint> checkpoint, const LoadOptions& options,
                                                          const std::function<void(TestModel&)>& meanwhile) {

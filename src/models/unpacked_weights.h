@@ -19,7 +19,7 @@ namespace shoal {
 
 class UnpackedWeights {
  public:
-  // REQUIRES: can_serve(*layout). Nothing of the layout is there yet; its experts are not asked for if they are left out.
+  // REQUIRES: can_serve(*layout). Nothing of the layout counts as being there yet; its experts are not asked for if they are left out.
   UnpackedWeights(std::shared_ptr<const WeightLayout> layout, WeightLayout::Experts experts);
 
   // Whether the files are mapped, and no panel is too large to be made on the way.

@@ -105,9 +105,10 @@ class WeightLayout {
   uint64_t parameters() const { return parameters_; }
   bool quantized() const { return quantized_; }  // any matrix is in a quantised format
 
-  void load_vectors(WeightSink& sink) const;
+  // Those that are not among what the load finds in its place.
+  void load_vectors(WeightSink& sink, LoadControl& control) const;
   enum class Experts : uint8_t { kLoaded, kLeft };
-  // Fills the rest, with or without the experts; no sink: only reads. See ModelPlan::load. What is in its place is no longer among
+  // Fills the rest, with or without the experts, as far as the load does not find it in its place; no sink: only reads. See ModelPlan::load. What is in its place is no longer among
   // the `unpacked`, if there are such.
   Status load_matrices(WeightSink* sink, Experts experts, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const;
   // A vector of this layout, from the file.
@@ -172,7 +173,9 @@ class WeightLayout {
     std::span<const std::byte> source;
   };
   std::vector<Piece> pieces(Experts experts) const;  // in the order of the files
+  std::vector<Piece> missing(std::vector<Piece> pieces, std::span<const ByteRange> present, LoadControl& control, UnpackedWeights* unpacked) const;
   void note(const Piece& piece, UnpackedWeights& unpacked) const;
+  ByteRange place_of(const Piece& piece) const;  // in the model's memory
   uint64_t fill(const Piece& piece, std::span<const std::byte> source, WeightSink& sink) const;
   static void read_vector(const VectorJob& job, float* out);
   static void read_stored(const VectorJob& job, float* out);

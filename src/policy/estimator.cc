@@ -18,6 +18,8 @@ constexpr double kForget = 0.995;        // per observation: about 200 of them c
 constexpr double kRidge = 1e-5;          // pull towards the prior, as a share of what was seen
 constexpr double kCorrectionRate = 0.2;
 constexpr double kMeanRate = 0.3;
+constexpr double kCopiedMin = 0.25;      // share of the weights from which on a switch tells what copying them takes
+constexpr double kAdoptionSeconds = 1e-3;  // believed until a switch was seen that copied next to nothing
 constexpr double kOutlier = 8;           // once there is a fit, one observation moves it no more than this factor
 
 double dot(const StepFit::Terms& a, const StepFit::Terms& b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
@@ -135,9 +137,29 @@ void ModelEstimator::observe_step(const StepWork& work, double seconds) {
   (work.decode ? decode_ : prefill_).observe(work, seconds);
 }
 
-void ModelEstimator::observe_switch(double seconds, double waited_seconds) {
-  switch_.add(seconds);
-  waited_.add(std::min(waited_seconds, seconds));
+// What lies between copying nothing and everything is put down to what was copied.
+void ModelEstimator::observe_switch(double seconds, double waited_seconds, double copied) {
+  waited_seconds = std::min(waited_seconds, seconds);
+  if (copied < kCopiedMin) {  // too little to tell what a copy takes: that is taken off as predicted
+    const double whole = switch_.count == 0 ? seconds : switch_.value, bare = adoption_seconds(whole);
+    return adoption_.add(std::max(seconds - copied * (whole - bare), 0.0));
+  }
+  const double rest = std::min(adoption_seconds(seconds), seconds), whole = rest + (seconds - rest) / copied;
+  switch_.add(whole);
+  waited_.add(seconds > 0 ? whole * waited_seconds / seconds : 0);
+}
+
+double ModelEstimator::adoption_seconds(double whole) const { return std::min(whole, adoption_.count == 0 ? kAdoptionSeconds : adoption_.value); }
+
+double ModelEstimator::switch_seconds(double fallback, double copied) const {
+  const double whole = switch_.count == 0 ? fallback : switch_.value, bare = adoption_seconds(whole);
+  return bare + copied * (whole - bare);
+}
+
+// The same share of a switch as ever.
+double ModelEstimator::waited_seconds(double fallback, double copied) const {
+  if (waited_.count == 0) return fallback;
+  return switch_.value > 0 ? waited_.value * switch_seconds(fallback, copied) / switch_.value : 0;
 }
 
 double ModelEstimator::step_seconds(const StepWork& work) const { return (work.decode ? decode_ : prefill_).predict(work); }
@@ -198,7 +220,7 @@ std::string ModelEstimator::to_json() const {
   };
   const auto mean = [](const MovingMean& m) { return Json{m.value, static_cast<double>(m.count)}; };
   return dump_json(Json{{"version", 1}, {"decode", fit(decode_)}, {"prefill", fit(prefill_)},
-                        {"switch", mean(switch_)}, {"waited", mean(waited_)}});
+                        {"switch", mean(switch_)}, {"waited", mean(waited_)}, {"adoption", mean(adoption_)}});
 }
 
 StatusOr<ModelEstimator> ModelEstimator::from_json(std::string_view text) {
@@ -223,7 +245,8 @@ StatusOr<ModelEstimator> ModelEstimator::from_json(std::string_view text) {
     RETURN_IF_ERROR(read_count(state[1], fit->observations_));
     fit->coefficients_ = fit->solved();
   }
-  for (const auto& [key, mean] : {std::pair("switch", &out.switch_), std::pair("waited", &out.waited_)}) {
+  for (const auto& [key, mean] : {std::pair("switch", &out.switch_), std::pair("waited", &out.waited_), std::pair("adoption", &out.adoption_)}) {
+    if (mean == &out.adoption_ && !json.contains(key)) continue;  // what was written before there was one
     std::array<double, 2> state{};
     RETURN_IF_ERROR(read_numbers(json, key, state));
     mean->value = state[0];

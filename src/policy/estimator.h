@@ -71,8 +71,8 @@ class ModelEstimator {
  public:
   void observe_step(const StepWork& work, double seconds);
   // A switch to this model: seconds until its weights were there, and what it cost the device: time without a step, or by
-  // which steps beside it took longer.
-  void observe_switch(double seconds, double waited_seconds);
+  // which steps beside it took longer. `copied`: the share of its weights that were copied, 0..1; the others were there.
+  void observe_switch(double seconds, double waited_seconds, double copied = 1);
 
   double step_seconds(const StepWork& work) const;
   // Of a decode step of so many sequences that look at so many tokens together.
@@ -81,9 +81,9 @@ class ModelEstimator {
   uint64_t rows_within(double seconds, uint64_t decoding, uint64_t context_tokens) const;
   // Of computing `tokens` after `cached` ones, in steps of at most tokens_per_step. REQUIRES: tokens_per_step > 0.
   double prefill_seconds(uint64_t cached, uint64_t tokens, uint64_t tokens_per_step) const;
-  // `fallback`: while no switch was seen.
-  double switch_seconds(double fallback) const { return switch_.count == 0 ? fallback : switch_.value; }
-  double waited_seconds(double fallback) const { return waited_.count == 0 ? fallback : waited_.value; }
+  // Linear in what is copied. `fallback`: of one that copies everything, while none was seen.
+  double switch_seconds(double fallback, double copied = 1) const;
+  double waited_seconds(double fallback, double copied = 1) const;
 
   uint64_t steps_observed() const { return decode_.observations() + prefill_.observations(); }
   bool measured() const { return steps_observed() + switch_.count > 0; }
@@ -96,8 +96,11 @@ class ModelEstimator {
  private:
   StepFit decode_{{0.01, 2e-4, 1e-7}};
   StepFit prefill_{{0.01, 1e-3, 1e-7}};
-  MovingMean switch_;
+  double adoption_seconds(double whole) const;  // of a switch that copies nothing, where `whole` is what one takes that copies all
+
+  MovingMean switch_;  // as if all had been copied
   MovingMean waited_;
+  MovingMean adoption_;
 };
 
 }  // namespace shoal

@@ -102,6 +102,30 @@ TEST(SwitchEstimate, IsTheFallbackUntilOneWasSeen) {
   EXPECT_NEAR(e.waited_seconds(2.5), 0, 0.01);
 }
 
+TEST(ModelEstimator, ASwitchTakesWhatHasToBeCopied) {
+  ModelEstimator e;
+  EXPECT_NEAR(e.switch_seconds(2.0, 0.5), 1.0, 0.01) << "nothing was seen yet";
+  for (int i = 0; i < 20; ++i) e.observe_switch(0.004, 0.004, 0);
+  for (int i = 0; i < 20; ++i) e.observe_switch(0.004 + 0.5 * 0.8, 0.2, 0.5);
+  EXPECT_NEAR(e.switch_seconds(9), 0.804, 0.01);
+  EXPECT_NEAR(e.switch_seconds(9, 0.25), 0.204, 0.01);
+  EXPECT_NEAR(e.switch_seconds(9, 0), 0.004, 1e-6);
+  EXPECT_NEAR(e.waited_seconds(9, 0.5), 0.2, 0.01);
+  for (int i = 0; i < 20; ++i) e.observe_switch(0.004 + 0.1 * 0.8, 0, 0.1);  // a little is copied
+  EXPECT_NEAR(e.switch_seconds(9, 0), 0.004, 0.001);
+  const auto copy = ModelEstimator::from_json(e.to_json());
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_EQ(copy->switch_seconds(9, 0.1), e.switch_seconds(9, 0.1));
+}
+
+TEST(ModelEstimator, ReadsWhatWasWrittenBeforeWeightsWereAdopted) {
+  std::string text = ModelEstimator().to_json();
+  const size_t at = text.find("\"adoption\":[0.0,0.0],");
+  ASSERT_NE(at, std::string::npos) << text;
+  text.erase(at, std::string_view("\"adoption\":[0.0,0.0],").size());
+  EXPECT_TRUE(ModelEstimator::from_json(text).ok());
+}
+
 TEST(ModelEstimator, SurvivesItsJson) {
   ModelEstimator e;
   Rng rng(9);

@@ -89,11 +89,17 @@ std::string described(const Effect& effect) {
   if (const auto* e = std::get_if<LoadWeights>(&effect)) {
     Hash hash;
     add_pages(hash, e->pages);
+    for (const PageSpan& span : e->whole) hash.add(span.first), hash.add(span.count);
     return absl::StrCat("load of ", e->model.value, hash.text());
   }
   if (const auto* e = std::get_if<CancelLoad>(&effect)) return absl::StrCat("load of ", e->model.value, " called off");
   if (const auto* e = std::get_if<ReadAhead>(&effect)) return absl::StrCat("read ahead of ", e->model.value);
   if (const auto* e = std::get_if<DropWeights>(&effect)) return absl::StrCat("drop of ", e->model.value);
+  if (const auto* e = std::get_if<ReturnPages>(&effect)) {
+    Hash hash;
+    add_pages(hash, e->pages);
+    return absl::StrCat("return of ", page_count(e->pages), e->tier == Tier::kHost ? " pages of the host tier" : " pages", hash.text());
+  }
   if (const auto* e = std::get_if<RemapSlabs>(&effect)) return remap_text(*e);
   if (const auto* e = std::get_if<CopyKv>(&effect)) return copy_text(*e);
   if (const auto* e = std::get_if<WakeAt>(&effect)) return absl::StrCat("wake at ", e->at.time_since_epoch().count());

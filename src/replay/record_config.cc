@@ -40,13 +40,15 @@ StatusOr<NodeModel> model_from(const pb::NodeModel& from) {
 }
 
 void to_pb(const NodeConfig& from, pb::NodeConfig* to) {
-  const auto& [self, instance_role, pages, workspace_bytes, host_pages, models, gateways, limits, prompt_tokens_min, gap_stretch, waiting_max, prefix_cache, scheduling,
+  const auto& [self, instance_role, pages, workspace_bytes, host_pages, adopt_weights, one_memory, models, gateways, limits, prompt_tokens_min, gap_stretch, waiting_max, prefix_cache, scheduling,
                turns, prompts, switching, load_bytes_per_second, steps_max, status_interval, offer_time] = from;
   to->set_self(self.value);
   to->set_instance_role(static_cast<uint32_t>(instance_role));
   to->set_pages(pages);
   to->set_workspace_bytes(workspace_bytes);
   to->set_host_pages(host_pages);
+  to->set_adopt_weights(adopt_weights);
+  to->set_one_memory(one_memory);
   for (const NodeModel& model : models) to_pb(model, to->add_models());
   for (const NodeId gateway : gateways) to->add_gateways(gateway.value);
   const auto& [tokens_per_step, sequences_max, logit_rows_max, admit, admissions_max] = limits;
@@ -80,6 +82,8 @@ StatusOr<NodeConfig> config_from(const pb::NodeConfig& from) {
   to.pages = from.pages();
   to.workspace_bytes = from.workspace_bytes();
   to.host_pages = from.host_pages();
+  to.adopt_weights = from.adopt_weights();
+  to.one_memory = from.one_memory();
   for (const pb::NodeModel& model : from.models()) {
     ASSIGN_OR_RETURN(to.models.emplace_back(), model_from(model));
   }

@@ -13,7 +13,7 @@ void put_failure(const Status& from, pb::Failure* to) {
 }
 
 void put_stages(const LoadStages& from, pb::LoadStages* to) {
-  const auto& [unmap_seconds, map_seconds, open_seconds, read_seconds, repack_seconds, bytes_read, bytes_written] = from;
+  const auto& [unmap_seconds, map_seconds, open_seconds, read_seconds, repack_seconds, bytes_read, bytes_written, bytes_adopted] = from;
   to->set_unmap_seconds(unmap_seconds);
   to->set_map_seconds(map_seconds);
   to->set_open_seconds(open_seconds);
@@ -21,6 +21,7 @@ void put_stages(const LoadStages& from, pb::LoadStages* to) {
   to->set_repack_seconds(repack_seconds);
   to->set_bytes_read(bytes_read);
   to->set_bytes_written(bytes_written);
+  to->set_bytes_adopted(bytes_adopted);
 }
 
 struct EventWriter {
@@ -129,7 +130,7 @@ StatusOr<End> load_end_from(const pb::LoadEnded& from) {
   RETURN_IF_ERROR(read_failure(from.failure(), to.status));
   const pb::LoadStages& s = from.stages();
   for (const double x : {s.unmap_seconds(), s.map_seconds(), s.open_seconds(), s.read_seconds(), s.repack_seconds()}) RETURN_IF_ERROR(finite(x, "a stage of a load"));
-  to.stages = {s.unmap_seconds(), s.map_seconds(), s.open_seconds(), s.read_seconds(), s.repack_seconds(), s.bytes_read(), s.bytes_written()};
+  to.stages = {s.unmap_seconds(), s.map_seconds(), s.open_seconds(), s.read_seconds(), s.repack_seconds(), s.bytes_read(), s.bytes_written(), s.bytes_adopted()};
   return to;
 }
 

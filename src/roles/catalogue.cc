@@ -17,6 +17,9 @@ Status does_not_fit_beside_pinned(const NodeModel& model) {
 
 namespace {
 
+// A host tier that was used for more than one page in so many, and is empty, gives its memory back: to touch it anew takes time.
+constexpr uint32_t kReturnOneIn = 4;
+
 // States that the prefix index may keep: in an eighth of the device's memory, four at least.
 uint32_t states_kept_max(const NodeModel& model, uint32_t pages) {
   const uint64_t bytes = uint64_t{model.state_blocks} * model.kv_block_bytes;
@@ -25,7 +28,7 @@ uint32_t states_kept_max(const NodeModel& model, uint32_t pages) {
 
 }  // namespace
 
-Catalogue::Catalogue(const NodeConfig& config) : config_(config), pages_(config.pages), host_tier_(config.host_pages), residency_(pages_) {
+Catalogue::Catalogue(const NodeConfig& config) : config_(config), pages_(config.pages, shares_memory() ? config.host_pages : 0), host_tier_(config.host_pages), residency_(pages_) {
   for (const NodeModel& facts : config.models) add(facts);
 }
 
@@ -89,6 +92,11 @@ bool Catalogue::fits_beside_pinned(const HostedModel& model) const {
   return pages <= pages_.capacity();
 }
 
+double Catalogue::copied_share(const HostedModel& model) const {
+  if (!away(model)) return model.copied.count == 0 ? 1 : model.copied.value;
+  return static_cast<double>(residency_.pages_missing(model.facts.model)) / std::max(weight_pages(model), 1u);
+}
+
 uint32_t Catalogue::idle_kv_pages(const HostedModel& model) const {
   if (model.engine->step_in_flight()) return 0;
   const uint32_t slabs = std::min(model.engine->blocks_cached(), model.blocks->slabs_bound());
@@ -123,7 +131,24 @@ uint32_t Catalogue::pages_spoken_for() const {
 }
 
 void Catalogue::take_slab_changes(std::vector<Effect>& effects) {
+  take_device_changes(effects);
+  share_memory(effects);
   if (RemapSlabs host{host_tier_.take_changes(), Tier::kHost}; !host.changes.empty()) effects.push_back(std::move(host));
+  const uint32_t reached = host_tier_.pages_reached();
+  if (!shares_memory() || host_tier_.pages_free() < host_tier_.pages() || reached * kReturnOneIn <= host_tier_.pages()) return;
+  host_tier_.forget_reached();
+  effects.push_back(ReturnPages{{{PageId(0), reached}}, Tier::kHost});
+  share_memory(effects);
+}
+
+// What the host tier has not touched is for weights that stand by; what it is about to touch they give up before.
+void Catalogue::share_memory(std::vector<Effect>& effects) {
+  if (!shares_memory()) return;
+  ReturnPages returned{pages_.set_spare(host_tier_.pages() - host_tier_.pages_reached())};
+  if (!returned.pages.empty()) effects.push_back(std::move(returned));
+}
+
+void Catalogue::take_device_changes(std::vector<Effect>& effects) {
   RemapSlabs remap;
   for (auto& [bytes, blocks] : shape_classes_) {
     for (SlabChange& change : blocks->take_changes()) remap.changes.push_back(std::move(change));

@@ -47,6 +47,8 @@ class Catalogue {
   uint32_t weight_pages(const HostedModel& model) const { return residency_.weight_pages(model.facts.model); }
   // Pages that it needs to compute anything, whatever comes: its weights, and KV of its longest sequence.
   uint64_t pages_needed(const HostedModel& model) const { return uint64_t{weight_pages(model)} + model.kv_pages; }
+  // Of its weights, what a switch to it copies, 0..1: of one that is away as it is now, else as it used to be.
+  double copied_share(const HostedModel& model) const;
   bool fits_beside_pinned(const HostedModel& model) const;
   // From above: each cached block may have a slab to itself, or share one with a busy block. What is missing shows when
   // the load cannot begin.
@@ -69,6 +71,10 @@ class Catalogue {
   void check(std::map<uint64_t, uint64_t> host_blocks) const;
 
  private:
+  bool shares_memory() const { return config_.one_memory && config_.adopt_weights; }
+  void share_memory(std::vector<Effect>& effects);
+  void take_device_changes(std::vector<Effect>& effects);
+
   const NodeConfig& config_;
   PagePool pages_;
   HostTier host_tier_;

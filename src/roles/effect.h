@@ -30,6 +30,9 @@ struct StartStep {
 struct LoadWeights {
   ModelId model;
   std::vector<PageRun> pages;
+  // Nobody had these pages of the model's memory since its weights were dropped from there: they need not be filled, if it is
+  // the same weights that are loaded.
+  std::vector<PageSpan> whole;
   bool alone = false;  // no other model computes beside it: its first step may run before its weights are packed
 };
 
@@ -48,6 +51,12 @@ struct ReadAhead {
 // Node: nothing refers to the model's pages any more. Performed before any later effect that reuses them.
 struct DropWeights {
   ModelId model;
+};
+
+// Node: nothing is in these pages, and nothing will be put there for a while. Their memory goes back to the machine.
+struct ReturnPages {
+  std::vector<PageRun> pages;
+  Tier tier = Tier::kDevice;
 };
 
 // Node: map or unmap slabs of KV blocks. Performed before any later effect; no step that uses a released slab is in
@@ -84,6 +93,6 @@ struct WakeAt {
   TimePoint at;
 };
 
-using Effect = std::variant<Send, StartStep, LoadWeights, CancelLoad, ReadAhead, DropWeights, RemapSlabs, CopyKv, Deliver, Refuse, WakeAt>;
+using Effect = std::variant<Send, StartStep, LoadWeights, CancelLoad, ReadAhead, DropWeights, ReturnPages, RemapSlabs, CopyKv, Deliver, Refuse, WakeAt>;
 
 }  // namespace shoal

@@ -30,6 +30,7 @@ struct HostedModel {
   uint32_t kv_pages = 0;           // kv_pages_min()
   ModelEstimator costs;
   ArrivalRate arrivals;
+  MovingMean copied;               // shares of its weights that its switches copied
   MovingMean prompt_tokens, answer_tokens;  // of requests that came, of answers that ended
 
   // What the operator, the settings and static scheduling want of it.

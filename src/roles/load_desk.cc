@@ -6,6 +6,11 @@
 #include "base/check.h"
 
 namespace shoal {
+namespace {
+
+constexpr double kCopiedMin = 0.25;  // share of the weights from which on a load says how long bytes take
+
+}  // namespace
 
 std::optional<ModelId> LoadDesk::making_room() const {
   const auto* room = std::get_if<MakingRoom>(&state_);
@@ -31,9 +36,9 @@ void LoadDesk::stop_making_room() {
   if (making_room()) state_ = Idle{};
 }
 
-void LoadDesk::begin(ModelId model, TimePoint wanted_since, TimePoint now) {
+void LoadDesk::begin(ModelId model, TimePoint wanted_since, double copied, TimePoint now) {
   CHECK(!under_way());
-  state_ = Loading{model, wanted_since};
+  state_ = Loading{model, wanted_since, copied};
   began_ = now;
   step_beside_load_ = true;
 }
@@ -85,21 +90,21 @@ std::optional<LoadDesk::Cost> LoadDesk::measure(const Loading& ended, uint64_t w
   const double seconds = to_seconds(now - began_);
   Duration waited = ended.waited;
   if (!stepping) waited += now - std::max(began_, idle_since_);
-  observe(seconds, weight_bytes);
-  const Cost cost{ended.model, seconds, to_seconds(waited)};
+  if (ended.copied >= kCopiedMin) observe(seconds, static_cast<uint64_t>(ended.copied * static_cast<double>(weight_bytes)));
+  const Cost cost{ended.model, seconds, to_seconds(waited), ended.copied};
   if (ended_ || !stepping) return cost;
   ended_ = cost;
   return std::nullopt;
 }
 
-LoadDesk::Cost LoadDesk::measure_packed(ModelId model, uint64_t weight_bytes, TimePoint now) {
+LoadDesk::Cost LoadDesk::measure_packed(ModelId model, uint64_t weight_bytes, double copied, TimePoint now) {
   const double seconds = to_seconds(now - began_);
-  observe(seconds, weight_bytes);
-  return {model, seconds, seconds};
+  if (copied >= kCopiedMin) observe(seconds, static_cast<uint64_t>(copied * static_cast<double>(weight_bytes)));
+  return {model, seconds, seconds, copied};
 }
 
-void LoadDesk::observe(double seconds, uint64_t weight_bytes) {
-  seconds_per_byte_.add(seconds / static_cast<double>(std::max<uint64_t>(weight_bytes, 1)));
+void LoadDesk::observe(double seconds, uint64_t bytes) {
+  seconds_per_byte_.add(seconds / static_cast<double>(std::max<uint64_t>(bytes, 1)));
 }
 
 double LoadDesk::seconds_for(uint64_t weight_bytes) const {

@@ -26,6 +26,7 @@ class LoadDesk {
   struct Loading {
     ModelId model;
     TimePoint wanted_since{};   // by those whom it serves
+    double copied = 1;          // share of its weights that were not there
     bool cancelled = false;     // called off; it ends in a moment
     Duration waited{0};         // time in which no step ran, or by which steps took longer
   };
@@ -51,7 +52,7 @@ class LoadDesk {
 
   void make_room(ModelId model);             // REQUIRES: no load is under way
   void stop_making_room();                   // nothing happens if no room is being made
-  void begin(ModelId model, TimePoint wanted_since, TimePoint now);  // REQUIRES: no load is under way
+  void begin(ModelId model, TimePoint wanted_since, double copied, TimePoint now);  // REQUIRES: no load is under way
   void cancel();                             // REQUIRES: one is
   Loading end();                             // REQUIRES: loading
   void pack(ModelId model);                  // REQUIRES: it has just ended, well
@@ -65,6 +66,7 @@ class LoadDesk {
     ModelId model;
     double seconds = 0;
     double waited_seconds = 0;
+    double copied = 1;          // share of its weights
   };
   // `beside`: another step is in flight already.
   void step_begun(ModelId model, bool beside, TimePoint now);
@@ -74,15 +76,15 @@ class LoadDesk {
   // The step that ended took so much longer than it would have alone (either sign: a prediction that is off is off both
   // ways), which is a cost of the load beside it: of the one that goes on, or of the one that ended meanwhile, returned.
   std::optional<Cost> charge(double extra_seconds);
-  // What a load cost that has just ended well; nothing if the step under way will tell.
+  // What a load cost that has just ended well, and copied what it was to; nothing if the step under way will tell.
   std::optional<Cost> measure(const Loading& ended, uint64_t weight_bytes, bool stepping, TimePoint now);
-  Cost measure_packed(ModelId model, uint64_t weight_bytes, TimePoint now);  // all of it was waited for
+  Cost measure_packed(ModelId model, uint64_t weight_bytes, double copied, TimePoint now);  // all of it was waited for
   double seconds_for(uint64_t weight_bytes) const;
-  // Of a switch to a model: as measured of it, or as long as its load takes.
-  double switch_seconds(const ModelEstimator& costs, uint64_t weight_bytes) const { return costs.switch_seconds(seconds_for(weight_bytes)); }
+  // Of a switch to a model that copies such a share of its weights: as measured of it, or as long as its load takes.
+  double switch_seconds(const ModelEstimator& costs, uint64_t weight_bytes, double copied) const { return costs.switch_seconds(seconds_for(weight_bytes), copied); }
 
  private:
-  void observe(double seconds, uint64_t weight_bytes);
+  void observe(double seconds, uint64_t bytes);
 
   State state_;
   const double bytes_per_second_;

@@ -52,6 +52,7 @@ void ModelScheduler::update_wants(TimePoint now, std::vector<Effect>& effects) {
       loads_.stop_making_room();
       journal_.switches.abandoned(id);
     }
+    if (catalogue_.away(hosted)) catalogue_.residency().set_awaited(id, hosted.engine->has_work() || hosted.pinned || hosted.asked);
     if (!wanted) hosted.wanted_since = kForever;
     if (wanted && hosted.wanted_since == kForever) hosted.wanted_since = now;
   }
@@ -64,19 +65,20 @@ void ModelScheduler::let_expire(HostedModel& hosted, TimePoint now, std::vector<
   const bool expires = may_go && !hosted.pinned && hosted.facts.pooling.idle_ttl != Duration::max();
   const TimePoint expiry = expires ? catalogue_.residency().last_used(id) + hosted.facts.pooling.idle_ttl : kForever;
   if (may_go && (hosted.unload_asked || hosted.retired || now >= expiry)) {
-    drop_weights(hosted, /*keep_cached=*/false, effects);
+    drop_weights(hosted, {.keep_cached = false}, effects);
   } else if (expires) {
     effects.push_back(WakeAt{expiry});
   }
 }
 
-void ModelScheduler::drop_weights(HostedModel& hosted, bool keep_cached, std::vector<Effect>& effects) {
+void ModelScheduler::drop_weights(HostedModel& hosted, const Leave& leave, std::vector<Effect>& effects) {
   const ModelId id = hosted.facts.model;
   CHECK(!in_flight_.has(id));
-  if (!keep_cached) hosted.engine->drop_cached();
+  if (!leave.keep_cached) hosted.engine->drop_cached();
   catalogue_.take_slab_changes(effects);
   effects.push_back(DropWeights{id});
-  catalogue_.residency().drop(id);
+  catalogue_.residency().drop(id, leave.sound && config_.adopt_weights);
+  catalogue_.residency().set_awaited(id, hosted.engine->has_work());
   journal_.switches.abandoned(id);
   journal_.device.dropped(id);
   journal_.residency();
@@ -177,7 +179,7 @@ void ModelScheduler::apply(const SwitchPlan& plan, TimePoint now, std::vector<Ef
   journal_.switches.planned(*plan.load, wanted.wanted_since, now);
   for (const ModelId id : plan.drop) {
     journal_.switches.dropped(*plan.load, id);
-    drop_weights(catalogue_.at(id), /*keep_cached=*/token_level(), effects);
+    drop_weights(catalogue_.at(id), {.keep_cached = token_level()}, effects);
   }
   const PagePool& pages = catalogue_.pages();
   for (const ModelId id : plan.take_kv) {
@@ -208,19 +210,20 @@ void ModelScheduler::wait_for_room(const SwitchPlan& plan, TimePoint now, std::v
 
 void ModelScheduler::begin_load(HostedModel& wanted, TimePoint now, std::vector<Effect>& effects) {
   const ModelId id = wanted.facts.model;
-  auto runs = catalogue_.residency().begin_load(id);
-  if (!runs) {  // KV was counted from blocks that share slabs with others; now the pool says what came free
+  auto memory = catalogue_.residency().begin_load(id);
+  if (!memory) {  // KV was counted from blocks that share slabs with others; now the pool says what came free
     effects.push_back(WakeAt{now});
     return;
   }
-  loads_.begin(id, wanted.wanted_since, now);
+  const double whole = page_count(memory->whole), copied = 1 - whole / std::max(catalogue_.weight_pages(wanted), 1u);
+  loads_.begin(id, wanted.wanted_since, copied, now);
   const auto& active = catalogue_.active();
   const bool ahead = std::any_of(active.begin(), active.end(), [&](const auto& m) { return catalogue_.resident(m.second) && m.second.engine->has_work(); });
   journal_.switches.begun(id, ahead, now);
   journal_.residency();
   wanted.progress = 0.0f;
   wanted.load_error.clear();
-  effects.push_back(LoadWeights{id, *std::move(runs), !ahead});
+  effects.push_back(LoadWeights{id, std::move(memory->pages), std::move(memory->whole), !ahead});
 }
 
 // A load that nobody wants any more ends when somebody else waits for the device, or when it was to go anyhow.
@@ -427,7 +430,7 @@ std::vector<ReliefView> ModelScheduler::relief_views(TimePoint now) const {
 bool ModelScheduler::apply(const ReliefPlan& plan, TimePoint now, std::vector<Effect>& effects) {
   for (const ModelId id : plan.trim) catalogue_.at(id).engine->drop_cached();
   if (plan.drop) {
-    drop_weights(catalogue_.at(*plan.drop), /*keep_cached=*/false, effects);
+    drop_weights(catalogue_.at(*plan.drop), {.keep_cached = false}, effects);
     effects.push_back(WakeAt{now});  // who comes next on the device is to be decided anew
   }
   if (plan.take_kv) {

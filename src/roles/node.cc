@@ -119,7 +119,7 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
   const ModelDigest begun_with = !request.output.empty() ? request.weights : kv ? message.kv->weights : ModelDigest();
   if (begun_with.given() && catalogue_.resident(*hosted) && !same_weights(begun_with, hosted->weights)) return no(weights_replaced(hosted->facts, !request.output.empty()));
   const bool begun = !request.output.empty() || kv;  // elsewhere: it has been admitted
-  const Duration wait = begun ? Duration(0) : quotas_.wait(*hosted);
+  const Duration wait = begun ? Duration(0) : quotas_.wait(*hosted, request.payer);
   const Duration waited = begun ? Duration(0) : message.waited;
   if (const Status status = may_take(*hosted, waited, wait); !status.ok()) return no(status, std::max(Duration(0), wait - hosted->facts.pooling.max_wait));
   Request accepted = request;

@@ -39,6 +39,10 @@ struct NodeConfig {
   uint32_t pages = 0;                   // of the device's pool, for weights and KV
   uint64_t workspace_bytes = 0;         // beside them; only reported
   uint32_t host_pages = 0;              // of the tier below it, for KV of requests whose turn is not now
+  // Weights of models that were dropped are adopted again by their next load, as far as nobody took their pages.
+  bool adopt_weights = true;
+  // The device's memory is the machine's, as on a CPU: pages that KV leaves to the host tier may hold weights to be adopted, too.
+  bool one_memory = false;
   std::vector<NodeModel> models;
   std::vector<NodeId> gateways;         // get NodeStatus
   BatchLimits limits;

@@ -111,13 +111,20 @@ Status weights_replaced(const NodeModel& model, bool begun) {
   return Status(StatusCode::kFailedPrecondition, absl::StrCat("the files of model '", model.name, "' were replaced while this answer was being written; ask again"));
 }
 
+// As whoever performed the load says.
+static std::optional<double> copied_share(const LoadStages& stages) {
+  const auto all = static_cast<double>(stages.bytes_written + stages.bytes_adopted);
+  return all > 0 ? std::optional(static_cast<double>(stages.bytes_written) / all) : std::nullopt;
+}
+
 void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vector<Effect>& effects) {
-  const LoadDesk::Loading load = loads_.end();
+  LoadDesk::Loading load = loads_.end();
   CHECK(load.model == event.model);
+  load.copied = copied_share(event.stages).value_or(load.copied);
   if (load.cancelled && event.status.code() == StatusCode::kCancelled) return on_load_cancelled(event, load.wanted_since, now, effects);
   const bool ok = event.status.ok();
   HostedModel& hosted = catalogue_.at(event.model);
-  catalogue_.residency().finish_load(event.model, ok, now);
+  catalogue_.residency().finish_load(event.model, ok ? Residency::LoadEnd::kDone : Residency::LoadEnd::kFailed, now);
   hosted.progress = ok ? 1.0f : 0.0f;
   hosted.load_error = ok ? "" : std::string(event.status.message());
   hosted.loads += ok;
@@ -144,7 +151,8 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
 // Whoever still wants it waits on, since when it did.
 void Node::on_load_cancelled(const WeightsReady& event, TimePoint wanted_since, TimePoint now, std::vector<Effect>& effects) {
   HostedModel& hosted = catalogue_.at(event.model);
-  catalogue_.residency().finish_load(event.model, false, now);
+  catalogue_.residency().finish_load(event.model, Residency::LoadEnd::kCalledOff, now);
+  catalogue_.residency().set_awaited(event.model, hosted.engine->has_work());
   effects.push_back(DropWeights{event.model});
   journal_.switches.ready(event.model, event.stages, SwitchEnd::kCancelled, /*packing=*/false, now);
   journal_.residency();
@@ -161,7 +169,7 @@ void Node::on_weights_packed(const WeightsPacked& event, TimePoint now, std::vec
     return end_failed_packing(effects);
   }
   loads_.end_packing();
-  quotas_.observe(loads_.measure_packed(event.model, catalogue_.at(event.model).facts.weight_bytes, now));
+  quotas_.observe(loads_.measure_packed(event.model, catalogue_.at(event.model).facts.weight_bytes, copied_share(event.stages).value_or(1), now));
 }
 
 // As soon as no step of the model is under way.
@@ -176,7 +184,7 @@ void Node::end_failed_packing(std::vector<Effect>& effects) {
     requests_.fail_all_of(hosted.facts.model, could_not_load(hosted.facts, why), effects);
     forget_computed(hosted);
   }
-  scheduler_.drop_weights(hosted, /*keep_cached=*/true, effects);
+  scheduler_.drop_weights(hosted, {.keep_cached = true, .sound = false}, effects);
 }
 
 // The files were replaced while the model was away, or a request was begun by a node that has others. Who has seen nothing

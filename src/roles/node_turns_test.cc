@@ -61,6 +61,7 @@ TEST(NodeTurns, AModelGivesWayBetweenTokensAndItsAnswerGoesOn) {
 TEST(NodeTurns, AModelComesInTimeForItsPrompt) {
   NodeConfig c = config(11, {model(0), model(1)});
   c.turns.quota_max_seconds = 4;
+  c.adopt_weights = false;  // switches of one kind
   c.models[1].pooling.slo.ttft = seconds(1);
   Body body(c);
   body.row_time = milliseconds(2);  // 0.3 s for 150 tokens

@@ -20,7 +20,7 @@ TEST(LoadDesk, GoesFromMakingRoomOverLoadingToPackingAndBack) {
   desk.make_room(ModelId(2));  // another one comes first
   EXPECT_EQ(desk.making_room(), ModelId(2));
   EXPECT_FALSE(desk.under_way());
-  desk.begin(ModelId(2), at(5), at(10));
+  desk.begin(ModelId(2), at(5), 1, at(10));
   EXPECT_EQ(desk.under_way(), ModelId(2));
   EXPECT_FALSE(desk.making_room());
   desk.cancel();
@@ -41,7 +41,7 @@ TEST(LoadDesk, GoesFromMakingRoomOverLoadingToPackingAndBack) {
 TEST(LoadDesk, ALoadWithoutAStepBesideItIsWaitedForToItsEnd) {
   LoadDesk desk(1e9);
   EXPECT_DOUBLE_EQ(desk.seconds_for(2'000'000'000), 2.0) << "believed";
-  desk.begin(ModelId(1), at(0), at(100));
+  desk.begin(ModelId(1), at(0), 1, at(100));
   const auto cost = desk.measure(desk.end(), 1'000'000, /*stepping=*/false, at(300));
   ASSERT_TRUE(cost.has_value());
   EXPECT_DOUBLE_EQ(cost->seconds, 0.2);
@@ -49,9 +49,21 @@ TEST(LoadDesk, ALoadWithoutAStepBesideItIsWaitedForToItsEnd) {
   EXPECT_DOUBLE_EQ(desk.seconds_for(2'000'000), 0.4) << "measured";
 }
 
+TEST(LoadDesk, WhatWasThereIsNoPartOfWhatBytesTake) {
+  LoadDesk desk(1e9);
+  desk.begin(ModelId(1), at(0), 0.5, at(100));
+  const auto half = desk.measure(desk.end(), 1'000'000, /*stepping=*/false, at(300));
+  ASSERT_TRUE(half.has_value());
+  EXPECT_DOUBLE_EQ(half->copied, 0.5);
+  EXPECT_DOUBLE_EQ(desk.seconds_for(1'000'000), 0.4);
+  desk.begin(ModelId(1), at(300), 0, at(300));
+  EXPECT_TRUE(desk.measure(desk.end(), 1'000'000, /*stepping=*/false, at(301)).has_value());
+  EXPECT_DOUBLE_EQ(desk.seconds_for(1'000'000), 0.4) << "a load that copies nothing says nothing of it";
+}
+
 TEST(LoadDesk, BesideAStepALoadCostsTheTimeBeforeItAndWhatTheStepTookLonger) {
   LoadDesk desk(1e9);
-  desk.begin(ModelId(1), at(0), at(100));
+  desk.begin(ModelId(1), at(0), 1, at(100));
   desk.step_begun(ModelId(0), false, at(150));
   EXPECT_TRUE(desk.step_beside_load());
   EXPECT_FALSE(desk.measure(desk.end(), 1, /*stepping=*/true, at(200)).has_value()) << "the step will tell";

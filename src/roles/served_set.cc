@@ -16,11 +16,13 @@ constexpr double kStaySecondsMin = 2;
 constexpr double kOthers = 19;           // and after it the others have so much longer
 constexpr double kLateShare = 0.1;       // of the requests there are, from which on it is believed that not all can be on time
 
-double stay_seconds(const HostedModel& hosted, const LoadDesk& loads) {
-  return std::max(kStaySecondsMin, (1 + kStaySwitches) * loads.switch_seconds(hosted.costs, hosted.facts.weight_bytes));
+}  // namespace
+
+double ServedSet::switch_to(const HostedModel& hosted) const {
+  return loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes, catalogue_.copied_share(hosted));
 }
 
-}  // namespace
+double ServedSet::stay_seconds(const HostedModel& hosted) const { return std::max(kStaySecondsMin, (1 + kStaySwitches) * switch_to(hosted)); }
 
 Prospects ServedSet::prospects(const HostedModel& hosted) const {
   constexpr uint64_t kPrompt = 512;
@@ -110,7 +112,7 @@ void ServedSet::note_dark(TimePoint now) {
 void ServedSet::favour(TimePoint now) {
   if (favoured_) {
     const HostedModel* hosted = catalogue_.find(*favoured_);
-    const bool over = hosted == nullptr || !hosted->engine->has_work() || now >= favoured_until_ - from_seconds(kOthers * stay_seconds(*hosted, loads_));
+    const bool over = hosted == nullptr || !hosted->engine->has_work() || now >= favoured_until_ - from_seconds(kOthers * stay_seconds(*hosted));
     if (over) favoured_.reset();
   }
   if (now < favoured_until_) return;
@@ -120,7 +122,7 @@ void ServedSet::favour(TimePoint now) {
   }
   if (first == nullptr || now - first->dark_since < std::min(config_.turns.dark_max, first->facts.pooling.max_wait / 2)) return;
   favoured_ = first->facts.model;
-  favoured_until_ = now + from_seconds((1 + kOthers) * stay_seconds(*first, loads_));
+  favoured_until_ = now + from_seconds((1 + kOthers) * stay_seconds(*first));
 }
 
 RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, TimePoint now) const {
@@ -132,7 +134,7 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, TimePoint now) co
   m.model = hosted.facts.model;
   m.resident = !catalogue_.away(hosted);
   m.stays = hosted.pinned;
-  m.switch_seconds = loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes);
+  m.switch_seconds = switch_to(hosted);
   const double one = hosted.costs.decode_seconds(1, context), many = hosted.costs.decode_seconds(kMany, kMany * context);
   m.step_each = (many - one) / (kMany - 1);
   m.step_base = one - m.step_each;
@@ -187,7 +189,7 @@ double ServedSet::horizon() const {
     if (!hosted.engine->has_work()) continue;
     const SloTarget& slo = hosted.facts.pooling.slo;
     const double answer = prospects(hosted).answer_tokens * to_seconds(slo.tbt);
-    seconds = std::max({seconds, 2 * to_seconds(slo.ttft), 16 * loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes), 0.5 * answer});
+    seconds = std::max({seconds, 2 * to_seconds(slo.ttft), 16 * switch_to(hosted), 0.5 * answer});
   }
   return std::min(seconds, 120.0);
 }

@@ -23,6 +23,8 @@ class ServedSet {
   const Course& course() const { return course_; }
 
  private:
+  double switch_to(const HostedModel& hosted) const;  // in seconds
+  double stay_seconds(const HostedModel& hosted) const;
   void serve_all();
   void note_dark(TimePoint now);
   bool stuck() const;

@@ -303,6 +303,38 @@ TEST(AtAnyMomentOfASwitch, AllRequestsOfAModelCanBeWithdrawn) {
   }
 }
 
+// With memory for one of two models, and a host tier that has room for both.
+TEST(Adoption, SwitchesToWhatIsStillThereAreNearlyFreeAndKnownToBe) {
+  NodeConfig c = config(11, {model(0), model(1)});
+  c.host_pages = 40;
+  c.one_memory = true;
+  Body body(c);
+  for (int i = 0; i < 6; ++i) {
+    const TimePoint asked = body.now();
+    const RequestId id = body.submit(i % 2, 3, 120);
+    body.run();
+    if (i >= 2) EXPECT_LE(body.answer(id).first - asked, milliseconds(30)) << i;
+  }
+  for (const auto& [id, costs] : body.node().costs()) {
+    EXPECT_NEAR(costs.switch_seconds(9), 0.2, 0.02);
+    EXPECT_LT(costs.switch_seconds(9, 0), 0.005);
+  }
+}
+
+TEST(Adoption, WhatIsSwitchedOffIsNot) {
+  NodeConfig c = config(11, {model(0), model(1)});
+  c.host_pages = 40;
+  c.one_memory = true;
+  c.adopt_weights = false;
+  Body body(c);
+  for (int i = 0; i < 4; ++i) {
+    const TimePoint asked = body.now();
+    const RequestId id = body.submit(i % 2, 3, 120);
+    body.run();
+    EXPECT_GE(body.answer(id).first - asked, milliseconds(200));
+  }
+}
+
 TEST(AFailedLoad, FailsTheRequestsOfItsModelOnlyAndTheNextOneMayLoadAgain) {
   Body body(config(9, {model(0), model(1)}));
   const RequestId lost = body.submit(0, 5), kept = body.submit(1, 5);

@@ -36,7 +36,7 @@ void TurnQuotas::update(TimePoint now) {
     batch.tbt_seconds = to_seconds(hosted.facts.pooling.slo.tbt);
     batch.switch_seconds = switch_to(hosted);
     // Never believed to be free: what is hidden now is hidden by quotas of this length.
-    batch.waited_seconds = std::max(hosted.costs.waited_seconds(batch.switch_seconds), 0.1 * batch.switch_seconds);
+    batch.waited_seconds = std::max(hosted.costs.waited_seconds(batch.switch_seconds, catalogue_.copied_share(hosted)), 0.1 * batch.switch_seconds);
     batch.slack = demand.slack;
     batches.push_back(batch);
   }
@@ -70,10 +70,13 @@ void TurnQuotas::begin_turn(HostedModel& hosted) {
 }
 
 void TurnQuotas::observe(const LoadDesk::Cost& cost) {
-  if (HostedModel* hosted = catalogue_.find(cost.model)) hosted->costs.observe_switch(cost.seconds, std::max(cost.waited_seconds, 0.0));
+  HostedModel* const hosted = catalogue_.find(cost.model);
+  if (hosted == nullptr) return;
+  hosted->costs.observe_switch(cost.seconds, std::max(cost.waited_seconds, 0.0), cost.copied);
+  hosted->copied.add(cost.copied);
 }
 
-double TurnQuotas::switch_to(const HostedModel& hosted) const { return loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes); }
+double TurnQuotas::switch_to(const HostedModel& hosted) const { return loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes, catalogue_.copied_share(hosted)); }
 
 SwitchSeconds TurnQuotas::switch_if_away() const {
   return [this](ModelId id) {
@@ -131,9 +134,11 @@ TurnsAhead TurnQuotas::turns_ahead() const {
 
 // The prompts before it, and for a model that is away the shortest turn under way, the turns of others that wait too, and
 // its own switch. Those of the resident models share the work.
-Duration TurnQuotas::wait(const HostedModel& hosted, const TurnsAhead& turns) const {
+Duration TurnQuotas::wait(const HostedModel& hosted, const TurnsAhead& turns, uint32_t payer) const {
   const ModelId id = hosted.facts.model;
-  const double prompts = requests_.prompts_queued(id) > 0 ? requests_.prompts().seconds_of(id) : 0;
+  double prompts = requests_.prompts_queued(id) > 0 ? requests_.prompts().seconds_of(id) : 0;
+  const WaitingLine& line = hosted.engine->line();
+  if (const size_t all = line.size() - line.late(); payer != 0 && all > 0) prompts *= static_cast<double>(line.ahead_of(payer)) / static_cast<double>(all);
   if (catalogue_.resident(hosted)) return from_seconds(prompts);
   const double own = hosted.engine->has_work() ? switch_to(hosted) + planned(hosted) : 0;
   const bool room = catalogue_.pages().free() >= catalogue_.pages_needed(hosted);

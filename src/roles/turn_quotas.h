@@ -53,8 +53,9 @@ class TurnQuotas {
   uint32_t step_tokens(const HostedModel& hosted) const;
   TurnsAhead turns_ahead() const;
   // Until a request of this model that comes now has its first step.
-  Duration wait(const HostedModel& hosted, const TurnsAhead& turns) const;
-  Duration wait(const HostedModel& hosted) const { return wait(hosted, turns_ahead()); }
+  // `payer`: of those that wait it has a fair share before it, none: all of them.
+  Duration wait(const HostedModel& hosted, const TurnsAhead& turns, uint32_t payer = 0) const;
+  Duration wait(const HostedModel& hosted, uint32_t payer = 0) const { return wait(hosted, turns_ahead(), payer); }
 
   // ---- load of the device -----------------------------------------------------------------------------------------------
 

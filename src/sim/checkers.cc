@@ -34,7 +34,7 @@ void Checkers::submitted(Watched& node, const Request& request) {
   held = {request.epoch, request.model};
   node.withdrawn.erase(request.id);
   left(node, request.id);
-  node.waiting[{request.model, request.priority}].push_back({world_.now, request.id});
+  node.waiting[{request.model, request.priority, request.payer}].push_back({world_.now, request.id});
 }
 
 void Checkers::left(Watched& node, RequestId request) {

@@ -1,7 +1,7 @@
 // The invariants of the whole, watched from outside the roles: what the world gave them, and what they gave back.
 // I1, I2 and I4 are the clients' (clients.h), I5 is Node::check(); here are those that need both sides of a role.
 //   I3  one owner epoch per sequence; nothing of a lower one is shown
-//   I6  nobody is overtaken by a later request of his model and priority for longer than a bound, or answered after his
+//   I6  nobody is overtaken by a later request of his model, priority and payer for longer than a bound, or answered after his
 //       deadline
 //   I7  no request fails without a cause of its own, or a fault
 //   I10 a node's counters are what it sent
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -45,7 +46,7 @@ class Checkers {
     TimePoint since;
     RequestId request;
   };
-  using Class = std::pair<ModelId, int32_t>;  // model, priority
+  using Class = std::tuple<ModelId, int32_t, uint32_t>;  // model, priority, payer
   struct Held {
     uint32_t epoch = 0;                       // of its last Submit
     ModelId model;

@@ -38,6 +38,7 @@ void StrictDevice::own(Tier tier, std::span<const PageRun> pages, PageOwner from
       PageOwner& owner = owner_[static_cast<size_t>(tier)].at(run.first.value + i);
       CHECK(owner == from);
       owner = to;
+      if (tier == Tier::kDevice && to.kind == PageOwner::Kind::kSlab) contents_[run.first.value + i] = {};
     }
   }
 }
@@ -60,17 +61,40 @@ void StrictDevice::remap(const RemapSlabs& effect) {
   }
 }
 
+// What is said to be there is, and the rest is spoilt: it is something only when the load has ended.
 void StrictDevice::begin_load(const LoadWeights& effect) {
   CHECK(!weights_.contains(effect.model));
   own(Tier::kDevice, effect.pages, {}, {PageOwner::Kind::kWeights, effect.model.value});
+  uint32_t at = 0;
+  for (const PageRun& run : effect.pages) {
+    for (uint32_t i = 0; i < run.count; ++i, ++at) {
+      const bool whole = std::any_of(effect.whole.begin(), effect.whole.end(), [at](const PageSpan& s) { return at >= s.first && at - s.first < s.count; });
+      Content& content = contents_.at(run.first.value + i);
+      if (whole) CHECK(content == (Content{effect.model, at}));
+      else content = {};
+    }
+  }
   weights_[effect.model] = {effect.pages, false};
 }
 
-void StrictDevice::end_load(ModelId model) { weights_.at(model).loaded = true; }
+void StrictDevice::end_load(ModelId model, bool ok) {
+  Weights& weights = weights_.at(model);
+  weights.loaded = ok;
+  uint32_t at = 0;
+  for (const PageRun& run : weights.pages) {
+    for (uint32_t i = 0; ok && i < run.count; ++i) contents_[run.first.value + i] = {model, at++};
+  }
+}
 
 void StrictDevice::drop(const DropWeights& effect) {
   own(Tier::kDevice, weights_.at(effect.model).pages, {PageOwner::Kind::kWeights, effect.model.value}, {});
   weights_.erase(effect.model);
+}
+
+void StrictDevice::return_pages(const ReturnPages& effect) {
+  own(effect.tier, effect.pages, {}, {});
+  if (effect.tier == Tier::kHost) return;
+  for (const PageRun& run : effect.pages) std::fill_n(contents_.begin() + run.first.value, run.count, Content{});
 }
 
 const std::vector<TokenId>& StrictDevice::block(Tier tier, uint64_t block_bytes, BlockId id) const {

@@ -29,8 +29,9 @@ class SimDevice {
   virtual StepResult run(ModelId model, const StepInput& input) = 0;
   virtual void remap(const RemapSlabs& effect) = 0;
   virtual void begin_load(const LoadWeights& effect) = 0;
-  virtual void end_load(ModelId model) = 0;
+  virtual void end_load(ModelId model, bool ok) = 0;
   virtual void drop(const DropWeights& effect) = 0;
+  virtual void return_pages(const ReturnPages& effect) = 0;
   virtual void begin_copy(const CopyKv& effect) = 0;
   // `source`: of a remote copy, the device it reads.
   virtual void end_copy(const CopyKv& effect, const SimDevice* source) = 0;
@@ -44,8 +45,9 @@ class LightDevice final : public SimDevice {
   StepResult run(ModelId model, const StepInput& input) override;
   void remap(const RemapSlabs&) override {}
   void begin_load(const LoadWeights&) override {}
-  void end_load(ModelId) override {}
+  void end_load(ModelId, bool) override {}
   void drop(const DropWeights&) override {}
+  void return_pages(const ReturnPages&) override {}
   void begin_copy(const CopyKv&) override {}
   void end_copy(const CopyKv&, const SimDevice*) override {}
   std::vector<TokenId> host_block(uint64_t, BlockId) const override { return {}; }
@@ -56,14 +58,15 @@ class LightDevice final : public SimDevice {
 class StrictDevice final : public SimDevice {
  public:
   explicit StrictDevice(const NodeConfig& node)
-      : node_(node), owner_{std::vector<PageOwner>(node.pages), std::vector<PageOwner>(node.host_pages)} {}
+      : node_(node), owner_{std::vector<PageOwner>(device_pages(node)), std::vector<PageOwner>(node.host_pages)}, contents_(device_pages(node)) {}
 
   // CHECKs that the blocks hold what the engine believes, writes the new tokens and draws the next ones.
   StepResult run(ModelId model, const StepInput& input) override;
   void remap(const RemapSlabs& effect) override;
   void begin_load(const LoadWeights& effect) override;
-  void end_load(ModelId model) override;
+  void end_load(ModelId model, bool ok) override;
   void drop(const DropWeights& effect) override;
+  void return_pages(const ReturnPages& effect) override;
   // A copy reads its sources when it ends and spoils its targets when it begins: whoever gives a source away too early,
   // or looks at a target too early, sees something else than it believes.
   void begin_copy(const CopyKv& effect) override;
@@ -97,7 +100,15 @@ class StrictDevice final : public SimDevice {
   };
 
   const NodeConfig node_;
+  static uint32_t device_pages(const NodeConfig& node) { return node.pages + (node.one_memory ? node.host_pages : 0); }
+  // What was written to a page of the device last: the page of a model's weights, or something else.
+  struct Content {
+    ModelId model;
+    uint32_t at = UINT32_MAX;  // nothing that is to be adopted
+    friend bool operator==(const Content&, const Content&) = default;
+  };
   std::array<std::vector<PageOwner>, 2> owner_;  // [tier][pages]
+  std::vector<Content> contents_;
   std::map<SlabKey, Slab> slabs_;
   std::map<ModelId, Weights> weights_;
 };

@@ -82,6 +82,8 @@ struct DeviceCounts {
   uint64_t fetches = 0;       // of these, from another node
   uint64_t loads = 0;
   uint64_t loads_cancelled = 0;
+  uint64_t loads_copied_nothing = 0;
+  double loads_copied = 0;       // of all loads, the shares of weights that were copied
   uint64_t prefix_hits = 0;
 };
 
@@ -104,6 +106,7 @@ struct Outcome : RequestCounts, DeviceCounts, DisturbanceCounts {
   double virtual_seconds = 0;
   std::vector<NodeOutcome> nodes;
   std::vector<ModelOutcome> models;
+  std::map<uint32_t, Attainment> payers;
   std::vector<TimeSample> samples;
   std::vector<TimelineSpan> spans;
   std::map<std::string, uint64_t> failures;  // requests by what they were told, numbers left out; some kinds at most

@@ -72,6 +72,37 @@ TEST(Pooling, AHostTierKeepsWhatWouldBeComputedTwice) {
   EXPECT_GT(with.attainment.of_tokens(), without.attainment.of_tokens());
 }
 
+// Memory for the KV of others' turns that is not in use holds weights of models whose turn comes again.
+TEST(Pooling, WhatOneMemoryLeavesIsAdoptedAndSwitchesCopyLess) {
+  Scenario scenario = twelve_on_two(4, Scheduling::kToken, 1.2, 60);
+  scenario.host_pages = 300;
+  scenario.adopt_weights = false;
+  const Outcome without = run_scenario(scenario);
+  scenario.adopt_weights = scenario.one_memory = true;
+  const Outcome with = run_scenario(scenario);
+  ASSERT_EQ(describe(without), "");
+  ASSERT_EQ(describe(with), "");
+  EXPECT_EQ(without.loads_copied_nothing, 0u);
+  EXPECT_GT(with.loads_copied_nothing, with.loads / 2);
+  EXPECT_GE(with.attainment.of_tokens(), without.attainment.of_tokens());
+}
+
+// One key asks for ten times what the others ask for together, which is more than the device can do.
+TEST(Pooling, AKeyThatFloodsAModelDoesNotMakeOthersLate) {
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
+    Scenario scenario = twelve_on_two(seed, Scheduling::kToken, 30, 200);
+    scenario.models = 1;
+    scenario.requests = 450;
+    scenario.pooling.slo.ttft = std::chrono::seconds(2);
+    scenario.payers = 4;
+    scenario.flood = 0.9;
+    const Outcome outcome = run_scenario(scenario);
+    ASSERT_EQ(describe(outcome), "") << "seed " << seed;
+    EXPECT_LT(outcome.payers.at(1).of_tokens(), 0.9) << "the device carries it all";
+    for (const uint32_t quiet : {2u, 3u, 4u}) EXPECT_GT(outcome.payers.at(quiet).of_tokens(), 0.97) << "payer " << quiet << ", seed " << seed;
+  }
+}
+
 TEST(Pooling, ThePapersOptionsAreSafeToo) {
   Scenario scenario = twelve_on_two(3, Scheduling::kToken, 1.2, 60);
   scenario.turns = TurnOptions::paper();

@@ -44,6 +44,8 @@ NodeSpec make_node(const Scenario& s, uint32_t index, const std::vector<NodeMode
   if (s.prefill_nodes > 0) node.config.instance_role = index < s.prefill_nodes ? InstanceRole::kPrefill : InstanceRole::kDecode;
   node.config.pages = s.pages;
   node.config.host_pages = s.host_pages;
+  node.config.adopt_weights = s.adopt_weights;
+  node.config.one_memory = s.one_memory;
   node.config.models = models;
   if (s.gateways == 1) node.config.gateways = {kRouterId};  // several are found in the cluster
   node.config.limits = s.limits;
@@ -99,6 +101,7 @@ class MixedWorkload final : public Workload {
     r.sampling.seed = rng_.bits();
     if (rng_.chance(0.2)) r.sampling.presence_penalty = 1.0f;
     r.priority = rng_.chance(0.1) ? 1 : 0;
+    if (s_.payers > 0) r.payer = s_.payers == 1 || rng_.chance(s_.flood) ? 1 : 2 + static_cast<uint32_t>(rng_.below(s_.payers - 1));
     return r;
   }
 
@@ -227,6 +230,8 @@ Scenario Scenario::random(uint64_t seed) {
                      Kind::kDelay, Kind::kSlowDisk, Kind::kLeaseLoss, Kind::kNotice, Kind::kApart};
     if (rng.chance(0.5)) s.fault_kinds = {s.fault_kinds[rng.below(s.fault_kinds.size())]};
   }
+  s.one_memory = rng.chance(0.5);
+  if (rng.chance(0.3)) s.payers = 1 + static_cast<uint32_t>(rng.below(4)), s.flood = rng.uniform();
   return s;
 }
 

@@ -26,6 +26,7 @@ struct Scenario {
   uint32_t models = 2;
   uint32_t pages = 24;                 // of each node's device
   uint32_t host_pages = 0;             // of the tier below it
+  bool adopt_weights = true, one_memory = false;  // NodeConfig
   uint32_t requests = 40;
   double requests_per_second = 50;
   uint32_t prompt_max = 120;
@@ -34,6 +35,8 @@ struct Scenario {
   uint32_t weight_pages = 0;           // of every model; 0: drawn
   uint64_t kv_block_bytes = 0;         // of every model; 0: drawn
   uint32_t state_blocks = 0;           // of every model; 0: none where kv_block_bytes is given, else drawn, of some none
+  uint32_t payers = 0;                 // whose the requests are; 0: of nobody in particular
+  double flood = 0;                    // share of the requests that are of the first payer; the rest is of the others alike
   double cancel_probability = 0.2;
   double deadline_probability = 0.05;  // of a deadline that is probably missed
   double shared_prefix_probability = 0.5;

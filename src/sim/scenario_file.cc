@@ -132,6 +132,8 @@ Status read_cluster(const Json& json, Scenario& s) {
   r.number("row_seconds", s.cost.row_seconds, 0, 100);
   r.number("load_bytes_per_second", s.cost.load_bytes_per_second, 1, 1e13);
   r.number("copy_bytes_per_second", s.cost.copy_bytes_per_second, 1, 1e13);
+  r.flag("adopt_weights", s.adopt_weights);
+  r.flag("one_memory", s.one_memory);
   r.flag("prefix_cache", s.prefix_cache);
   r.flag("through_codec", s.through_codec);
   r.text("scheduling", scheduling);
@@ -148,6 +150,8 @@ Status read_cluster(const Json& json, Scenario& s) {
 Status read_workload(const Json& json, Scenario& s) {
   Reader r(json, "workload");
   r.number("requests", s.requests, 1, 1e6);
+  r.number("payers", s.payers, 0, 1000);
+  r.number("flood", s.flood, 0, 1);
   r.number("requests_per_second", s.requests_per_second, 1e-3, 1e6);
   r.number("prompt_max", s.prompt_max, 1, 1e5);
   r.number("output_max", s.output_max, 1, 1e5);

@@ -6,6 +6,7 @@
 namespace shoal {
 namespace {
 
+constexpr double kAdopt = 0.5e-3;                            // seconds of a load that finds its weights there
 constexpr Duration kCancel = std::chrono::milliseconds(1);  // until a load that is called off has stopped
 
 }  // namespace
@@ -105,6 +106,8 @@ void SimNode::perform(Effect effect) {
     world_.note(3, index_, e->model.value);
     weights_[e->model] = {false, world_.now};
     device_->drop(*e);
+  } else if (const auto* e = std::get_if<ReturnPages>(&effect)) {
+    device_->return_pages(*e);
   } else if (const auto* e = std::get_if<RemapSlabs>(&effect)) {
     world_.note(4, index_, e->changes.size());
     device_->remap(*e);
@@ -160,8 +163,11 @@ void SimNode::load(const LoadWeights& effect) {
   const bool fails = load_failure_ > 0 && world_.rng.chance(load_failure_);
   const uint64_t weight_bytes = spec_.config.models.at(effect.model.value).weight_bytes;
   const auto bytes = static_cast<double>(spec_.load_bytes.empty() ? weight_bytes : spec_.load_bytes.at(effect.model.value));
-  const double from = world_.seconds();
-  move_bytes(spec_.load_seconds * disk_factor_, bytes * disk_factor_, [this, model = effect.model, fails, from, load = ++load_] {
+  const double from = world_.seconds(), pages = page_count(effect.pages);
+  const double copied = pages > 0 ? 1 - page_count(effect.whole) / pages : 1;
+  world_.outcome.loads_copied += copied;
+  world_.outcome.loads_copied_nothing += copied == 0;
+  move_bytes((spec_.load_seconds * copied + kAdopt * (1 - copied)) * disk_factor_, bytes * copied * disk_factor_, [this, model = effect.model, fails, from, load = ++load_] {
     if (load_ == load) end_load(model, from, fails ? data_loss("the file vanished") : OkStatus());
   });
 }
@@ -182,7 +188,7 @@ void SimNode::end_load(ModelId model, double from, const Status& status) {
   loading_since_.reset();
   span(TimelineSpan::Kind::kLoad, model, from);
   weights_[model].now = status.ok();
-  device_->end_load(model);
+  device_->end_load(model, status.ok());
   handle(WeightsReady{model, status, {}});
 }
 

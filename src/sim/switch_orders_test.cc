@@ -87,7 +87,7 @@ class Run {
     }
     const Event event = pending_[choice];
     pending_.erase(pending_.begin() + choice);
-    if (const auto* ready = std::get_if<WeightsReady>(&event)) device_.end_load(ready->model);
+    if (const auto* ready = std::get_if<WeightsReady>(&event)) device_.end_load(ready->model, ready->status.ok());
     if (const auto* copied = std::get_if<KvCopied>(&event)) device_.end_copy(copies_.at({copied->model, copied->move}), nullptr);
     give(event);
     return true;
@@ -122,6 +122,8 @@ class Run {
       }
     } else if (const auto* drop = std::get_if<DropWeights>(&effect)) {
       device_.drop(*drop);
+    } else if (const auto* pages = std::get_if<ReturnPages>(&effect)) {
+      device_.return_pages(*pages);
     } else if (const auto* remap = std::get_if<RemapSlabs>(&effect)) {
       device_.remap(*remap);
     } else if (const auto* copy = std::get_if<CopyKv>(&effect)) {

@@ -58,6 +58,7 @@ void to_pb(const SwitchRecord& from, pb::SwitchRecord* to) {
   to->set_repack_seconds(from.stages.repack_seconds);
   to->set_bytes_read(from.stages.bytes_read);
   to->set_bytes_written(from.stages.bytes_written);
+  to->set_bytes_adopted(from.stages.bytes_adopted);
   to->set_swap_in_seconds(from.swap_in_seconds);
   to->set_visible_seconds(from.visible_seconds);
   to->set_ahead(from.ahead);
@@ -126,7 +127,7 @@ StatusOr<SwitchRecord> from_pb(const pb::SwitchRecord& from) {
   to.ready = TimePoint(Duration(from.ready_ns()));
   to.first_step = TimePoint(Duration(from.first_step_ns()));
   to.stages = {from.unmap_seconds(),  from.map_seconds(), from.open_seconds(),  from.read_seconds(),
-               from.repack_seconds(), from.bytes_read(),  from.bytes_written()};
+               from.repack_seconds(), from.bytes_read(),  from.bytes_written(), from.bytes_adopted()};
   to.swap_in_seconds = from.swap_in_seconds();
   to.visible_seconds = from.visible_seconds();
   to.ahead = from.ahead();

@@ -1,0 +1,118 @@
+#include "engine/fair_queue.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/check.h"
+
+namespace shoal {
+namespace {
+
+constexpr double kAnswerWeight = 2;  // of a token of an answer beside one of a prompt, as the publication has it
+
+}  // namespace
+
+double FairQueue::cost(const Sequence& s, double answer_tokens) {
+  return s.prompt_length() + kAnswerWeight * std::min(answer_tokens, static_cast<double>(s.request->max_tokens));
+}
+
+void FairQueue::add(Sequence& s) {
+  Payer& payer = payers_[s.request->payer];
+  if (payer.waiting.empty()) payer.served = std::max(payer.served, floor_);
+  CHECK(payer.waiting.emplace(key(s), &s).second);
+  ++size_;
+  raise_floor();
+}
+
+bool FairQueue::remove(const Sequence& s) {
+  const auto payer = payers_.find(s.request->payer);
+  if (payer == payers_.end() || payer->second.waiting.erase(key(s)) == 0) return false;
+  --size_;
+  raise_floor();
+  return true;
+}
+
+void FairQueue::begun(const Sequence& s, double answer_tokens) {
+  if (s.admitted_before) return;
+  Payer& payer = payers_[s.request->payer];
+  payer.served = std::max(payer.served, floor_) + cost(s, answer_tokens);
+  raise_floor();
+}
+
+// Who has nothing that waits and no more than the floor is as one who was never there.
+void FairQueue::raise_floor() {
+  double least = 0;
+  bool any = false;
+  for (const auto& [id, payer] : payers_) {
+    if (payer.waiting.empty()) continue;
+    least = any ? std::min(least, payer.served) : payer.served;
+    any = true;
+  }
+  if (any) floor_ = std::max(floor_, least);
+  std::erase_if(payers_, [this](const auto& p) { return p.second.waiting.empty() && p.second.served <= floor_; });
+}
+
+std::vector<Sequence*> FairQueue::first(size_t most, double answer_tokens) const {
+  struct Front {
+    double served;
+    std::map<Key, Sequence*>::const_iterator next, end;
+    auto rank() const { return std::tuple(!next->second->admitted_before, served, next->second->order); }
+  };
+  std::vector<Front> fronts;
+  for (const auto& [id, payer] : payers_) {
+    if (!payer.waiting.empty()) fronts.push_back({payer.served, payer.waiting.begin(), payer.waiting.end()});
+  }
+  const auto later = [](const Front& a, const Front& b) { return a.rank() > b.rank(); };
+  std::make_heap(fronts.begin(), fronts.end(), later);
+  std::vector<Sequence*> out;
+  while (!fronts.empty() && out.size() < most) {
+    std::pop_heap(fronts.begin(), fronts.end(), later);
+    Front& front = fronts.back();
+    Sequence* const s = front.next->second;
+    out.push_back(s);
+    if (!s->admitted_before) front.served += cost(*s, answer_tokens);
+    if (++front.next == front.end) fronts.pop_back();
+    else std::push_heap(fronts.begin(), fronts.end(), later);
+  }
+  return out;
+}
+
+std::vector<Sequence*> FairQueue::take_front_while(const std::function<bool(const Sequence&)>& gone) {
+  std::vector<Sequence*> out;
+  for (auto& [id, payer] : payers_) {
+    while (!payer.waiting.empty() && gone(*payer.waiting.begin()->second)) {
+      out.push_back(payer.waiting.begin()->second);
+      payer.waiting.erase(payer.waiting.begin());
+      --size_;
+    }
+  }
+  raise_floor();
+  return out;
+}
+
+size_t FairQueue::of(uint32_t payer) const {
+  const auto found = payers_.find(payer);
+  return found == payers_.end() ? 0 : found->second.waiting.size();
+}
+
+size_t FairQueue::ahead_of(uint32_t payer) const {
+  const size_t own = of(payer);
+  size_t ahead = own;
+  for (const auto& [id, other] : payers_) {
+    if (id != payer) ahead += std::min(other.waiting.size(), own + 1);
+  }
+  return ahead;
+}
+
+void FairQueue::check() const {
+  size_t size = 0;
+  for (const auto& [id, payer] : payers_) {
+    CHECK(!payer.waiting.empty() || payer.served > floor_);
+    CHECK(payer.waiting.empty() || payer.served >= floor_);
+    size += payer.waiting.size();
+    for (const auto& [at, s] : payer.waiting) CHECK(at == key(*s) && s->request->payer == id);
+  }
+  CHECK_EQ(size, size_);
+}
+
+}  // namespace shoal
