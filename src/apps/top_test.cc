@@ -81,9 +81,14 @@ TEST(Top, ItsWordsAreThoseOfPeople) {
   now["nodes"][0]["alpha"] = 0.8;
   now["models"][0]["switches_served"] = 4;
   now["models"][0]["switches_hidden"] = 3;
+  now["models"][0]["switches_copied_nothing"] = 2;
+  now["models"][0]["bytes_adopted"] = 9000;
+  now["models"][0]["bytes_written"] = 1000;
   const std::string text = top_screen(now, status(10, 50), {.width = 250, .server = "here"});
   EXPECT_THAT(text, HasSubstr("decoding in time takes 80 % of the device"));
   EXPECT_THAT(text, HasSubstr("75 % of all loads let nobody wait"));
+  EXPECT_THAT(text, HasSubstr("50 % copied nothing"));
+  EXPECT_THAT(text, HasSubstr("90 % of weights were there"));
   for (const char* word : {"alpha", "EVER", "hidden"}) EXPECT_THAT(text, Not(HasSubstr(word)));
 }
 

@@ -39,6 +39,7 @@ TEST(Admission, WithoutKeysEverybodyMayDoEverything) {
   model.name = "m";
   EXPECT_TRUE(admission.may_use(*caller, model));
   EXPECT_EQ(admission.name(*caller), "");
+  EXPECT_EQ(admission.payer(*caller), 0u);
   EXPECT_THAT(admission.rate_headers(*caller), IsEmpty());
   EXPECT_TRUE(admission.admit(*caller, request_of(1'000'000)).ok());
 }
@@ -52,6 +53,9 @@ TEST(Admission, AKeyIsFoundBySecretAndHeldToItsModels) {
   ASSERT_TRUE(first && second);
   EXPECT_EQ(admission.name(*first), "first");
   EXPECT_EQ(admission.name(*second), "second");
+  EXPECT_NE(admission.payer(*first), 0u);
+  EXPECT_NE(admission.payer(*first), admission.payer(*second));
+  EXPECT_EQ(admission.payer(*first), Admission({key("one", "as it is called elsewhere")}, metrics).payer(*first));
   ModelEntry model;
   model.name = "m";
   EXPECT_TRUE(admission.may_use(*first, model));

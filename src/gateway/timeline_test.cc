@@ -41,6 +41,18 @@ RequestSpan span() {
           .max_tokens = 8, .finish = "stop", .slo = {}, .tokens_on_time = 4};
 }
 
+TEST(NodeTimeline, KnowsWhatSwitchesFoundInItsPlace) {
+  NodeTimeline timeline(kStart);
+  NodeStatus status = busy();
+  status.switches[0].stages.bytes_adopted = 500;
+  timeline.add(kNode, status, at(900));
+  status.switches[0].stages.bytes_written = 0;
+  timeline.add(kNode, status, at(1000));
+  const SwitchTotals t = timeline.switch_totals().at(ModelId(1));
+  EXPECT_EQ(t.bytes_adopted, 1000u);
+  EXPECT_EQ(t.copied_nothing, 1u);
+}
+
 TEST(NodeTimeline, AddsUpSwitchesByModelAndStage) {
   NodeTimeline timeline(kStart);
   timeline.add(kNode, busy(), at(900));

@@ -92,33 +92,24 @@ bool ends_early(const EarlyEndView& view, const TurnOptions& options) {
   return view.running_slack > start + from_seconds(view.running_switch_seconds);
 }
 
-RoundMembers::Member* RoundMembers::find(ModelId model) {
-  const auto found = std::find_if(members_.begin(), members_.end(), [&](const Member& m) { return m.model == model; });
-  return found == members_.end() ? nullptr : &*found;
-}
-
 bool RoundMembers::update(std::span<const ModelId> models) {
-  const auto has_work = [&](const Member& m) { return std::find(models.begin(), models.end(), m.model) != models.end(); };
-  bool changed = std::erase_if(members_, [&](const Member& m) { return !has_work(m); }) > 0;
+  CHECK(std::is_sorted(models.begin(), models.end()));
+  bool changed = std::erase_if(members_, [&](const auto& m) { return !std::binary_search(models.begin(), models.end(), m.first); }) > 0;
   const bool running = !members_.empty();  // whoever comes to nobody begins a round
-  for (const ModelId model : models) {
-    if (find(model) != nullptr) continue;
-    members_.push_back({model, running && !options_.enter_running_round ? round_ : 0});
-    changed = true;
-  }
-  const auto due = [&](const Member& m) { return m.turn_in < round_; };
-  if (!members_.empty() && std::none_of(members_.begin(), members_.end(), due)) ++round_;
+  for (const ModelId model : models) changed |= members_.try_emplace(model, running && !options_.enter_running_round ? round_ : 0).second;
+  if (!members_.empty() && std::none_of(members_.begin(), members_.end(), [&](const auto& m) { return m.second < round_; })) ++round_;
   return changed;
 }
 
 void RoundMembers::had_turn(ModelId model) {
-  Member* member = find(model);
-  CHECK(member != nullptr);
-  member->turn_in = round_;
+  const auto member = members_.find(model);
+  CHECK(member != members_.end());
+  member->second = round_;
 }
 
 bool RoundMembers::is_due(ModelId model) const {
-  return std::any_of(members_.begin(), members_.end(), [&](const Member& m) { return m.model == model && m.turn_in < round_; });
+  const auto member = members_.find(model);
+  return member != members_.end() && member->second < round_;
 }
 
 std::string to_string(const RoundPlan& plan) {

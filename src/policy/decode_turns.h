@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -90,7 +91,7 @@ class RoundMembers {
  public:
   explicit RoundMembers(const TurnOptions& options) : options_(options) {}
 
-  // `models`: all that have work now. New ones enter, the others leave; without a member left to have its turn, a new
+  // `models`: all that have work now, ascending. New ones enter, the others leave; without a member left to have its turn, a new
   // round begins. True if the membership changed.
   bool update(std::span<const ModelId> models);
   // Its turn begins. REQUIRES: a member.
@@ -100,14 +101,8 @@ class RoundMembers {
   uint64_t round() const { return round_; }
 
  private:
-  struct Member {
-    ModelId model;
-    uint64_t turn_in = 0;  // the round of its last turn, or of the one it may not enter any more
-  };
-  Member* find(ModelId model);
-
   TurnOptions options_;
-  std::vector<Member> members_;
+  std::map<ModelId, uint64_t> members_;  // and the round of their last turn, or of the one they may not enter any more
   uint64_t round_ = 1;
 };
 

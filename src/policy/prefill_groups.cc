@@ -16,30 +16,49 @@ bool PrefillQueue::takes(const Group& group, const SwitchSeconds& switch_seconds
   });
 }
 
+// The first that takes it, or the end.
+PrefillQueue::Groups::iterator PrefillQueue::group_for(const PrefillJob& job, const SwitchSeconds& switch_seconds, TimePoint now) {
+  const auto model = models_.find(job.model);
+  if (model == models_.end()) return groups_.end();
+  const auto& own = model->second.groups;
+  const auto found = std::find_if(own.begin(), own.end(), [&](Groups::iterator g) { return takes(*g, switch_seconds, now); });
+  return found == own.end() ? groups_.end() : *found;
+}
+
 bool PrefillQueue::joins(const PrefillJob& job, const SwitchSeconds& switch_seconds, TimePoint now) const {
-  return std::any_of(groups_.begin(), groups_.end(),
-                     [&](const Group& g) { return g.model == job.model && takes(g, switch_seconds, now); });
+  return const_cast<PrefillQueue*>(this)->group_for(job, switch_seconds, now) != groups_.end();
 }
 
 void PrefillQueue::add(const PrefillJob& job, const SwitchSeconds& switch_seconds, TimePoint now) {
-  for (Group& group : groups_) {
-    if (group.model != job.model || !takes(group, switch_seconds, now)) continue;
-    group.jobs.push_back(job);
-    ++group.admitted;
-    return;
+  auto group = group_for(job, switch_seconds, now);
+  OfModel& model = models_[job.model];
+  if (group == groups_.end()) {
+    group = groups_.insert(groups_.end(), {job.model, 0, {}});
+    model.groups.push_back(group);
   }
-  groups_.push_back({job.model, 1, {job}});
+  ++group->admitted;
+  group->jobs.push_back(job);
+  group->seconds += job.seconds;
+  model.seconds += job.seconds;
+  places_[job.request] = group;
 }
 
 bool PrefillQueue::remove(RequestId request) {
-  for (auto group = groups_.begin(); group != groups_.end(); ++group) {
-    const auto found = std::find_if(group->jobs.begin(), group->jobs.end(), [&](const PrefillJob& j) { return j.request == request; });
-    if (found == group->jobs.end()) continue;
-    group->jobs.erase(found);
-    if (group->jobs.empty()) groups_.erase(group);
-    return true;
-  }
-  return false;
+  const auto place = places_.find(request);
+  if (place == places_.end()) return false;
+  const Groups::iterator group = place->second;
+  places_.erase(place);
+  const auto model = models_.find(group->model);
+  const auto job = std::find_if(group->jobs.begin(), group->jobs.end(), [&](const PrefillJob& j) { return j.request == request; });
+  group->seconds -= job->seconds;
+  model->second.seconds -= job->seconds;
+  group->jobs.erase(job);
+  if (!group->jobs.empty()) return true;
+  auto& own = model->second.groups;
+  own.erase(std::find(own.begin(), own.end(), group));
+  groups_.erase(group);
+  if (own.empty()) models_.erase(model);
+  return true;
 }
 
 std::optional<PrefillJob> PrefillQueue::next() const {
@@ -47,25 +66,18 @@ std::optional<PrefillJob> PrefillQueue::next() const {
 }
 
 uint32_t PrefillQueue::ready(ModelId model) const {
+  const auto found = models_.find(model);
+  if (found == models_.end()) return 0;
   uint32_t jobs = 0;
-  bool begun = false;
-  for (const Group& group : groups_) {
-    if (group.model == model) {
-      jobs += static_cast<uint32_t>(group.jobs.size());
-      begun = true;
-    } else if (begun) {
-      break;
-    }
+  for (auto group = Groups::const_iterator(found->second.groups.front()); group != groups_.end() && group->model == model; ++group) {
+    jobs += static_cast<uint32_t>(group->jobs.size());
   }
   return jobs;
 }
 
 double PrefillQueue::seconds_of(ModelId model) const {
-  double seconds = 0;
-  for (const Group& group : groups_) {
-    for (const PrefillJob& job : group.jobs) seconds += group.model == model ? job.seconds : 0;
-  }
-  return seconds;
+  const auto found = models_.find(model);
+  return found == models_.end() ? 0 : std::max(found->second.seconds, 0.0);
 }
 
 std::optional<ModelId> PrefillQueue::prefetch() const {
@@ -81,24 +93,27 @@ double PrefillQueue::load_seconds(std::optional<ModelId> active, double running_
   for (const Group& group : groups_) {
     if (active != group.model) seconds += switch_seconds(group.model);
     active = group.model;
-    for (const PrefillJob& job : group.jobs) seconds += job.seconds;
+    seconds += std::max(group.seconds, 0.0);
   }
   return seconds;
 }
 
-size_t PrefillQueue::size() const {
-  size_t jobs = 0;
-  for (const Group& group : groups_) jobs += group.jobs.size();
-  return jobs;
-}
-
 void PrefillQueue::check() const {
+  size_t jobs = 0;
   for (const Group& group : groups_) {
     CHECK(!group.jobs.empty());
     CHECK_LE(group.jobs.size(), size_t{group.admitted});
     CHECK_LE(group.admitted, options_.group_max);
-    for (const PrefillJob& job : group.jobs) CHECK_EQ(job.model, group.model);
+    for (const PrefillJob& job : group.jobs) CHECK(job.model == group.model && &*places_.at(job.request) == &group);
+    jobs += group.jobs.size();
   }
+  CHECK_EQ(jobs, places_.size());
+  size_t groups = 0;
+  for (const auto& [id, model] : models_) {
+    CHECK(!model.groups.empty());
+    groups += model.groups.size();
+  }
+  CHECK_EQ(groups, groups_.size());
 }
 
 }  // namespace shoal

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
+#include <map>
 #include <optional>
-#include <span>
+#include <unordered_map>
 
 #include "base/ids.h"
 #include "base/time.h"
@@ -30,10 +32,12 @@ struct PrefillJob {
 // Seconds of a switch to a model; 0 if nothing has to be loaded.
 using SwitchSeconds = std::function<double(ModelId)>;
 
-// The jobs that one device is to compute, in groups, in order.
+// The jobs that one device is to compute, in groups, in order. What is asked with every decision does not depend on how many jobs there are.
 class PrefillQueue {
  public:
   explicit PrefillQueue(const PrefillOptions& options) : options_(options) {}
+  PrefillQueue(const PrefillQueue&) = delete;
+  PrefillQueue& operator=(const PrefillQueue&) = delete;
 
   // Joins the first group of its model that takes it, else opens a group at the tail.
   void add(const PrefillJob& job, const SwitchSeconds& switch_seconds, TimePoint now);
@@ -55,7 +59,7 @@ class PrefillQueue {
   double load_seconds(std::optional<ModelId> active, double running_seconds_left, const SwitchSeconds& switch_seconds) const;
 
   bool empty() const { return groups_.empty(); }
-  size_t size() const;
+  size_t size() const { return places_.size(); }
   void check() const;
 
  private:
@@ -63,11 +67,20 @@ class PrefillQueue {
     ModelId model;
     uint32_t admitted = 0;  // in its life
     std::deque<PrefillJob> jobs;  // never empty
+    double seconds = 0;           // of all of them
   };
+  using Groups = std::list<Group>;
+  struct OfModel {
+    std::deque<Groups::iterator> groups;  // in their order
+    double seconds = 0;
+  };
+  Groups::iterator group_for(const PrefillJob& job, const SwitchSeconds& switch_seconds, TimePoint now);
   bool takes(const Group& group, const SwitchSeconds& switch_seconds, TimePoint now) const;
 
   PrefillOptions options_;
-  std::deque<Group> groups_;
+  Groups groups_;
+  std::map<ModelId, OfModel> models_;  // that have groups
+  std::unordered_map<RequestId, Groups::iterator> places_;
 };
 
 }  // namespace shoal

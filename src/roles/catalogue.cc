@@ -84,12 +84,20 @@ std::vector<ModelId> Catalogue::deactivate_unless(const std::function<bool(const
   return gone;
 }
 
-bool Catalogue::fits_beside_pinned(const HostedModel& model) const {
-  uint64_t pages = pages_needed(model);
-  for (const auto& [id, other] : active_) {
-    if (&other != &model && other.pinned && !away(other)) pages += weight_pages(other);
-  }
-  return pages <= pages_.capacity();
+uint64_t Catalogue::pages_pinned() const {
+  uint64_t pages = 0;
+  for (const auto& [id, hosted] : active_) pages += hosted.pinned && !away(hosted) ? weight_pages(hosted) : 0;
+  return pages;
+}
+
+bool Catalogue::fits_beside_pinned(const HostedModel& model, uint64_t pages_pinned) const {
+  const uint64_t own = model.pinned && !away(model) ? weight_pages(model) : 0;
+  return pages_needed(model) + pages_pinned - own <= pages_.capacity();
+}
+
+void Catalogue::drop(HostedModel& model, bool sound) {
+  residency_.drop(model.facts.model, sound && config_.adopt_weights);
+  residency_.set_awaited(model.facts.model, model.engine->has_work());
 }
 
 double Catalogue::copied_share(const HostedModel& model) const {

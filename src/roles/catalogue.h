@@ -2,6 +2,7 @@
 // who has what and what is free; decides nothing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -36,6 +37,9 @@ class Catalogue {
 
   // The active ones have work, hold or want something: all that a decision looks at.
   const std::map<ModelId, HostedModel&>& active() const { return active_; }
+  bool any_active(const std::function<bool(const HostedModel&)>& holds) const {
+    return std::any_of(active_.begin(), active_.end(), [&](const auto& entry) { return holds(entry.second); });
+  }
   void activate(HostedModel& model) { active_.emplace(model.facts.model, model); }
   // Those that hold and want nothing and for which `keep` is false are not active any more; retired ones of them are
   // removed, and returned.
@@ -49,13 +53,18 @@ class Catalogue {
   uint64_t pages_needed(const HostedModel& model) const { return uint64_t{weight_pages(model)} + model.kv_pages; }
   // Of its weights, what a switch to it copies, 0..1: of one that is away as it is now, else as it used to be.
   double copied_share(const HostedModel& model) const;
-  bool fits_beside_pinned(const HostedModel& model) const;
+  uint64_t pages_pinned() const;  // weights of pinned models that are on the device, or on their way
+  bool fits_beside_pinned(const HostedModel& model) const { return fits_beside_pinned(model, pages_pinned()); }
+  bool fits_beside_pinned(const HostedModel& model, uint64_t pages_pinned) const;
   // From above: each cached block may have a slab to itself, or share one with a busy block. What is missing shows when
   // the load cannot begin.
   uint32_t idle_kv_pages(const HostedModel& model) const;
   uint32_t pages_coming() const;      // about: free when the copies under way are done
   uint64_t pages_reserved() const;    // that the resident models are about to write: a slab each, and one for every so many answers
   uint32_t pages_spoken_for() const;  // of these, what they lack for their very next tokens, unless their turn is over
+
+  // Its weights leave the device; if they are `sound`, its next load may adopt them. REQUIRES: resident.
+  void drop(HostedModel& model, bool sound);
 
   PagePool& pages() { return pages_; }
   const PagePool& pages() const { return pages_; }

@@ -29,17 +29,17 @@ void ModelScheduler::switch_models(TimePoint now, std::vector<Effect>& effects) 
 }
 
 bool ModelScheduler::anybody_waits() const {
-  const auto& active = catalogue_.active();
-  return std::any_of(active.begin(), active.end(), [](const auto& m) { return m.second.wanted_since != kForever; });
+  return catalogue_.any_active([](const HostedModel& m) { return m.wanted_since != kForever; });
 }
 
 // wanted: has requests (or was asked for) and is not there. The instant it began to wait decides its turn.
 void ModelScheduler::update_wants(TimePoint now, std::vector<Effect>& effects) {
+  const uint64_t pinned = catalogue_.pages_pinned();
   for (auto& [id, hosted] : catalogue_.active()) {
     let_expire(hosted, now, effects);
     if (catalogue_.state(hosted) != WeightsState::kLoading) hosted.unload_asked &= catalogue_.resident(hosted);
     bool wanted = catalogue_.away(hosted) && (hosted.engine->has_work() || hosted.pinned || hosted.asked) && now >= hosted.deferred_until;
-    if (wanted && !catalogue_.fits_beside_pinned(hosted)) {
+    if (wanted && !catalogue_.fits_beside_pinned(hosted, pinned)) {
       const Status why = does_not_fit_beside_pinned(hosted.facts);
       hosted.load_error = std::string(why.message());
       requests_.fail_all_of(id, why, effects);
@@ -77,8 +77,7 @@ void ModelScheduler::drop_weights(HostedModel& hosted, const Leave& leave, std::
   if (!leave.keep_cached) hosted.engine->drop_cached();
   catalogue_.take_slab_changes(effects);
   effects.push_back(DropWeights{id});
-  catalogue_.residency().drop(id, leave.sound && config_.adopt_weights);
-  catalogue_.residency().set_awaited(id, hosted.engine->has_work());
+  catalogue_.drop(hosted, leave.sound);
   journal_.switches.abandoned(id);
   journal_.device.dropped(id);
   journal_.residency();
@@ -215,10 +214,8 @@ void ModelScheduler::begin_load(HostedModel& wanted, TimePoint now, std::vector<
     effects.push_back(WakeAt{now});
     return;
   }
-  const double whole = page_count(memory->whole), copied = 1 - whole / std::max(catalogue_.weight_pages(wanted), 1u);
-  loads_.begin(id, wanted.wanted_since, copied, now);
-  const auto& active = catalogue_.active();
-  const bool ahead = std::any_of(active.begin(), active.end(), [&](const auto& m) { return catalogue_.resident(m.second) && m.second.engine->has_work(); });
+  loads_.begin(id, wanted.wanted_since, 1 - static_cast<double>(page_count(memory->whole)) / std::max(page_count(memory->pages), 1u), now);
+  const bool ahead = catalogue_.any_active([&](const HostedModel& m) { return catalogue_.resident(m) && m.engine->has_work(); });
   journal_.switches.begun(id, ahead, now);
   journal_.residency();
   wanted.progress = 0.0f;
