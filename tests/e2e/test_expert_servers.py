@@ -348,15 +348,19 @@ def children(pid):
 
 def test_two_expert_servers_and_the_controller_may_be_killed_at_once(wanted):
     server = Server('--processes', '1', '--experts', 'auto:3')
+
+    def two_copies():  # of everything, on whichever of the three
+        held = list(holdings(server).values())
+        return len(held) == 3 and sum(held) >= 2 * max(held) > 0
     try:
         compare(server, wanted)
-        wait_for(lambda: len(holdings(server)) == 3 and all(holdings(server).values()))
+        wait_for(two_copies)
         processes = children(server.process.pid)
         for pid in processes['expert'][:2] + processes['controller']:
             os.kill(pid, signal.SIGKILL)
         compare(server, wanted, rounds=3)
         # The next controller decides when the servers that are left have not heard of the last one for 10 s.
-        wait_for(lambda: len(holdings(server)) == 3 and all(holdings(server).values()), seconds=90)
+        wait_for(two_copies, seconds=90)
         compare(server, wanted)
     finally:
         server.stop()
