@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "experts/client.h"
 #include "experts/expert_set.h"
+#include "nlohmann/json.hpp"
 #include "policy/expert_placement.h"
 
 namespace shoal {
