@@ -68,6 +68,24 @@ void RouterRoundTrip(benchmark::State& state) {
 }
 BENCHMARK(RouterRoundTrip)->Arg(10)->Arg(100)->Arg(1000)->Arg(10000);
 
+// A node of so many models of the same size.
+NodeConfig node_of(uint32_t models, uint32_t max_model_len) {
+  NodeConfig config;
+  config.self = NodeId(1);
+  config.gateways = {NodeId(9)};
+  for (uint32_t id = 0; id < models; ++id) {
+    NodeModel m;
+    m.model = ModelId(id);
+    m.name = "m" + std::to_string(id);
+    m.weight_bytes = 100 * kPageBytes;
+    m.kv_block_bytes = kPageBytes / 64;
+    m.max_model_len = max_model_len;
+    m.vocab_size = 1000;
+    config.models.push_back(m);
+  }
+  return config;
+}
+
 // One step of a node that serves 32 requests for one model and has any number of others, idle, in its catalogue.
 class NodeUnderLoad {
  public:
@@ -87,21 +105,9 @@ class NodeUnderLoad {
 
  private:
   static NodeConfig config(uint32_t models) {
-    NodeConfig c;
-    c.self = NodeId(1);
+    NodeConfig c = node_of(models, 1u << 20);
     c.pages = 1u << 16;
-    c.gateways = {NodeId(9)};
     c.limits.sequences_max = 32;
-    for (uint32_t id = 0; id < models; ++id) {
-      NodeModel m;
-      m.model = ModelId(id);
-      m.name = "m" + std::to_string(id);
-      m.weight_bytes = 100 * kPageBytes;
-      m.kv_block_bytes = kPageBytes / 64;
-      m.max_model_len = 1u << 20;
-      m.vocab_size = 1000;
-      c.models.push_back(m);
-    }
     return c;
   }
 
@@ -151,23 +157,12 @@ class ContendedNode {
 
  private:
   static NodeConfig config(uint32_t models) {
-    NodeConfig c;
-    c.self = NodeId(1);
+    NodeConfig c = node_of(models, 1u << 13);
     c.pages = 4 * 110;
-    c.gateways = {NodeId(9)};
     c.waiting_max = 1u << 20;
-    for (uint32_t id = 0; id < models; ++id) {
-      NodeModel m;
-      m.model = ModelId(id);
-      m.name = "m" + std::to_string(id);
-      m.weight_bytes = 100 * kPageBytes;
-      m.kv_block_bytes = kPageBytes / 64;
-      m.max_model_len = 1u << 13;
-      m.vocab_size = 1000;
-      c.models.push_back(m);
-    }
     return c;
   }
+
   void perform(Effect& effect) {
     if (const auto* start = std::get_if<StartStep>(&effect)) {
       pending_.emplace(now_ + std::chrono::milliseconds(20), StepDone{start->model, answer(start->input)});
