@@ -285,6 +285,8 @@ def check_targets(files, build, complain):
     compiled = {str(pathlib.Path(entry['file']).resolve()) for entry in json.loads(database.read_text())}
     built = {folder for folder in ('src', 'bench', 'tests') if any(c.startswith(f'{ROOT}/{folder}/') for c in compiled)}
     optional = {str(pathlib.PurePosixPath(f).parent) for f in files if re.match(r'src/\w+/.+/CMakeLists\.txt$', f)}
+    layers = {f'src/{layer}' for layer in re.findall(r'shoal_layer\(NAME ([\w/]+)', read('src/CMakeLists.txt'))}
+    optional |= {layer for layer in layers if not any(c.startswith(f'{ROOT}/{layer}/') for c in compiled)}  # not asked for
     for name in files:
         if not re.match(r'(src|bench|tests)/.*\.cc$', name) or name.endswith('_fuzz.cc') or name.split('/')[0] not in built:
             continue
