@@ -14,7 +14,7 @@ constexpr size_t kQueueMax = 1024;  // notes and halves that the other side does
 
 }  // namespace
 
-SlotChannel::SlotChannel(Parts parts, uint32_t lanes, OnNote on_note) : parts_(std::move(parts)), on_note_(std::move(on_note)), arrived_(lanes) {
+SlotChannel::SlotChannel(Parts parts, uint32_t lanes, OnNote on_note) : parts_(std::move(parts)), on_note_(std::move(on_note)), arrived_(lanes), sending_(lanes) {
   reader_ = std::thread([this] { read(); });
   writer_ = std::thread([this] { write(); });
 }
@@ -43,7 +43,9 @@ void SlotChannel::publish(uint32_t lane, const ControlWord& word, size_t bytes) 
     return;
   }
   std::unique_lock lock(mutex_);
+  if (broken_) return;
   if (queue_.size() >= kQueueMax) return lock.unlock(), end();
+  sending_[lane].store(true, std::memory_order_relaxed);
   queue_.push_back({.lane = lane, .word = word, .bytes = bytes});
   more_.notify_one();
 }
@@ -93,12 +95,19 @@ void SlotChannel::write() {
     {
       std::unique_lock lock(mutex_);
       more_.wait(lock, [&] { return !queue_.empty() || broken_; });
-      if (broken_) return;
+      if (broken_) break;
       next = std::move(queue_.front());
       queue_.pop_front();
     }
-    if (!write_half(next).ok()) return end();
+    if (!write_half(next).ok()) end();
+    else if (next.bytes > 0) sent(next.lane);
   }
+  for (uint32_t lane = 0; lane < sending_.size(); ++lane) sent(lane);  // nothing is any more
+}
+
+void SlotChannel::sent(uint32_t lane) {
+  sending_[lane].store(false, std::memory_order_release);
+  sending_[lane].notify_all();
 }
 
 Status SlotChannel::write_half(const Outgoing& next) {

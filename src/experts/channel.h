@@ -40,7 +40,11 @@ class SlotChannel {
   // ---- by the one thread that polls ----
   uint64_t control(uint32_t lane) const { return parts_.inbox->control(lane); }
   std::span<const std::byte> inbox(uint32_t lane) const { return parts_.inbox->half(lane); }
-  std::span<std::byte> outbox(uint32_t lane) const { return parts_.outbox->half(lane); }
+  // Waits, over a stream, until what was published of it last is sent: an answer to it may come before the thread that sent it knows.
+  std::span<std::byte> outbox(uint32_t lane) const {
+    sending_[lane].wait(true, std::memory_order_acquire);
+    return parts_.outbox->half(lane);
+  }
   bool arrived(uint32_t lane) { return arrived_[lane].exchange(false); }  // a word, over a stream, since the last call
   // What is in the outbox counts from now on: `bytes` of it. Never waits.
   void publish(uint32_t lane, const ControlWord& word, size_t bytes);
@@ -63,11 +67,13 @@ class SlotChannel {
   void read();
   Status read_half(const FrameHead& head);
   void write();
+  void sent(uint32_t lane);
   Status write_half(const Outgoing& half);
 
   const Parts parts_;
   const OnNote on_note_;
   std::vector<std::atomic<bool>> arrived_;
+  std::vector<std::atomic<bool>> sending_;  // by lane: its half is read by the writer
   std::atomic<bool> broken_{false};
   std::mutex mutex_;
   std::condition_variable more_;

@@ -40,7 +40,8 @@ ExpertSet Holdings::set(size_t model) const {
 
 uint64_t Holdings::bytes() const {
   uint64_t bytes = 0;
-  for (const auto& model : now()->models) {
+  const auto snapshot = now();
+  for (const auto& model : snapshot->models) {
     for (const auto& held : model) bytes += held == nullptr ? 0 : held->bytes();
   }
   return bytes;
