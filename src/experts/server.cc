@@ -60,7 +60,7 @@ class Server : public ExpertServer {
   Status join_answers(Visit& visit, std::unique_ptr<BulkSocket>& socket, const Json& note);
   Json operate(const Json& request);
   StatusOr<std::pair<size_t, ExpertSet>> named(uint64_t stamp, const Json& experts) const;
-  void publish();
+  void publish(bool streamed_only = false);
   std::vector<ExpertAddress> machine() const;
   void tell_relays();
   void forget(Visit& visit);
@@ -305,7 +305,7 @@ void Server::tidy() {
     std::this_thread::sleep_for(kTidy);
     if (steady_now() - said >= kSayAgain) {
       said = steady_now();
-      publish();
+      publish(/*streamed_only=*/true);
     }
     serving_->take_ended();  // their channels end here
     tell_relays();
@@ -419,8 +419,9 @@ Status Server::drop(uint64_t stamp, const Json& experts) {
 }
 
 // To everybody who is connected; who has not heard of it yet is told when it asks for what is gone.
-void Server::publish() {
+void Server::publish(bool streamed_only) {
   for (const auto& client : serving_->clients()) {
+    if (streamed_only && !client->channel->streamed()) continue;
     client->channel->note({{"version", holdings_.version()}, {"holds", write_set(holdings_.shape(client->model), holdings_.set(client->model))}});
   }
 }

@@ -71,16 +71,6 @@ class Watched {
   std::unique_ptr<NodeHost> host_;
 };
 
-struct Bits {
-  std::vector<TokenId> tokens;
-  std::vector<float> logprobs;
-  bool operator==(const Bits&) const = default;
-};
-Bits bits(const Client::Answer& answer) {
-  EXPECT_EQ(answer.finish, FinishReason::kLength) << answer.error;
-  return {answer.tokens, answer.logprobs};
-}
-
 std::vector<ServedModel> two_models() {
   return {{ModelId(0), "a", bundled("tiny-llama"), {}, 256}, {ModelId(1), "b", bundled("tiny-qwen3"), {}, 256}};
 }
@@ -96,11 +86,11 @@ NodeHostConfig for_one(uint64_t host_memory) {
 
 TEST(Adoption, ABAGivesTheSameBitsHoweverMuchOfAWasTaken) {
   std::vector<Bits> want;
-  for (uint32_t model : {0u, 1u}) want.push_back(bits(Watched(for_one(0), two_models(), false).ask(model)));
+  for (uint32_t model : {0u, 1u}) want.push_back(bits_of(Watched(for_one(0), two_models(), false).ask(model)));
   for (const uint64_t host_memory : {uint64_t{0}, 2 * kMiB, 4 * kMiB, 64 * kMiB}) {
     SCOPED_TRACE(host_memory);
     Watched node(for_one(host_memory), two_models());
-    for (int i = 0; i < 6; ++i) EXPECT_EQ(bits(node.ask(i % 2)), want[i % 2]) << i;
+    for (int i = 0; i < 6; ++i) EXPECT_EQ(bits_of(node.ask(i % 2)), want[i % 2]) << i;
     const auto loads = node.loads();
     ASSERT_GE(loads.size(), 6u) << "both fit";
     if (host_memory < 64 * kMiB) continue;
@@ -133,9 +123,9 @@ TEST(Adoption, AModelWithOtherFilesAdoptsNothing) {
   auto models = two_models();
   models[0].path = copy;
   Watched node(for_one(64 * kMiB), models);
-  const Bits before = bits(node.ask(0));
+  const Bits before = bits_of(node.ask(0));
   node.ask(1);
-  EXPECT_EQ(bits(node.ask(0)), before);
+  EXPECT_EQ(bits_of(node.ask(0)), before);
   EXPECT_EQ(node.last().written, 0u);
   node.ask(1);
   {
@@ -150,14 +140,14 @@ TEST(Adoption, AModelWithOtherFilesAdoptsNothing) {
     }
   }
   fs::last_write_time(copy / "model.safetensors", fs::last_write_time(copy / "model.safetensors") + std::chrono::seconds(2));
-  const Bits after = bits(node.ask(0));
+  const Bits after = bits_of(node.ask(0));
   EXPECT_EQ(node.last().adopted, 0u);
   auto changed = two_models();
   changed[0].path = copy;
-  EXPECT_EQ(after, bits(Watched(for_one(0), changed).ask(0)));
+  EXPECT_EQ(after, bits_of(Watched(for_one(0), changed).ask(0)));
   EXPECT_NE(after, before);
   node.ask(1);
-  EXPECT_EQ(bits(node.ask(0)), after);
+  EXPECT_EQ(bits_of(node.ask(0)), after);
   EXPECT_EQ(node.last().written, 0u) << "they are adopted from then on";
   fs::remove_all(copy);
 }
@@ -165,7 +155,7 @@ TEST(Adoption, AModelWithOtherFilesAdoptsNothing) {
 // A load is called off somewhere in its course; what stood by before it is still there, and what it wrote is not believed.
 TEST(Adoption, LoadsThatAreCalledOffLeaveNothingWrong) {
   std::vector<Bits> want;
-  for (uint32_t model : {0u, 1u}) want.push_back(bits(Watched(for_one(0), two_models(), false).ask(model)));
+  for (uint32_t model : {0u, 1u}) want.push_back(bits_of(Watched(for_one(0), two_models(), false).ask(model)));
   for (const uint64_t host_memory : {uint64_t{0}, 4 * kMiB}) {
     Watched node(for_one(host_memory), two_models());
     for (uint32_t round = 0; round < 60; ++round) {
@@ -173,7 +163,7 @@ TEST(Adoption, LoadsThatAreCalledOffLeaveNothingWrong) {
       const RequestId gone = node.client().submit(greedy(ModelId(1 - a), long_prompt(1, 30), 8));
       std::this_thread::sleep_for(std::chrono::microseconds(round * 60));
       node.client().send(Cancel{gone, 0});
-      ASSERT_EQ(bits(node.ask(a)), want[a]) << "round " << round;
+      ASSERT_EQ(bits_of(node.ask(a)), want[a]) << "round " << round;
     }
   }
 }
@@ -190,11 +180,11 @@ TEST(Adoption, ModelsOfAllKindsComeBackAsTheyWere) {
   config.host_memory_bytes = 0;
   std::vector<Bits> want;
   Watched plain(config, models, false);
-  for (uint32_t i = 0; i < names.size(); ++i) want.push_back(bits(plain.ask(i)));
+  for (uint32_t i = 0; i < names.size(); ++i) want.push_back(bits_of(plain.ask(i)));
   for (const uint64_t host_memory : {0 * kMiB, 8 * kMiB, 128 * kMiB}) {
     config.host_memory_bytes = host_memory;
     Watched node(config, models);
-    for (uint32_t i = 0; i < 3 * names.size(); ++i) EXPECT_EQ(bits(node.ask(i % names.size())), want[i % names.size()]) << names[i % names.size()] << ", round " << i / names.size();
+    for (uint32_t i = 0; i < 3 * names.size(); ++i) EXPECT_EQ(bits_of(node.ask(i % names.size())), want[i % names.size()]) << names[i % names.size()] << ", round " << i / names.size();
     const auto loads = node.loads();
     ASSERT_GT(loads.size(), 2 * names.size()) << "all of them fit";
     for (size_t i = names.size(); host_memory == 128 * kMiB && i < loads.size(); ++i) EXPECT_EQ(loads[i].written, 0u) << i;

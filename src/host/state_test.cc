@@ -21,16 +21,6 @@ std::vector<TokenId> prompt_of(uint32_t seed, uint32_t length) {
   return prompt;
 }
 
-struct Bits {
-  std::vector<TokenId> tokens;
-  std::vector<float> logprobs;
-  bool operator==(const Bits&) const = default;
-};
-Bits bits_of(const Client::Answer& answer) {
-  EXPECT_EQ(answer.finish, FinishReason::kLength) << answer.error;
-  return {answer.tokens, answer.logprobs};
-}
-
 Request asked(uint32_t model, std::vector<TokenId> prompt, uint32_t tokens) {
   Request request = greedy(ModelId(model), std::move(prompt), tokens);
   request.min_tokens = tokens;

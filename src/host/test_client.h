@@ -117,6 +117,17 @@ inline Request greedy(ModelId model, std::vector<TokenId> prompt, uint32_t max_t
   return request;
 }
 
+// What must not depend on where or when it was computed.
+struct Bits {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+  bool operator==(const Bits&) const = default;
+};
+inline Bits bits_of(const Client::Answer& answer) {
+  EXPECT_EQ(answer.finish, FinishReason::kLength) << answer.error;
+  return {answer.tokens, answer.logprobs};
+}
+
 inline std::vector<TokenId> long_prompt(uint32_t seed, uint32_t length) {
   std::vector<TokenId> prompt;
   for (uint32_t i = 0; i < length; ++i) prompt.push_back(static_cast<TokenId>((i * 7919 + seed * 104729) % 700 + 10));

@@ -54,12 +54,17 @@ TEST(Standby, OnlyWhatWasTakenHasToBeBroughtAgainAndTheRestKeepsItsPlace) {
   pool.check();
 }
 
-TEST(Standby, ModelsStayWholeWhileOthersGo) {
-  PagePool pool(12);
+// A, B and C, 4 pages each.
+void three_stand_by(PagePool& pool) {
   const Runs a = *pool.allocate(4), b = *pool.allocate(4), c = *pool.allocate(4);
   pool.stand_by(kA, a, all(4));
   pool.stand_by(kB, b, all(4));
   pool.stand_by(kC, c, all(4));
+}
+
+TEST(Standby, ModelsStayWholeWhileOthersGo) {
+  PagePool pool(12);
+  three_stand_by(pool);
   (void)pool.allocate(5);  // those left longest ago
   EXPECT_EQ(pool.standing_by(kA), 0u);
   EXPECT_EQ(pool.standing_by(kB), 3u);
@@ -69,10 +74,7 @@ TEST(Standby, ModelsStayWholeWhileOthersGo) {
 
 TEST(Standby, WhoIsAwaitedGoesLastAndOfThoseWhoseTurnIsFurthestFirst) {
   PagePool pool(12);
-  const Runs a = *pool.allocate(4), b = *pool.allocate(4), c = *pool.allocate(4);
-  pool.stand_by(kA, a, all(4));
-  pool.stand_by(kB, b, all(4));
-  pool.stand_by(kC, c, all(4));
+  three_stand_by(pool);
   pool.set_awaited(kA, true);
   pool.set_awaited(kC, true);
   (void)pool.allocate(6);  // B, whom nobody waits for; then C, which was there last

@@ -304,11 +304,15 @@ TEST(AtAnyMomentOfASwitch, AllRequestsOfAModelCanBeWithdrawn) {
 }
 
 // With memory for one of two models, and a host tier that has room for both.
-TEST(Adoption, SwitchesToWhatIsStillThereAreNearlyFreeAndKnownToBe) {
+NodeConfig one_memory_config() {
   NodeConfig c = config(11, {model(0), model(1)});
   c.host_pages = 40;
   c.one_memory = true;
-  Body body(c);
+  return c;
+}
+
+TEST(Adoption, SwitchesToWhatIsStillThereAreNearlyFreeAndKnownToBe) {
+  Body body(one_memory_config());
   for (int i = 0; i < 6; ++i) {
     const TimePoint asked = body.now();
     const RequestId id = body.submit(i % 2, 3, 120);
@@ -322,9 +326,7 @@ TEST(Adoption, SwitchesToWhatIsStillThereAreNearlyFreeAndKnownToBe) {
 }
 
 TEST(Adoption, WhatIsSwitchedOffIsNot) {
-  NodeConfig c = config(11, {model(0), model(1)});
-  c.host_pages = 40;
-  c.one_memory = true;
+  NodeConfig c = one_memory_config();
   c.adopt_weights = false;
   Body body(c);
   for (int i = 0; i < 4; ++i) {
