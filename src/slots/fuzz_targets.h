@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "slots/slot.h"
 
 namespace shoal {
@@ -34,6 +35,9 @@ inline bool fuzz_slots(std::span<const std::byte> data) {
   bool reached = found == ServerSlot::Found::kRequest;
   if (reached) {
     for (const SlotRoute& route : request.routes) reached &= route.token < request.head.tokens && route.expert < kLimits.experts;
+    for (size_t i = 0; i < request.joined.size(); ++i) reached &= !request.joined[i] || (i > 0 && request.routes[i].token == request.routes[i - 1].token);
+    CHECK(reached);  // a request that was checked names nothing that it has not
+    CHECK(request.joined.empty() || request.joined.size() == request.routes.size());
     for (const float x : request.hidden) reached &= x == x || x != x;
   }
   ResponseView response;

@@ -2,6 +2,10 @@
 // whatever happens, the server computes only what was submitted, and the client takes each answer once and only that of its request.
 #include <cstring>
 #include <deque>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -301,6 +305,16 @@ TEST(SlotProtocol, RandomBytesAreNeverComputed) {
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(mix64(seed * 1000 + i));
     EXPECT_FALSE(fuzz_slots(bytes)) << seed;
   }
+}
+
+TEST(SlotProtocol, OfTheCorpusWhatMayBeComputedIs) {
+  std::set<std::string> computed;
+  for (const auto& entry : std::filesystem::directory_iterator(SHOAL_SOURCE_DIR "/tests/corpus/slots")) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    if (fuzz_slots(std::as_bytes(std::span(bytes)))) computed.insert(entry.path().filename().string());
+  }
+  EXPECT_EQ(computed, (std::set<std::string>{"answer", "no_rows", "rows", "rows_sealed_by_head", "sums"}));
 }
 
 }  // namespace
