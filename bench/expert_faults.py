@@ -84,7 +84,7 @@ def main():
             changed = sum(text is not None and text != want for text, want in zip(texts, wanted))
             counts = listed(port)['counts']
             print(f'{name:56} gap p50 {gaps[len(gaps) // 2]:6.2f} p99 {gaps[int(len(gaps) * 0.99)]:7.2f} max {gaps[-1]:8.2f} ms   lost {lost} changed {changed}   '
-                  f"rows sent again {counts['resent_rows']}, passes deferred {counts['deferred']}", flush=True)
+                  f"rows sent again {counts['rows_resent']}, passes deferred {counts['deferred']}", flush=True)
 
 
 if __name__ == '__main__':

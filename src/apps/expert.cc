@@ -88,7 +88,7 @@ StatusOr<ExpertServerConfig> server_config(const ExpertFlags& flags, uint64_t me
   config.cpus = devices.front().cpus;
   config.threads = static_cast<int>(flags.threads > 0 ? flags.threads : !config.cpus.empty() ? config.cpus.size() : std::max(1u, std::thread::hardware_concurrency()));
   for (const std::string& place : std::vector<std::string>(absl::StrSplit(flags.cluster.listen, ','))) {
-    std::string& address = place.starts_with("unix:") ? config.unix_address : config.tcp_address;
+    std::string& address = place.starts_with("unix:") ? config.unix_address : config.network_address;
     if (!address.empty()) return invalid_argument("--listen: one ADDR:PORT and one unix:PATH at most");
     address = place.starts_with("unix:") ? place.substr(5) : place;
   }
@@ -115,7 +115,7 @@ StatusOr<std::unique_ptr<ClusterLink>> join_cluster(ClusterOptions options, Expe
 }
 
 void announce(const ClusterFlags& flags, const ExpertServerConfig& config, uint32_t held, uint16_t port) {
-  const std::string address = port > 0 ? absl::StrCat(std::string(config.network->scheme()), config.tcp_address.substr(0, config.tcp_address.rfind(':')), ":", port) : flags.listen;
+  const std::string address = port > 0 ? absl::StrCat(std::string(config.network->scheme()), config.network_address.substr(0, config.network_address.rfind(':')), ":", port) : flags.listen;
   std::printf("Shoal %s expert server '%s' holds %u experts at %s\n", version_number().c_str(), flags.name.c_str(), held, address.c_str());
   std::fflush(stdout);
 }

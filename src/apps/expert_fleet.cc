@@ -6,15 +6,17 @@
 #include "absl/strings/str_cat.h"
 #include "apps/expert_fleet.h"
 #include "apps/expert_routing.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "experts/expert_set.h"
-#include "experts/fleet.h"
+#include "experts/fleet_plan.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
 namespace {
 
 constexpr Duration kDrainTime = std::chrono::seconds(10);
+constexpr Duration kHeard = std::chrono::seconds(30);  // then it is gone
 
 std::vector<ServerReport> live_servers(const ExpertFleet& fleet) {
   std::vector<ServerReport> result;
@@ -31,17 +33,6 @@ StatusOr<ServerReport*> find_server(std::vector<ServerReport>& servers, const st
     absl::StrAppend(&known, known.empty() ? "" : ", ", server.name);
   }
   return not_found("'", field, "': no expert server '", name, "' answers; those that do are ", known.empty() ? "none" : known);
-}
-
-// What of the model's experts that `server` holds nobody else does.
-ExpertSet held_alone(const std::vector<ServerReport>& servers, const ServerReport& server, const ReportedModel& model) {
-  ExpertSet alone = model.holds;
-  for (const ServerReport& other : servers) {
-    const ReportedModel* const same = &other == &server ? nullptr : other.find(model.stamp);
-    if (same == nullptr) continue;
-    for (const uint32_t index : same->holds.list()) alone.remove(index);
-  }
-  return alone;
 }
 
 StatusOr<const ReportedModel*> model_named(const ServerReport& server, const std::string& name) {
@@ -76,37 +67,33 @@ StatusOr<Json> add_server(const ExpertFleet& fleet, const Json& request) {
   return done(absl::StrCat("'", server.name, "' is asked ", known ? "as before" : "from now on"));
 }
 
+// Whoever keeps the fleet goes on meanwhile, so the last look is at one that takes nothing any more.
+StatusOr<uint64_t> empty_server(const ExpertFleet& fleet, const ServerReport& leaving) {
+  const auto tell = [&](const char* verb) { return ask_expert_server(leaving.address, fleet.network, {{"verb", verb}}, kDrainTime).status(); };
+  const auto copy = [&] { return copy_for_leaving([&] { return live_servers(fleet); }, leaving.name, fleet.network); };
+  ASSIGN_OR_RETURN(const uint64_t first, copy());
+  RETURN_IF_ERROR(tell("close"));
+  const StatusOr<uint64_t> rest = copy();
+  if (!rest.ok()) {
+    tell("resume").IgnoreError();  // what it holds, it holds on
+    return rest.status();
+  }
+  RETURN_IF_ERROR(tell("drain"));
+  return first + *rest;
+}
+
 StatusOr<Json> drain_server(const ExpertFleet& fleet, const Json& request) {
   ASSIGN_OR_RETURN(const std::string name, json_string(request, "server", ""));
   std::vector<ServerReport> servers = live_servers(fleet);
   ASSIGN_OR_RETURN(const ServerReport* const leaving, find_server(servers, name, "server"));
-  uint32_t copied = 0;
-  for (const ReportedModel& model : leaving->models) {
-    const ExpertSet alone = held_alone(servers, *leaving, model);
-    if (alone.count() == 0) continue;
-    std::vector<ServerReport*> others;
-    for (ServerReport& server : servers) {
-      if (&server != leaving && !server.draining && server.find(model.stamp) != nullptr) others.push_back(&server);
-    }
-    std::sort(others.begin(), others.end(), [](const ServerReport* a, const ServerReport* b) { return a->free_bytes() > b->free_bytes(); });
-    Status why = not_found("no other expert server of this model answers");
-    for (const ServerReport* other : others) {
-      why = tell_experts(*other, fleet.network, "hold", *other->find(model.stamp), alone);
-      if (why.ok()) break;
-    }
-    if (!why.ok()) {
-      return absl::FailedPreconditionError(absl::StrCat("'", leaving->name, "' is the last that holds ", alone.count(), " experts of '", model.name, "' (", expert_text(model.shape, alone.list().front()),
-                                                        " is one), and they cannot be copied elsewhere: ", why.message(), ". Add a server first (shoal experts add), or replicate them to one with room"));
-    }
-    copied += alone.count();
-  }
-  RETURN_IF_ERROR(ask_expert_server(leaving->address, fleet.network, {{"verb", "drain"}}, kDrainTime).status());
+  const StatusOr<uint64_t> copied = empty_server(fleet, *leaving);
+  if (!copied.ok()) return absl::FailedPreconditionError(absl::StrCat("'", leaving->name, "' cannot go: ", copied.status().message(), ". Add a server first (shoal experts add), or replicate what it holds to one with room"));
   if (fleet.set_servers != nullptr) {
     std::vector<ExpertAddress> rest = fleet.servers();
     std::erase_if(rest, [&](const ExpertAddress& address) { return address == leaving->address; });
     fleet.set_servers(std::move(rest));
   }
-  return done(absl::StrCat("'", leaving->name, "' is asked no more", copied > 0 ? absl::StrCat("; ", copied, " experts that it alone held were copied first") : ""));
+  return done(absl::StrCat("'", leaving->name, "' is asked no more", *copied > 0 ? absl::StrCat("; ", *copied, " experts were copied first") : ""));
 }
 
 StatusOr<Json> copy_experts(const ExpertFleet& fleet, const Json& request, bool move) {
@@ -147,13 +134,24 @@ Json seen_json(const ExpertFleet& fleet, const ExpertAddress& address, std::stri
   for (const RemoteExpertServer& view : fleet.seen()) {
     if (view.address != address.address) continue;
     name = view.name;
-    seen.push_back({{"connected", view.connected}, {"suspected", view.suspected}, {"requests", view.requests}, {"over", view.streamed ? "tcp" : "shared memory"},
+    seen.push_back({{"connected", view.connected}, {"suspected", view.suspected}, {"requests", view.requests}, {"over", view.over},
                     {"round_trip_p50_us", view.round_trip_p50 * 1e6}, {"round_trip_p99_us", view.round_trip_p99 * 1e6}, {"error", view.error}});
   }
   return seen;
 }
 
 }  // namespace
+
+void LastWord::say(Json what, TimePoint now) {
+  std::lock_guard lock(mutex_);
+  what_ = std::make_shared<const Json>(std::move(what));
+  at_ = now;
+}
+
+Json LastWord::heard(TimePoint now) const {
+  std::lock_guard lock(mutex_);
+  return what_ != nullptr && now - at_ < kHeard ? *what_ : Json();
+}
 
 Json list_experts(const ExpertFleet& fleet) {
   Json list = Json::array();
@@ -169,10 +167,10 @@ Json list_experts(const ExpertFleet& fleet) {
   }
   Json answer{{"object", "list"}, {"data", std::move(list)}};
   if (fleet.keeper != nullptr) answer["keeper"] = fleet.keeper();
+  if (Json scaling = fleet.scaling->heard(steady_now()); !scaling.is_null()) answer["scaling"] = std::move(scaling);
   if (fleet.counts == nullptr) return answer;
   const RemoteExpertsCounts counts = fleet.counts();
-  answer["counts"] = {{"exchanges", counts.exchanges}, {"requests", counts.requests}, {"rows", counts.rows}, {"relayed", counts.relayed}, {"tokens_sent", counts.tokens_sent}, {"rows_received", counts.rows_received}, {"resent_rows", counts.resent_rows}, {"timeouts", counts.timeouts}, {"hedges", counts.hedges}, {"hedges_won", counts.hedges_won},
-                      {"losses", counts.losses}, {"late", counts.late}, {"refused", counts.refused}, {"deferred", counts.deferred}, {"wishes", counts.wishes}};
+  for (const auto& [what, field] : kRemoteExpertsCounts) answer["counts"][what] = counts.*field;
   return answer;
 }
 
@@ -182,6 +180,10 @@ StatusOr<Json> change_experts(const ExpertFleet& fleet, const std::string& verb,
   if (verb == "move") return copy_experts(fleet, request, true);
   if (verb == "replicate") return copy_experts(fleet, request, false);
   if (verb == "balance") return balance(fleet);
+  if (verb == "scaling") {
+    fleet.scaling->say(request, steady_now());
+    return Json{{"success", true}};
+  }
   return not_found("there is no '", verb, "' of experts; there are list, add, drain, move, replicate and balance");
 }
 

@@ -25,11 +25,15 @@ Duration least_timeout() { return std::thread::hardware_concurrency() >= kManyCo
 
 }  // namespace
 
-StatusOr<uint32_t> expert_processes(const std::string& flag) {
-  if (!flag.starts_with("auto:")) return 0u;
-  uint32_t count = 0;
-  if (!absl::SimpleAtoi(flag.substr(5), &count) || count < 1 || count > kProcessesMax) return invalid_argument("--experts ", flag, ": write auto:N, with N of 1 to ", kProcessesMax);
-  return count;
+StatusOr<ExpertProcesses> expert_processes(const std::string& flag) {
+  if (!flag.starts_with("auto:")) return ExpertProcesses{};
+  const std::vector<std::string> numbers = absl::StrSplit(flag.substr(5), absl::MaxSplits('-', 1));
+  ExpertProcesses range;
+  const auto read = [](const std::string& text, uint32_t& number) { return absl::SimpleAtoi(text, &number) && number >= 1 && number <= kProcessesMax; };
+  if (!read(numbers.front(), range.min) || !read(numbers.back(), range.max) || range.min > range.max) {
+    return invalid_argument("--experts ", flag, ": write auto:N or auto:MIN-MAX, with numbers of 1 to ", kProcessesMax, " and the smaller one first");
+  }
+  return range;
 }
 
 StatusOr<std::vector<ExpertAddress>> expert_addresses(const std::string& flag) {
@@ -38,7 +42,7 @@ StatusOr<std::vector<ExpertAddress>> expert_addresses(const std::string& flag) {
   for (const std::string& address : std::vector<std::string>(absl::StrSplit(flag, ','))) {
     const size_t colon = address.rfind(':');
     const bool plain = address.starts_with("unix:") ? address.size() > 5 : colon != std::string::npos && colon > 0 && colon + 1 < address.size();
-    if (!plain) return invalid_argument("--experts: '", address, "' is neither here, auto:N or cluster nor the unix:PATH or HOST:PORT of an expert server");
+    if (!plain) return invalid_argument("--experts: '", address, "' is neither here, auto:N, auto:MIN-MAX or cluster nor the unix:PATH or HOST:PORT of an expert server");
     result.push_back({.address = address});
   }
   return result;
@@ -131,12 +135,7 @@ RemoteExpertsCounts ExpertRouting::counts() const {
   RemoteExpertsCounts sum;
   for (const auto& [key, client] : clients_) {
     const RemoteExpertsCounts of = client->all_counts();
-    for (const auto field : {&RemoteExpertsCounts::exchanges, &RemoteExpertsCounts::requests, &RemoteExpertsCounts::rows, &RemoteExpertsCounts::resent_rows,
-                             &RemoteExpertsCounts::timeouts, &RemoteExpertsCounts::losses, &RemoteExpertsCounts::late, &RemoteExpertsCounts::refused,
-                             &RemoteExpertsCounts::deferred, &RemoteExpertsCounts::wishes, &RemoteExpertsCounts::relayed, &RemoteExpertsCounts::tokens_sent,
-                             &RemoteExpertsCounts::rows_received, &RemoteExpertsCounts::hedges, &RemoteExpertsCounts::hedges_won}) {
-      sum.*field += of.*field;
-    }
+    for (const auto& [what, field] : kRemoteExpertsCounts) sum.*field += of.*field;
   }
   return sum;
 }

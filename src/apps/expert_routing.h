@@ -57,8 +57,12 @@ class ExpertRouting {
 
 // "unix:PATH,HOST:PORT": the servers that --experts names. InvalidArgument for what is no address.
 StatusOr<std::vector<ExpertAddress>> expert_addresses(const std::string& flag);
-// N of "auto:N"; 0: it is not that.
-StatusOr<uint32_t> expert_processes(const std::string& flag);
+// How many expert servers of this machine --experts asks for.
+struct ExpertProcesses {
+  uint32_t min = 0, max = 0;  // 0 and 0: none
+};
+// Of "auto:N" and "auto:MIN-MAX".
+StatusOr<ExpertProcesses> expert_processes(const std::string& flag);
 // What an expert server and its clients call the same files by: a sketch of them, and what is done with them at load.
 StatusOr<uint64_t> expert_stamp(const Checkpoint& checkpoint, const LoadOptions& load);
 

@@ -41,15 +41,23 @@ std::string holds_text(const Json& server) {
 
 std::string micros(double us) { return us > 0 ? absl::StrFormat("%.0f us", us) : "-"; }
 
+std::string scaling_text(const Json& scaling) {
+  const auto percent = [&](const char* key) { return 100 * number_at(scaling, key); };
+  std::string text = absl::StrFormat("%.0f of %.0f to %.0f servers, by load: busy for %.0f%% of their time, one more above %.0f%%, one less below %.0f%%", number_at(scaling, "servers"),
+                                     number_at(scaling, "min"), number_at(scaling, "max"), percent("busy"), percent("busy_high"), percent("busy_low"));
+  if (const std::string why = text_at(scaling, "why"); !why.empty()) absl::StrAppend(&text, "; last: ", why);
+  return text;
+}
+
 std::string table_of(const Json& answer) {
-  Table table({{"NAME"}, {"PID", 8, true}, {"STATE"}, {"HOLDS", 3}, {"MEMORY", 4, true}, {"CLIENTS", 7, true}, {"ROWS/BATCH", 5, true}, {"EXPERTS/BATCH", 6, true}, {"P50", 2, true}, {"P99", 2, true}, {"ADDRESS", 9}});
+  Table table({{"NAME"}, {"PID", 8, true}, {"STATE"}, {"HOLDS", 3}, {"MEMORY", 4, true}, {"CLIENTS", 7, true}, {"ROWS/BATCH", 5, true}, {"EXPERTS/BATCH", 6, true}, {"BUSY", 2, true}, {"P50", 2, true}, {"P99", 2, true}, {"ADDRESS", 9}});
   for (const Json& server : list_at(answer, "data")) {
     const Json load = member(server, "load");
     double p50 = 0, p99 = 0;
     for (const Json& seen : list_at(server, "seen")) p50 = std::max(p50, number_at(seen, "round_trip_p50_us")), p99 = std::max(p99, number_at(seen, "round_trip_p99_us"));
     table.row({text_at(server, "name"), absl::StrFormat("%.0f", number_at(server, "pid")), state_of(server), holds_text(server),
                format_bytes(static_cast<uint64_t>(number_at(member(server, "memory"), "used"))), absl::StrFormat("%d", list_at(server, "clients").size()),
-               absl::StrFormat("%.1f", number_at(load, "rows_per_batch")), absl::StrFormat("%.1f", number_at(load, "experts_per_batch")),
+               absl::StrFormat("%.1f", number_at(load, "rows_per_batch")), absl::StrFormat("%.1f", number_at(load, "experts_per_batch")), absl::StrFormat("%.0f%%", 100 * number_at(load, "busy")),
                micros(p50), micros(p99), text_at(server, "address")});
   }
   const size_t width = stdout_columns();
@@ -58,10 +66,11 @@ std::string table_of(const Json& answer) {
   for (const std::string& row : lines.rows) out += row + "\n";
   for (const std::string& line : left_out_lines(lines.left_out, width)) out += line + "\n";
   if (const Json keeper = member(answer, "keeper"); !text_at(keeper, "why").empty()) absl::StrAppend(&out, "not as it should be: ", text_at(keeper, "why"), "\n");
+  if (const Json scaling = member(answer, "scaling"); !scaling.empty()) absl::StrAppend(&out, scaling_text(scaling), "\n");
   if (!answer.contains("counts")) return out;
   const Json counts = member(answer, "counts");
-  absl::StrAppendFormat(&out, "%.0f requests, %.0f rows; sent again %.0f rows after %.0f losses and %.0f time-outs; %.0f passes deferred\n", number_at(counts, "requests"), number_at(counts, "rows"),
-                        number_at(counts, "resent_rows"), number_at(counts, "losses"), number_at(counts, "timeouts"), number_at(counts, "deferred"));
+  absl::StrAppendFormat(&out, "%.0f requests, %.0f rows; sent again %.0f rows after %.0f losses and %.0f time-outs; %.0f passes deferred\n", number_at(counts, "requests"), number_at(counts, "rows_asked"),
+                        number_at(counts, "rows_resent"), number_at(counts, "losses"), number_at(counts, "timeouts"), number_at(counts, "deferred"));
   return out;
 }
 

@@ -42,12 +42,6 @@ struct AdminListeners {
   std::unique_ptr<HttpServer> tcp;
 };
 
-std::string admin_socket_path(const ServeFlags& flags, uint16_t port) {
-  if (flags.admin_socket == "none") return "";
-  if (!flags.admin_socket.empty()) return flags.admin_socket;
-  return flags.uds.empty() ? default_admin_socket(port) : flags.uds + ".admin";
-}
-
 StatusOr<AdminListeners> listen_admin(const ServeFlags& flags, uint16_t port, Service& service, Admin& socket_admin, Admin& tcp_admin) {
   AdminListeners out;
   const std::string path = admin_socket_path(flags, port);

@@ -5,21 +5,23 @@
 #include <vector>
 
 #include "apps/serve_flags.h"
+#include "apps/supervisor.h"
 #include "base/status.h"
 
 namespace shoal {
 
-struct ProcessSpec {
-  std::string name;
-  std::vector<std::string> words;  // of its command line, after the binary
+struct ProcessSet {
+  std::vector<ProcessSpec> always;             // in the order in which they are started; the last one is what clients reach
+  std::vector<ProcessSpec> more_experts;       // servers that load may call for, beyond those
+  std::vector<std::string> expert_addresses;   // of all servers by their number; empty: they join the cluster by themselves
 };
 
-// A controller with the directory at `socket`, expert servers where --experts auto:N asks for some, the nodes, and the gateway, in the order
-// in which they are started. InvalidArgument for devices that are not as many as the nodes.
-StatusOr<std::vector<ProcessSpec>> process_specs(const ServeFlags& flags, const std::string& socket);
+// A controller with the directory at `socket`, expert servers where --experts asks for some, the nodes, and the gateway. InvalidArgument for
+// devices that are not as many as the nodes.
+StatusOr<ProcessSet> process_specs(const ServeFlags& flags, const std::string& socket);
 
-// Expert servers and the one process that serves with them: --experts auto:N without --processes.
-StatusOr<std::vector<ProcessSpec>> expert_process_specs(const ServeFlags& flags, const std::string& socket);
+// Expert servers and the one process that serves with them: --experts auto:N or auto:MIN-MAX without --processes.
+StatusOr<ProcessSet> expert_process_specs(const ServeFlags& flags, const std::string& socket);
 
 // Until a signal ends it; the exit code. REQUIRES: stop and reload signals are blocked, and no other thread was started.
 StatusOr<int> serve_in_processes(const ServeFlags& flags);

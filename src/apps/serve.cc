@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "CLI/CLI.hpp"
+#include "apps/expert_scaling.h"
 #include "apps/front.h"
 #include "apps/local_cluster.h"
 #include "apps/processes.h"
@@ -69,8 +70,9 @@ StatusOr<int> serve(ServeFlags& flags) {
   block_stop_signals();
   block_reload_signal();
   RETURN_IF_ERROR(api_keys(flags).status());  // before anything is loaded
-  ASSIGN_OR_RETURN(const uint32_t expert_count, expert_processes(flags.engine.experts));
-  if (flags.processes > 0 || expert_count > 0) return serve_in_processes(flags);
+  ASSIGN_OR_RETURN(const ExpertProcesses servers, expert_processes(flags.engine.experts));
+  RETURN_IF_ERROR(expert_scale_options(flags).status());
+  if (flags.processes > 0 || servers.max > 0) return serve_in_processes(flags);
   ASSIGN_OR_RETURN(std::vector<FoundModel> models, models_to_serve(flags));
   ASSIGN_OR_RETURN(const std::vector<ModelId> preload, models_to_preload(flags.preload, models));
   ASSIGN_OR_RETURN(const auto cluster, LocalCluster::start(flags.engine, std::move(models)));

@@ -8,6 +8,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "apps/admin_socket.h"
 #include "base/json.h"
 #include "base/nearest.h"
 
@@ -130,6 +131,8 @@ void add_serve_flags(CLI::App& verb, ServeFlags& flags) {
   add_edge_flags(verb, flags);
   verb.add_option("--processes", flags.processes, "Run as processes of their own, supervised: a gateway, a controller, and so many nodes, each with its share of cores and memory (0: all in this one)")
       ->capture_default_str()->check(CLI::Range(0, 64));
+  verb.add_option("--expert-busy", flags.expert_busy, "With --experts auto:MIN-MAX, LOW-HIGH: one expert server more while they compute for more than HIGH of their time, one less below LOW")->capture_default_str();
+  verb.add_option("--expert-cooldown", flags.expert_cooldown_s, "Seconds between two such changes")->capture_default_str()->check(CLI::Range(0.0, 86400.0));
   verb.add_flag("--enable-auto-tool-choice", flags.auto_tool_choice, "Always on; accepted for command lines of vLLM");
   add_process_flags(verb, flags);
 }
@@ -225,6 +228,12 @@ StatusOr<std::vector<ApiKey>> api_keys(const ServeFlags& flags) {
   }
   if (keys.size() == before) return invalid_argument(flags.api_key_file, ": holds no key");
   return keys;
+}
+
+std::string admin_socket_path(const ServeFlags& flags, uint16_t port) {
+  if (flags.admin_socket == "none") return "";
+  if (!flags.admin_socket.empty()) return flags.admin_socket;
+  return flags.uds.empty() ? default_admin_socket(port) : flags.uds + ".admin";
 }
 
 Status check_serve_flags(const ServeFlags& flags) {

@@ -49,6 +49,8 @@ struct ServeFlags {
   double request_timeout_s = 3600;
   uint32_t max_connections = 10'000;
   uint32_t http_threads = 2;
+  std::string expert_busy = "0.70-0.85";  // share of time that expert servers compute: one less below, one more above
+  double expert_cooldown_s = 60;        // between two such changes
   uint32_t processes = 0;               // nodes in processes of their own; 0: none
   std::string record;                   // file; empty: none
   std::string estimates;                // file; empty: the default one; "none"
@@ -78,6 +80,9 @@ Status apply_parsers(const ServeFlags& flags, std::vector<FoundModel>& models);
 
 // The file that the settings are read from; "" for none.
 std::string config_file(const ServeFlags& flags);
+
+// Where its operator reaches a server that listens at `port`; "": nowhere.
+std::string admin_socket_path(const ServeFlags& flags, uint16_t port);
 
 // The file that --estimates means; "" for none.
 std::string estimates_file(const ServeFlags& flags);

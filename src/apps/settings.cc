@@ -237,7 +237,7 @@ void add_engine_flags(CLI::App& verb, EngineFlags& flags) {
 }
 
 void add_expert_flags(CLI::App& verb, EngineFlags& flags) {
-  verb.add_option("--experts", flags.experts, "Who computes the routed experts of models that have some: here; auto:N, N processes of this machine that are started and supervised; "
+  verb.add_option("--experts", flags.experts, "Who computes the routed experts of models that have some: here; auto:N, N processes of this machine that are started and supervised, or auto:MIN-MAX, as many as their load needs; "
                   "unix:PATH or HOST:PORT of expert servers, with commas; cluster: those of the cluster")->capture_default_str();
   verb.add_option("--expert-lanes", flags.expert_lanes, "Passes under way at once while experts elsewhere compute, so that neither side waits (0: up to 4, by measured times)")->capture_default_str()->check(CLI::Range(0, 4));
 }

@@ -56,6 +56,7 @@ class SlotChannel {
   bool broken() const { return broken_.load(std::memory_order_acquire); }
   void end();                   // breaks it
   bool streamed() const { return parts_.peer_bell == nullptr; }
+  std::string_view kind() const { return streamed() ? parts_.in->kind() : "shared memory"; }  // for people
 
  private:
   struct Outgoing {

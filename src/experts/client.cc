@@ -37,7 +37,7 @@ class Client : public RemoteExperts {
   Status wait_complete(Duration most) override { return links_.wait_complete(most); }
   std::vector<RemoteExpertServer> servers() const override { return links_.servers(); }
   ExpertCounts counts() const override {
-    return {.rows_asked = counts_.rows, .rows_resent = counts_.resent_rows};
+    return {.rows_asked = counts_.rows_asked, .rows_resent = counts_.rows_resent};
   }
   RemoteExpertsCounts all_counts() const override {
     std::lock_guard lock(mutex_);
@@ -166,7 +166,7 @@ void Client::send_part(uint32_t lane, Part& part, TimePoint now) {
   for (size_t i = 0; i < part.rows.size(); ++i) rows.push_back({asked.routed[part.rows[i]], asked.call.rows()[part.rows[i]].expert, joins && part.joined[i]});
   const RequestRows sent = part.send(lane, asked.exchange, rows, config_, now);
   ++counts_.requests;
-  counts_.rows += rows.size();
+  counts_.rows_asked += rows.size();
   counts_.relayed += part.relayed ? 1 : 0;
   if (part.link->channel->streamed()) counts_.tokens_sent += sent.tokens.size();
 }
@@ -334,7 +334,7 @@ bool Client::drop_twin(uint32_t lane, const Part& part, bool answered, TimePoint
 // Of others; of those whose rows they are, if it was a relay that failed.
 void Client::ask_again(uint32_t lane, const Part& part, TimePoint now) {
   look_at_picture();  // a refusal changed it
-  counts_.resent_rows += part.rows.size();
+  counts_.rows_resent += part.rows.size();
   if (part.relayed) part.link->relays_from = now + kNoRelay;
   for (const ExpertAsk& ask : part.asks) {
     const bool direct = part.relayed && picture_->has(ask.server) && picture_->link(ask.server)->usable(lane);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bell.h"
@@ -49,24 +50,32 @@ struct RemoteExpertsConfig {
   bool wishes = true;                  // what no server holds is asked to be loaded
 };
 
-// What became of what was asked, for metrics.
+// What became of what was asked. Of these, counts() gives `rows_asked` and `rows_resent` to whoever steps the model.
 struct RemoteExpertsCounts {
-  uint64_t exchanges = 0, requests = 0, rows = 0;
+  uint64_t exchanges = 0, requests = 0, rows_asked = 0;
   uint64_t hedges = 0, hedges_won = 0;  // rows asked of another server as well, because an answer was late; and whose answer came first
   uint64_t relayed = 0;         // requests to a server that gave rows to others of its machine
   uint64_t tokens_sent = 0, rows_received = 0;  // over the network: rows of hidden values, and what came back
-  uint64_t resent_rows = 0;     // to another server, after a loss or a time-out
+  uint64_t rows_resent = 0;     // to another server, after a loss or a time-out
   uint64_t timeouts = 0, losses = 0, late = 0, refused = 0;
   uint64_t deferred = 0;        // passes
   uint64_t wishes = 0;          // experts that nobody held, asked to be loaded
 };
+
+// All of them, as people read them.
+inline constexpr std::pair<const char*, uint64_t RemoteExpertsCounts::*> kRemoteExpertsCounts[] = {
+    {"exchanges", &RemoteExpertsCounts::exchanges}, {"requests", &RemoteExpertsCounts::requests}, {"rows_asked", &RemoteExpertsCounts::rows_asked},
+    {"relayed", &RemoteExpertsCounts::relayed}, {"tokens_sent", &RemoteExpertsCounts::tokens_sent}, {"rows_received", &RemoteExpertsCounts::rows_received},
+    {"rows_resent", &RemoteExpertsCounts::rows_resent}, {"timeouts", &RemoteExpertsCounts::timeouts}, {"hedges", &RemoteExpertsCounts::hedges},
+    {"hedges_won", &RemoteExpertsCounts::hedges_won}, {"losses", &RemoteExpertsCounts::losses}, {"late", &RemoteExpertsCounts::late},
+    {"refused", &RemoteExpertsCounts::refused}, {"deferred", &RemoteExpertsCounts::deferred}, {"wishes", &RemoteExpertsCounts::wishes}};
 
 // A server as this process sees it.
 struct RemoteExpertServer {
   std::string name, address;
   int64_t pid = 0;
   bool connected = false, suspected = false;
-  bool streamed = false;
+  std::string over;             // what: "shared memory", "TCP"; empty while it is away
   uint32_t experts = 0;         // that it holds
   uint64_t requests = 0;
   double round_trip_p50 = 0, round_trip_p99 = 0;  // seconds, lately; 0: nothing was asked of it yet

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "experts/client.h"
-#include "experts/fleet.h"
+#include "experts/fleet_plan.h"
 #include "experts/handshake.h"
 #include "experts/keeper.h"
 #include "experts/region.h"
@@ -34,8 +34,8 @@ TEST(Experts, RowsOverSharedMemoryAndOverTcpGiveTheBitsOfExpertsHere) {
     ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok());
     for (uint32_t count : {1, 3, 40, 200}) expect_same(f, *client, count, count);
     EXPECT_GT(client->all_counts().requests, 12u);
-    EXPECT_EQ(client->all_counts().resent_rows, 0u);
-    EXPECT_EQ(client->servers()[0].streamed, tcp);
+    EXPECT_EQ(client->all_counts().rows_resent, 0u);
+    EXPECT_EQ(client->servers()[0].over, tcp ? "TCP" : "shared memory");
   }
 }
 
@@ -299,6 +299,40 @@ TEST(ExpertKeeper, ItSaysWhatHasNoRoom) {
   const auto keeper = kept.keeper("one");
   for (const TimePoint until = steady_now() + std::chrono::seconds(20); keeper->status()["why"] == "" && steady_now() < until;) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_THAT(keeper->status()["why"].get<std::string>(), HasSubstr("add a server or memory"));
+}
+
+// Two of one domain and one of another; the first is about to leave.
+TEST(ExpertFleet, WhatALeavingServerAloneHoldsIsCopiedAsThePlannerPlacesIt) {
+  Fixture f;
+  const ExpertSet all = f.all();
+  std::vector<Fixture::Started> servers;
+  for (const char* domain : {"left", "left", "right"}) servers.push_back(f.serve(servers.empty() ? all : ExpertSet(f.shape), false, 1 << 30, {}, domain));
+  const auto ask = [&] {
+    std::vector<ServerReport> reports;
+    for (const auto& server : servers) reports.push_back(*ask_report(server.address, nullptr));
+    return reports;
+  };
+  const auto held = [&](size_t server) { return ask()[server].models.front().holds.count(); };
+  for (const auto& server : servers) ASSERT_TRUE(ask_expert_server(server.address, nullptr, {{"verb", "unpin"}}, std::chrono::seconds(5)).ok());
+  const auto copied = copy_for_leaving(ask, ask()[0].name, nullptr);
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(*copied, 2 * all.count()) << "two copies are left of everything";
+  EXPECT_EQ(held(1), all.count());
+  EXPECT_EQ(held(2), all.count());
+  EXPECT_EQ(held(0), all.count()) << "it drops them itself, when it drains";
+  EXPECT_EQ(*copy_for_leaving(ask, ask()[0].name, nullptr), 0u);
+  EXPECT_THAT(std::string(copy_for_leaving(ask, "nobody", nullptr).status().message()), HasSubstr("does not answer"));
+}
+
+TEST(ExpertFleet, AServerDoesNotLeaveWithALastCopyForWhichThereIsNoRoom) {
+  Fixture f;
+  const auto first = f.serve(f.all()), second = f.serve(ExpertSet(f.shape), false, 1 << 20);
+  const auto ask = [&] { return std::vector<ServerReport>{*ask_report(first.address, nullptr), *ask_report(second.address, nullptr)}; };
+  const auto copied = copy_for_leaving(ask, ask()[0].name, nullptr);
+  EXPECT_EQ(copied.status().code(), StatusCode::kFailedPrecondition) << copied.status();
+  EXPECT_THAT(std::string(copied.status().message()), HasSubstr("holds the last copy"));
+  EXPECT_EQ(ask()[1].models.front().holds.count(), 0u) << "nothing was changed";
+  EXPECT_EQ(*copy_for_leaving(ask, ask()[1].name, nullptr), 0u) << "who holds nothing may go";
 }
 
 TEST(Experts, APeersMemoryOfAnotherSizeOrUnsealedIsRefused) {

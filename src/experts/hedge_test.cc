@@ -22,7 +22,7 @@ TEST(ExpertHedge, ALateAnswerIsAskedOfAnotherServerAsWellAndTheFirstOneCounts) {
   for (uint32_t i = 0; i < 20; ++i) expect_same(f, *client, 8, i);
   RemoteExpertsCounts counts = client->all_counts();
   EXPECT_GT(counts.hedges_won, before);
-  EXPECT_EQ(counts.timeouts + counts.losses + counts.resent_rows + counts.deferred, 0u);
+  EXPECT_EQ(counts.timeouts + counts.losses + counts.rows_resent + counts.deferred, 0u);
   silent.reset();
   const uint64_t late = counts.late;
   for (uint32_t i = 0; i < 400 && counts.late == late; ++i) {

@@ -16,22 +16,6 @@ constexpr int kClaimRounds = 10;  // for so many rounds after its last, nobody e
 constexpr int kQuickRounds = 20;  // after something changed: servers that are just being started are not kept waiting
 constexpr Duration kQuick = std::chrono::milliseconds(100);
 
-std::vector<ExpertLayerSpec> layers_of(const ReportedModel& model) {
-  std::vector<ExpertLayerSpec> layers;
-  for (uint32_t layer = 0; layer < model.shape.layers(); ++layer) layers.push_back({model.shape.numbers[layer], model.shape.experts, std::max<uint64_t>(model.expert_bytes[layer], 1)});
-  return layers;
-}
-
-void add_held(const ReportedModel& model, NodeId server, ExpertPlacement& held) {
-  if (held.layers.empty()) {
-    for (uint32_t layer = 0; layer < model.shape.layers(); ++layer) held.layers.push_back({model.shape.numbers[layer], std::vector<std::vector<ExpertShare>>(model.shape.experts)});
-  }
-  for (const uint32_t index : model.holds.list()) {
-    auto& copies = held.layers[index / model.shape.experts].experts[index % model.shape.experts];
-    copies.push_back({server, copies.empty() ? kWholeShare : 0});
-  }
-}
-
 }  // namespace
 
 ExpertKeeper::ExpertKeeper(Options options) : options_(std::move(options)), keeping_(options_.placement), thread_([this] { run(); }) {}
@@ -106,24 +90,10 @@ bool ExpertKeeper::claim(TimePoint now, bool window_over) {
   return true;
 }
 
-std::vector<ExpertServerSpec> ExpertKeeper::servers() const {
-  std::map<std::string, uint32_t> domains;
-  std::vector<ExpertServerSpec> specs;
-  for (const auto& [name, seen] : seen_) {
-    const uint32_t domain = domains.try_emplace(seen.report.domain, static_cast<uint32_t>(domains.size())).first->second;
-    specs.push_back({.server = seen.id, .memory_bytes = seen.report.memory_bytes, .domain = domain, .draining = seen.report.draining});
-  }
-  // A server is as fast as it was measured to be, if all were.
-  constexpr double kRows = 8;
-  std::vector<double> seconds;
-  for (const auto& [name, seen] : seen_) {
-    const auto cost = fit_expert_cost(seen.report.times);
-    if (cost.ok() && cost->seconds(kRows) > 0) seconds.push_back(cost->seconds(kRows));
-  }
-  if (seconds.size() == specs.size()) {
-    for (size_t i = 0; i < specs.size(); ++i) specs[i].speed = seconds.front() / seconds[i];
-  }
-  return specs;
+std::vector<FleetServer> ExpertKeeper::servers() const {
+  std::vector<FleetServer> servers;
+  for (const auto& [name, seen] : seen_) servers.push_back({seen.id, &seen.report});
+  return servers;
 }
 
 void ExpertKeeper::add_rows(const Seen& seen, const ReportedModel& model, FleetModel& out) {
@@ -137,67 +107,31 @@ void ExpertKeeper::add_rows(const Seen& seen, const ReportedModel& model, FleetM
   counted = {seen.report.pid, model.rows};
 }
 
-std::vector<FleetModel> ExpertKeeper::models(bool window_over) {
-  std::map<std::string, FleetModel> by_stamp;
-  for (const auto& [name, seen] : seen_) {
-    for (const ReportedModel& reported : seen.report.models) {
-      FleetModel& model = by_stamp.try_emplace(reported.stamp, FleetModel{.key = reported.stamp, .layers = layers_of(reported)}).first->second;
-      if (model.layers.size() != reported.shape.layers() || model.layers.front().experts != reported.shape.experts) continue;  // it lies
-      model.servers.push_back(seen.id);
-      model.by_hand |= reported.pinned.count() > 0;
-      add_held(reported, seen.id, model.held);
-      if (window_over) add_rows(seen, reported, model);
+std::vector<FleetModel> ExpertKeeper::models(std::span<const FleetServer> servers, bool window_over) {
+  std::vector<FleetModel> models = fleet_models(servers);
+  for (FleetModel& model : models) {
+    for (const auto& [name, seen] : seen_) {
+      const bool has = std::find(model.servers.begin(), model.servers.end(), seen.id) != model.servers.end();
+      if (has && window_over) add_rows(seen, *seen.report.find(model.key), model);
     }
-  }
-  std::vector<FleetModel> models;
-  for (auto& [stamp, model] : by_stamp) {
     // A window without rows says nothing about which are warm.
     const bool any = std::any_of(model.rows.begin(), model.rows.end(), [](const auto& layer) { return std::any_of(layer.begin(), layer.end(), [](double rows) { return rows > 0; }); });
     if (!any) model.rows.clear();
-    models.push_back(std::move(model));
   }
   return models;
 }
 
-Status ExpertKeeper::tell(const FleetModel& model, const char* verb, const std::vector<ExpertMove>& moves) {
-  std::map<NodeId, std::vector<ExpertMove>> by_server;
-  for (const ExpertMove& move : moves) by_server[move.server].push_back(move);
-  std::vector<std::thread> threads;
-  std::vector<Status> said(by_server.size());
-  size_t next = 0;
-  for (const auto& [id, mine] : by_server) {
-    const auto at = std::find_if(seen_.begin(), seen_.end(), [&, wanted = id](const auto& entry) { return entry.second.id == wanted; });
-    const ServerReport& server = at->second.report;
-    const ReportedModel& reported = *server.find(model.key);
-    ExpertSet set(reported.shape);
-    for (const ExpertMove& move : mine) {
-      const auto layer = std::lower_bound(reported.shape.numbers.begin(), reported.shape.numbers.end(), move.layer) - reported.shape.numbers.begin();
-      set.add(static_cast<uint32_t>(layer) * reported.shape.experts + move.expert);
-    }
-    threads.emplace_back([this, &server, &reported, verb, set, &status = said[next++]] { status = annotate(tell_experts(server, options_.network, verb, reported, set), server.name); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const Status& status : said) RETURN_IF_ERROR(status);
-  return OkStatus();
-}
-
 // Copies, and only then drops: what is copied is published by then.
-Status ExpertKeeper::carry_out(const FleetModel& model, const PlacementPlan& plan) {
+Status ExpertKeeper::carry_out(std::span<const FleetServer> servers, const FleetModel& model, const PlacementPlan& plan) {
   if (plan.empty()) return OkStatus();
-  RETURN_IF_ERROR(tell(model, "hold", plan.copies));
-  RETURN_IF_ERROR(tell(model, "drop", plan.drops));
+  RETURN_IF_ERROR(tell_fleet(servers, options_.network, model, "hold", plan.copies));
+  RETURN_IF_ERROR(tell_fleet(servers, options_.network, model, "drop", plan.drops));
   log_info("experts: ", plan.copies.size(), " copied and ", plan.drops.size(), " dropped");
   std::lock_guard lock(mutex_);
   copied_ += plan.copies.size();
   dropped_ += plan.drops.size();
   look_ = plan.more;
   return OkStatus();
-}
-
-std::string ExpertKeeper::names() const {
-  std::string text;
-  for (const auto& [name, seen] : seen_) absl::StrAppend(&text, text.empty() ? " (" : ", ", "server ", seen.id.value, " is '", name, "'");
-  return text.empty() ? text : text + ")";
 }
 
 void ExpertKeeper::round(TimePoint now) {
@@ -209,16 +143,14 @@ void ExpertKeeper::round(TimePoint now) {
     keeps_ = keeps && !seen_.empty();
   }
   if (!keeps || seen_.empty()) return;
-  const std::vector<ExpertServerSpec> specs = servers();
-  const std::vector<FleetModel> all = models(window_over);
-  std::vector<ExpertSample> samples;
-  for (const auto& [name, seen] : seen_) samples.insert(samples.end(), seen.report.times.begin(), seen.report.times.end());
-  const auto cost = fit_expert_cost(samples);
-  const auto plans = keeping_.plan(specs, all, cost.ok() ? &*cost : nullptr);
+  const std::vector<FleetServer> fleet = servers();
+  const std::vector<FleetModel> all = models(fleet, window_over);
+  const auto cost = fleet_cost(fleet);
+  const auto plans = keeping_.plan(server_specs(fleet), all, cost.ok() ? &*cost : nullptr);
   std::string why;
   for (size_t i = 0; i < plans.size(); ++i) {
-    const Status done = plans[i].ok() ? carry_out(all[i], *plans[i]) : plans[i].status();
-    if (!done.ok()) why = absl::StrCat(std::string(done.message()), plans[i].ok() ? "" : names());
+    const Status done = plans[i].ok() ? carry_out(fleet, all[i], *plans[i]) : plans[i].status();
+    if (!done.ok()) why = absl::StrCat(std::string(done.message()), plans[i].ok() ? "" : server_names(fleet));
   }
   say(why);
 }

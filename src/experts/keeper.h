@@ -9,11 +9,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "experts/fleet.h"
+#include "experts/fleet_plan.h"
 #include "policy/expert_keeping.h"
 
 namespace shoal {
@@ -52,12 +53,10 @@ class ExpertKeeper {
   void run();
   void round(TimePoint now);
   bool claim(TimePoint now, bool window_over);
-  std::vector<ExpertServerSpec> servers() const;
-  std::vector<FleetModel> models(bool window_over);
+  std::vector<FleetServer> servers() const;
+  std::vector<FleetModel> models(std::span<const FleetServer> servers, bool window_over);
   void add_rows(const Seen& seen, const ReportedModel& model, FleetModel& out);
-  Status carry_out(const FleetModel& model, const PlacementPlan& plan);
-  Status tell(const FleetModel& model, const char* verb, const std::vector<ExpertMove>& moves);
-  std::string names() const;
+  Status carry_out(std::span<const FleetServer> servers, const FleetModel& model, const PlacementPlan& plan);
   void say(const std::string& why);
 
   const Options options_;

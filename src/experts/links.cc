@@ -177,7 +177,7 @@ std::vector<RemoteExpertServer> ExpertLinks::servers() const {
       server.pid = link.welcome.pid;
       server.connected = !link.channel->broken();
       server.suspected = link.suspected;
-      server.streamed = link.channel->streamed();
+      server.over = std::string(link.channel->kind());
       server.experts = link.holds()->count();
       server.requests = link.requests;
       server.round_trip_p50 = to_seconds(link.trips.p50());
@@ -281,7 +281,7 @@ void ExpertLinks::connect(const ExpertAddress& server) {
     known.try_at = steady_now() + known.pause;
     return;
   }
-  log_info("experts of '", config_.model, "': connected with '", (*link)->name, "', which holds ", (*link)->holds()->count(), (*link)->channel->streamed() ? ", over TCP" : ", by shared memory");
+  log_info("experts of '", config_.model, "': connected with '", (*link)->name, "', which holds ", (*link)->holds()->count(), ", over ", std::string((*link)->channel->kind()));
   known.link = *std::move(link);
   known.server.name = known.link->name;  // also while it is away
   known.error.clear();

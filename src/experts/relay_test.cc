@@ -42,8 +42,8 @@ Sent pass(Fixture& f, RemoteExperts& client, uint32_t count) {
   const RemoteExpertsCounts before = client.all_counts();
   expect_same(f, client, count, count);
   const RemoteExpertsCounts after = client.all_counts();
-  EXPECT_EQ(after.resent_rows, before.resent_rows);
-  return {after.tokens_sent - before.tokens_sent, after.requests - before.requests, after.relayed - before.relayed, after.rows - before.rows, after.rows_received - before.rows_received};
+  EXPECT_EQ(after.rows_resent, before.rows_resent);
+  return {after.tokens_sent - before.tokens_sent, after.requests - before.requests, after.relayed - before.relayed, after.rows_asked - before.rows_asked, after.rows_received - before.rows_received};
 }
 
 // Until its servers have told it whom they reach.

@@ -35,7 +35,7 @@ class Server : public ExpertServer {
   ~Server() override;
 
   Status begin();
-  uint16_t port() const override { return tcp_ == nullptr ? 0 : tcp_->port(); }
+  uint16_t port() const override { return remote_ == nullptr ? 0 : remote_->port(); }
   Json status(bool rows) const override;
   void set_peers(std::vector<ExpertAddress> peers) override;
   Status hold(uint64_t stamp, const Json& experts) override;
@@ -72,13 +72,13 @@ class Server : public ExpertServer {
   std::shared_ptr<Bell> bell_;
   std::unique_ptr<Serving> serving_;
   std::unique_ptr<LocalListener> unix_;
-  std::unique_ptr<BulkListener> tcp_;
+  std::unique_ptr<BulkListener> remote_;
   std::atomic<bool> stop_{false};
   std::atomic<uint16_t> epoch_;
   std::atomic<uint64_t> next_client_{1};
   std::mutex visits_mutex_;
   std::list<Visit> visits_;
-  // Clients over TCP whose second stream is to come, by the token that it brings.
+  // Clients over the network whose second stream is to come, by the token that it brings.
   struct Half {
     std::shared_ptr<ExpertClientSide> client;
     std::unique_ptr<BulkSocket> in;
@@ -106,9 +106,9 @@ Status Server::begin() {
     ASSIGN_OR_RETURN(unix_, LocalListener::start(config_.unix_address));
     threads_.emplace_back([this] { accept(*unix_); });
   }
-  if (!config_.tcp_address.empty()) {
-    ASSIGN_OR_RETURN(tcp_, config_.network->listen(config_.tcp_address));
-    threads_.emplace_back([this] { accept(*tcp_); });
+  if (!config_.network_address.empty()) {
+    ASSIGN_OR_RETURN(remote_, config_.network->listen(config_.network_address));
+    threads_.emplace_back([this] { accept(*remote_); });
   }
   threads_.emplace_back([this] { tidy(); });
   return OkStatus();
@@ -117,7 +117,7 @@ Status Server::begin() {
 Server::~Server() {
   stop_ = true;
   if (unix_ != nullptr) unix_->shut_down();
-  if (tcp_ != nullptr) tcp_->shut_down();
+  if (remote_ != nullptr) remote_->shut_down();
   for (std::thread& thread : threads_) thread.join();
   {
     std::lock_guard lock(visits_mutex_);
@@ -264,7 +264,7 @@ Status Server::connect(Visit& visit, std::unique_ptr<BulkSocket>& socket, LocalS
   forget(visit);
   parts.in = std::move(socket);
   client->channel = std::make_unique<SlotChannel>(std::move(parts), hello.lanes, nullptr);
-  log_info("'", hello.client, "' is connected for experts of '", holdings_.models()[model].name, "'");
+  log_info("'", hello.client, "' is connected over shared memory for experts of '", holdings_.models()[model].name, "'");
   serving_->add(std::move(client));
   return OkStatus();
 }
@@ -292,7 +292,7 @@ Status Server::join_answers(Visit& visit, std::unique_ptr<BulkSocket>& socket, c
     ASSIGN_OR_RETURN(half.client->relay, ExpertRelay::start(config_.name, hello, holdings_.models()[half.client->model].plan, bell_));
     half.client->relay->set_servers(machine());
   }
-  log_info("'", hello.client, "' is connected over TCP for experts of '", holdings_.models()[half.client->model].name, "'");
+  log_info("'", hello.client, "' is connected over ", std::string(half.client->channel->kind()), " for experts of '", holdings_.models()[half.client->model].name, "'");
   serving_->add(std::move(half.client));
   return OkStatus();
 }
@@ -366,12 +366,14 @@ Json Server::operate(const Json& request) {
       for (size_t i = 0; i < holdings_.models().size(); ++i) orders_.pin(i, holdings_.set(i), false);
     } else if (verb == "keep") {
       RETURN_IF_ERROR(orders_.keep(request, steady_now()));
+    } else if (verb == "close") {
+      orders_.drain(true);
     } else if (verb == "drain") {
       drain();
     } else if (verb == "resume") {
       orders_.drain(false);
     } else {
-      return invalid_argument("an expert server takes no '", verb, "'; it takes status, hold, drop, unpin, keep, drain and resume");
+      return invalid_argument("an expert server takes no '", verb, "'; it takes status, hold, drop, unpin, keep, close, drain and resume");
     }
     return status(rows);
   };

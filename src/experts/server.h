@@ -8,7 +8,8 @@
 //                                       rows of every expert since it began
 //   {"verb": "hold" | "drop", "model", "experts", "pin"}    the experts as {"LAYER": "IDS"}; pin: an operator says so, and it stays
 //   {"verb": "unpin"}                   whoever keeps the fleet decides again about all of them
-//   {"verb": "drain" | "resume"}        it drops everything, and takes nothing until it resumes
+//   {"verb": "close"}                   it takes nothing until it resumes, and keeps what it has
+//   {"verb": "drain" | "resume"}        it drops everything as well
 //   {"verb": "keep", "keeper", "for_ms"}    who decides what its fleet holds (experts/keeper.h), for so long; refused while another does
 // A hold reads experts from the files and only then publishes them; a drop publishes first, and an expert that somebody still asks for is
 // refused there by name, so that the client goes elsewhere.
@@ -43,7 +44,7 @@ struct ExpertServerConfig {
   std::string domain;                  // what fails together with it; empty: the machine
   std::function<void()> on_drain;      // it drains; on a thread of the server
   std::string unix_address;            // "PATH" or "@NAME"; empty: none
-  std::string tcp_address;             // HOST:PORT; empty: none
+  std::string network_address;         // HOST:PORT, of `network`; empty: none
   std::vector<ExpertAddress> peers;    // other servers of this machine, which get rows that clients ask of this one over the network
   std::shared_ptr<BulkNetwork> network = make_bulk_tcp();
   uint64_t memory_bytes = 0;           // for weights
@@ -61,7 +62,7 @@ class ExpertServer {
   // enough.
   static StatusOr<std::unique_ptr<ExpertServer>> start(ExpertServerConfig config, std::vector<ExpertModel> models);
   virtual ~ExpertServer() = default;
-  virtual uint16_t port() const = 0;  // of TCP; 0: none
+  virtual uint16_t port() const = 0;  // of its network address; 0: none
 
   // What it is, holds and does. Any thread, as the others.
   virtual Json status(bool rows) const = 0;

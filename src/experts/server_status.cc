@@ -43,14 +43,14 @@ Json expert_server_status(const ExpertServerParts& of, bool with_rows) {
   for (size_t i = 0; i < of.holdings.models().size(); ++i) models.push_back(model_json(of, i, rows[i], with_rows));
   for (const auto& client : of.serving.clients()) {
     clients.push_back({{"name", client->hello.client}, {"pid", client->hello.pid}, {"model", client->hello.model}, {"lanes", client->hello.lanes},
-                       {"requests", client->requests.load()}, {"over", client->channel->streamed() ? "tcp" : "shared memory"}});
+                       {"requests", client->requests.load()}, {"over", std::string(client->channel->kind())}});
   }
   for (const Serving::Timed& timed : of.serving.table()) table.push_back({{"rows", timed.rows}, {"experts", timed.active}, {"seconds", timed.seconds}, {"batches", timed.batches}});
   return {{"name", of.config.name}, {"pid", ::getpid()}, {"domain", of.config.domain}, {"draining", of.orders.draining()}, {"keeper", of.orders.keeper(steady_now())}, {"version", of.holdings.version()}, {"threads", of.config.threads},
           {"memory", {{"limit", of.config.memory_bytes}, {"used", of.holdings.bytes()}}}, {"models", std::move(models)}, {"clients", std::move(clients)},
           {"batch_rule", std::string(batch_rule_name(of.config.batch.rule))},
           {"load", {{"requests", counts.requests}, {"rows", counts.rows}, {"batches", counts.batches}, {"refused", counts.refused}, {"relayed", counts.relayed}, {"torn", counts.damaged},
-                    {"busy_seconds", counts.busy_seconds}, {"rows_per_batch", static_cast<double>(counts.rows) / batches},
+                    {"busy_seconds", counts.busy_seconds}, {"busy", counts.busy}, {"rows_per_batch", static_cast<double>(counts.rows) / batches},
                     {"experts_per_batch", static_cast<double>(counts.active) / batches}, {"requests_per_batch", static_cast<double>(counts.requests) / batches}}},
           {"times", std::move(table)}};
 }

@@ -51,7 +51,9 @@ std::vector<std::shared_ptr<ExpertClientSide>> Serving::take_ended() {
 
 ServingCounts Serving::counts() const {
   std::lock_guard lock(mutex_);
-  return counts_;
+  ServingCounts counts = counts_;
+  counts.busy = busy_.share(steady_now());
+  return counts;
 }
 std::vector<std::vector<uint64_t>> Serving::rows_by_expert() const {
   std::lock_guard lock(mutex_);
@@ -246,7 +248,7 @@ void Serving::compute(size_t model, std::span<Request> requests, const Holdings:
   }
   const std::span<const float> out = rows == 0 ? std::span<const float>() : compute_.run(plan, groups, weights);
   const Duration took = steady_now() - begun;
-  note_batch(model, served.size(), active, at, took);
+  note_batch(model, served.size(), active, at, begun, took);
   scatter(served, places, out, rows, begun, took);
 }
 
@@ -295,7 +297,7 @@ Duration Serving::expected_service() const {
 }
 
 // `ends`: of each expert's rows in the batch, ascending.
-void Serving::note_batch(size_t model, size_t requests, uint32_t active, std::span<const uint32_t> ends, Duration took) {
+void Serving::note_batch(size_t model, size_t requests, uint32_t active, std::span<const uint32_t> ends, TimePoint begun, Duration took) {
   const double seconds = to_seconds(took);
   const uint32_t rows = ends.back();
   std::lock_guard lock(mutex_);
@@ -305,6 +307,7 @@ void Serving::note_batch(size_t model, size_t requests, uint32_t active, std::sp
   counts_.rows += rows;
   counts_.active += active;
   counts_.busy_seconds += seconds;
+  busy_.add(begun + took, took);
   if (rows == 0) return;
   Timed& timed = table_.try_emplace({std::bit_floor(rows), std::bit_floor(active)}, Timed{std::bit_floor(rows), std::bit_floor(active), 0, 0}).first->second;
   timed.seconds += (seconds - timed.seconds) / static_cast<double>(std::min<uint64_t>(++timed.batches, 256));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/thread_pool.h"
+#include "experts/busy_share.h"
 #include "experts/channel.h"
 #include "experts/handshake.h"
 #include "experts/holdings.h"
@@ -39,6 +40,7 @@ struct ServingCounts {
   uint64_t refused = 0;      // requests, for whatever reason
   uint64_t damaged = 0;      // looks at a torn slot
   double busy_seconds = 0;
+  double busy = 0;           // share of the last seconds
 };
 
 class Serving {
@@ -85,7 +87,7 @@ class Serving {
   bool is_held(const RequestView& view, std::span<const std::shared_ptr<const HeldExpert>> experts, uint32_t per_layer) const;
   std::vector<Request*> held_here(std::span<Request> requests, std::span<const std::shared_ptr<const HeldExpert>> experts, uint32_t per_layer);
   void scatter(std::span<Request* const> served, std::span<const uint32_t> places, std::span<const float> out, uint32_t rows, TimePoint begun, Duration took);
-  void note_batch(size_t model, size_t requests, uint32_t active, std::span<const uint32_t> ends, Duration took);
+  void note_batch(size_t model, size_t requests, uint32_t active, std::span<const uint32_t> ends, TimePoint begun, Duration took);
 
   const ExpertServerConfig& config_;
   const Holdings& holdings_;
@@ -102,6 +104,7 @@ class Serving {
   mutable std::mutex mutex_;           // of what follows
   std::vector<std::shared_ptr<ExpertClientSide>> clients_, ended_;
   ServingCounts counts_;
+  BusyShare busy_;
   std::vector<std::vector<uint64_t>> rows_by_expert_;
   std::map<std::pair<uint32_t, uint32_t>, Timed> table_;
   std::thread thread_;

@@ -44,9 +44,9 @@ struct Fixture {
     ExpertAddress local;  // of others of its machine
   };
   // Over TCP it has a place for others of its machine, too.
-  Started serve(const ExpertSet& holds, bool tcp = false, uint64_t memory = 1 << 30, const BatchOptions& batch = {}) const {
-    ExpertServerConfig config{.name = absl::StrCat("server", fresh_name()), .memory_bytes = memory, .batch = batch};
-    if (tcp) config.tcp_address = "127.0.0.1:0";
+  Started serve(const ExpertSet& holds, bool tcp = false, uint64_t memory = 1 << 30, const BatchOptions& batch = {}, const std::string& domain = "") const {
+    ExpertServerConfig config{.name = absl::StrCat("server", fresh_name()), .domain = domain, .memory_bytes = memory, .batch = batch};
+    if (tcp) config.network_address = "127.0.0.1:0";
     config.unix_address = fresh_name();
     auto server = ExpertServer::start(config, {{"tiny", kStamp, plan, holds}});
     CHECK(server.ok());

@@ -41,21 +41,4 @@ std::vector<ExpertCopies> ExpertHeat::window(std::span<const std::vector<double>
   return out;
 }
 
-int ExpertScale::window(const ExpertScaleView& view, TimePoint now) {
-  const bool late = view.attention_s > 0 && view.response_s > options_.response_part * view.attention_s;
-  const bool high = view.busy > options_.busy_high || late;
-  // What one server less would leave must still be within the band.
-  const bool low = !high && view.busy < options_.busy_low && view.servers > 1 && view.busy * view.servers / (view.servers - 1) <= options_.busy_high;
-  high_ = high ? high_ + 1 : 0;
-  low_ = low ? low_ + 1 : 0;
-  if (now < quiet_until_) return 0;
-  int change = 0;
-  if (view.servers < options_.servers_min || (high_ >= options_.windows && view.servers < options_.servers_max)) change = 1;
-  else if (low_ >= options_.windows && view.servers > options_.servers_min) change = -1;
-  if (change == 0) return 0;
-  high_ = low_ = 0;
-  quiet_until_ = now + options_.cool_down;
-  return change;
-}
-
 }  // namespace shoal

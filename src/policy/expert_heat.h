@@ -1,12 +1,11 @@
-// Which experts have become hot or cold, and when one expert server more or less is due: moving averages and streaks, so that
-// one odd window changes nothing. Pure; the caller says when a window ends.
+// Which experts have become hot or cold: moving averages and streaks, so that one odd window changes nothing. Pure; the caller says
+// when a window ends.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "base/time.h"
 #include "policy/expert_placement.h"
 
 namespace shoal {
@@ -40,33 +39,6 @@ class ExpertHeat {
   std::vector<std::vector<double>> rows_;
   std::vector<std::vector<Streak>> streaks_;
   bool started_ = false;
-};
-
-struct ExpertScaleView {
-  uint32_t servers = 0;       // that do not drain
-  double busy = 0;            // mean share of their time that they compute, of the slowest layer's servers
-  double response_s = 0;      // p95 of an expert request
-  double attention_s = 0;     // that hide it: computing of the lanes beside; 0: not known
-};
-
-struct ExpertScaleOptions {
-  double busy_low = 0.70, busy_high = 0.85;
-  double response_part = 0.9;  // of attention_s
-  uint32_t windows = 3;
-  uint32_t servers_min = 1, servers_max = 1024;
-  Duration cool_down = std::chrono::seconds(60);  // about twice what loading a server takes
-};
-
-// One server more (+1), one less (-1), or as many as there are (0), once per window.
-class ExpertScale {
- public:
-  explicit ExpertScale(const ExpertScaleOptions& options) : options_(options) {}
-  int window(const ExpertScaleView& view, TimePoint now);
-
- private:
-  ExpertScaleOptions options_;
-  uint32_t high_ = 0, low_ = 0;  // windows in a row
-  TimePoint quiet_until_{};
 };
 
 }  // namespace shoal

@@ -74,31 +74,5 @@ TEST(ExpertHeat, PlansFollowALoadThatMoves) {
   }
 }
 
-TEST(ExpertScale, OneServerMoreAfterThreeBusyWindowsAndThenQuiet) {
-  ExpertScale scale({.cool_down = std::chrono::seconds(10)});
-  const auto at = [](int s) { return TimePoint(std::chrono::seconds(s)); };
-  EXPECT_EQ(scale.window({8, 0.9}, at(1)), 0);
-  EXPECT_EQ(scale.window({8, 0.9}, at(2)), 0);
-  EXPECT_EQ(scale.window({8, 0.9}, at(3)), 1);
-  for (int s = 4; s < 13; ++s) EXPECT_EQ(scale.window({9, 0.9}, at(s)), 0);
-  EXPECT_EQ(scale.window({9, 0.9}, at(13)), 1);
-}
-
-TEST(ExpertScale, AServerGoesOnlyIfTheOthersStayWithinTheBand) {
-  ExpertScale scale({.cool_down = Duration(0)});
-  for (int s = 1; s < 10; ++s) EXPECT_EQ(scale.window({2, 0.6}, TimePoint(std::chrono::seconds(s))), 0);  // one would be 1.2 busy
-  EXPECT_EQ(scale.window({8, 0.6}, TimePoint(std::chrono::seconds(10))), 0);
-  EXPECT_EQ(scale.window({8, 0.6}, TimePoint(std::chrono::seconds(11))), 0);
-  EXPECT_EQ(scale.window({8, 0.6}, TimePoint(std::chrono::seconds(12))), -1);
-}
-
-TEST(ExpertScale, LateAnswersCallForAServerHoweverIdleTheOthersAre) {
-  ExpertScale scale({.cool_down = Duration(0)});
-  int sum = 0;
-  for (int s = 0; s < 3; ++s) sum += scale.window({8, 0.3, 260e-6, 273e-6}, TimePoint(std::chrono::seconds(s)));
-  EXPECT_EQ(sum, 1);
-  EXPECT_EQ(ExpertScale({.servers_min = 2}).window({1, 0.1}, TimePoint{}), 1);
-}
-
 }  // namespace
 }  // namespace shoal

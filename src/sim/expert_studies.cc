@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
-#include "policy/expert_heat.h"
+#include "policy/expert_scale.h"
 #include "sim/expert_studies_parts.h"
 
 namespace shoal {
@@ -168,7 +168,7 @@ uint32_t settled_servers(uint32_t n_e, double sequences, uint32_t n_a, double to
 }
 
 StudyTable elastic_study(uint64_t) {
-  StudyTable t{"When the load falls from 8192 sequences to 5120", "aggregate: rooflines, policy/expert_heat (ExpertScale) decides about every single server", {"system", "unit", "devices before", "devices after", "saved", "ms a token before", "after", "published"}, {}, {}};
+  StudyTable t{"When the load falls from 8192 sequences to 5120", "aggregate: rooflines, policy/expert_scale decides about every single server", {"system", "unit", "devices before", "devices after", "saved", "ms a token before", "after", "published"}, {}, {}};
   const uint32_t a = 32, a_after = 20;  // 256 sequences each
   const uint32_t e = settled_servers(32, 8192, a, 0.05), e_after = settled_servers(e, 5120, a_after, 0.05);
   const auto row = [&](const char* system, const char* unit, uint32_t before, uint32_t after, double ms, double ms_after, const char* published) {

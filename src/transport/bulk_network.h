@@ -28,6 +28,7 @@ class BulkSocket {
   virtual Status write(std::span<const std::byte> bytes) = 0;
   virtual Status read(std::span<std::byte> bytes) = 0;
   virtual void shut_down() = 0;  // any thread: what reads or writes ends
+  virtual std::string_view kind() const = 0;  // "TCP": for people
 };
 
 constexpr Duration kBulkTimeout = std::chrono::seconds(10);  // without a byte

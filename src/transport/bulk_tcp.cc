@@ -88,6 +88,7 @@ class Socket : public BulkSocket {
     return OkStatus();
   }
   void shut_down() override { ::shutdown(fd_, SHUT_RDWR); }
+  std::string_view kind() const override { return "TCP"; }
 
  private:
   Status shake_hands() {

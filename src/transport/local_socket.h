@@ -20,6 +20,7 @@ class LocalSocket : public BulkSocket {
   Status write(std::span<const std::byte> bytes) override;
   Status read(std::span<std::byte> bytes) override;
   void shut_down() override;
+  std::string_view kind() const override { return "UNIX socket"; }
   void set_timeout(Duration of_reads, Duration of_writes = Duration(0)) const;  // without a byte; 0: none
 
   Status send_descriptors(std::span<const int> fds);

@@ -115,6 +115,7 @@ class UcxSocket : public BulkSocket {
     close(/*flush=*/false);
     mutex_.unlock();
   }
+  std::string_view kind() const override { return "UCX"; }
 
  private:
   // Not read yet, or in part. `data` is UCX's: a buffer, or of a rendezvous the right to fetch.

@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -140,8 +141,10 @@ def test_servers_that_are_killed_stopped_added_drained_and_moved_change_no_token
         compare(server, wanted)
         experts[0].stop(signal.SIGKILL)
         compare(server, wanted)
-        moved = admin(server, 'move', '*:5', '--model', MODEL, '--from', 'b', '--to', 'c')
-        assert moved.returncode == 0, moved.stderr
+        assert 'experts were copied first' in drained.stdout  # there are as many copies as before
+        for what, source, target in [('*:5', 'b', 'c'), ('*:8-15', 'c', 'b')]:
+            moved = admin(server, 'move', what, '--model', MODEL, '--from', source, '--to', target)
+            assert moved.returncode == 0, moved.stderr
         compare(server, wanted)
         experts[1].stop(signal.SIGKILL)  # the last but one: what c does not hold is loaded there
         compare(server, wanted)
@@ -279,9 +282,9 @@ def test_over_the_network_a_token_goes_once_to_a_machine_whatever_becomes_of_its
 
         def one_request_for_each_layer():
             counts = sent(server, lambda: compare(server, wanted))
-            return counts['resent_rows'] == 0 and counts['requests'] == counts['exchanges'] and counts
+            return counts['rows_resent'] == 0 and counts['requests'] == counts['exchanges'] and counts
         counts = wait_for(one_request_for_each_layer)
-        assert counts['relayed'] > 0 and counts['tokens_sent'] * USED == counts['rows'] > counts['rows_received'] > 0, counts
+        assert counts['relayed'] > 0 and counts['tokens_sent'] * USED == counts['rows_asked'] > counts['rows_received'] > 0, counts
         for victim, how in [(0, signal.SIGSTOP), (2, signal.SIGSTOP), (1, signal.SIGKILL)]:
             wait_for(lambda: all(seen['connected'] and not seen['suspected'] for row in listed(server)['data'] for seen in row['seen']))  # of the fault before
             os.kill(experts[victim].process.pid, how)
@@ -366,12 +369,59 @@ def test_two_expert_servers_and_the_controller_may_be_killed_at_once(wanted):
         server.stop()
 
 
+def sharers(server):
+    """Servers that hold some experts of the model that is asked."""
+    return [row['name'] for row in listed(server)['data'] if any(model['name'] == MODEL and model['experts'] > 0 for model in row.get('models', []))]
+
+
+def scaling(server):
+    return listed(server).get('scaling', {})
+
+
+@pytest.mark.parametrize('processes', [[], ['--processes', '1']], ids=['one process serves', 'a cluster'])
+def test_servers_come_and_go_with_their_load_and_no_answer_changes(wanted, processes):
+    server = Server('--experts', 'auto:1-3', '--expert-busy', '0.02-0.1', '--expert-cooldown', '1', *processes)
+    stop = threading.Event()
+
+    def ask_on(question):
+        answers = []
+        while not stop.is_set():
+            answers.append(ask(server, question))
+        return [answer == wanted[question] for answer in answers]
+    try:
+        compare(server, wanted)
+        wait_for(lambda: scaling(server).get('servers') == 1)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            asking = [pool.submit(ask_on, question) for question in QUESTIONS * 2]
+            try:
+                wait_for(lambda: len(sharers(server)) == 3, seconds=90)
+                before = {row['name']: row for row in listed(server)['data']}
+                wait_for(lambda: all(row['load']['rows'] > before[row['name']]['load']['rows'] for row in listed(server)['data'] if row['name'] in before))
+                assert scaling(server)['servers'] == 3 == len(children(server.process.pid)['expert'])
+            finally:
+                stop.set()
+            assert all(all(answers.result()) and answers.result() for answers in asking)
+
+        def one_is_left():
+            compare(server, wanted)  # under way while others are drained
+            time.sleep(1)
+            return len(children(server.process.pid)['expert']) == 1
+        wait_for(one_is_left, seconds=90)
+        wait_for(lambda: sharers(server) == ['expert-0'])
+        compare(server, wanted)
+        table = admin(server, 'list').stdout
+        assert '1 of 1 to 3 servers, by load' in table, table
+    finally:
+        stop.set()
+        server.stop()
+
+
 def test_what_cannot_be_done_is_refused_by_name(experts, tmp_path):
     experts += [Expert(tmp_path, 'a', '--experts', '*:0-7'), Expert(tmp_path, 'b', '--experts', '*:8-15', memory='8MiB')]
     server = Server('--experts', ','.join(expert.address for expert in experts))
     try:
         drained = admin(server, 'drain', 'a')
-        assert drained.returncode == 1 and 'is the last that holds' in drained.stderr and 'Add a server first' in drained.stderr, drained.stderr
+        assert drained.returncode == 1 and "'a' cannot go" in drained.stderr and 'holds the last copy' in drained.stderr and 'Add a server first' in drained.stderr, drained.stderr
         unknown = admin(server, 'move', '*:99', '--model', MODEL, '--from', 'a', '--to', 'b')
         assert 'names no expert' in unknown.stderr, unknown.stderr
         absent = admin(server, 'move', '0:3', '--model', MODEL, '--from', 'b', '--to', 'a')
@@ -398,7 +448,13 @@ def test_servers_of_other_files_or_options_are_refused_by_name(experts, tmp_path
 
 @pytest.mark.parametrize('flags, words', [
     (['--experts', 'auto:0'], 'write auto:N'),
-    (['--experts', 'elsewhere'], 'neither here, auto:N or cluster nor'),
+    (['--experts', 'auto:3-2'], 'write auto:N or auto:MIN-MAX'),
+    (['--experts', 'auto:0-2'], 'write auto:N or auto:MIN-MAX'),
+    (['--experts', 'auto:2-x'], 'write auto:N or auto:MIN-MAX'),
+    (['--experts', 'auto:1-2'], 'name one with --admin-socket'),
+    (['--experts', 'auto:1-2', '--admin-socket', 'none'], 'leave out --admin-socket none'),
+    (['--experts', 'auto:2', '--expert-busy', '0.9-0.2'], 'the smaller one first'),
+    (['--experts', 'elsewhere'], 'neither here, auto:N, auto:MIN-MAX or cluster nor'),
 ])
 def test_wrong_flags_are_named(flags, words):
     result = subprocess.run([str(BINARY), 'serve', str(MODELS), '--port', '0', *flags], capture_output=True, text=True, timeout=60)
