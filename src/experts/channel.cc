@@ -72,7 +72,12 @@ void SlotChannel::read() {
       if (status.code() != StatusCode::kUnavailable) log_warning("a connection of experts ends: ", status.message());
       return end();
     }
+    count(&StreamBytes::received, sizeof(FrameHead) + head->bytes);
   }
+}
+
+void SlotChannel::count(std::atomic<uint64_t> StreamBytes::*way, uint64_t bytes) const {
+  if (streamed() && parts_.bytes != nullptr) (*parts_.bytes).*way += bytes;
 }
 
 // What comes goes to its place, the word last.
@@ -116,12 +121,14 @@ Status SlotChannel::write_half(const Outgoing& next) {
     const FrameHead head{static_cast<uint32_t>(FrameKind::kNote), 0, next.note.size()};
     std::string bytes(reinterpret_cast<const char*>(&head), sizeof(head));
     bytes += next.note;
+    count(&StreamBytes::sent, bytes.size());
     return socket.write(std::as_bytes(std::span(bytes.data(), bytes.size())));
   }
   struct {
     FrameHead head;
     uint64_t word;
   } const prefix{{static_cast<uint32_t>(FrameKind::kHalf), next.lane, sizeof(uint64_t) + next.bytes - kSlotHeadAt}, pack(next.word)};
+  count(&StreamBytes::sent, sizeof(FrameHead) + prefix.head.bytes);
   RETURN_IF_ERROR(socket.write(std::as_bytes(std::span(&prefix, 1))));
   return socket.write(parts_.outbox->half(next.lane).subspan(kSlotHeadAt, next.bytes - kSlotHeadAt));
 }

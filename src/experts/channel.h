@@ -21,6 +21,11 @@
 
 namespace shoal {
 
+// What went over streams, whole frames with their heads, once the connection was made.
+struct StreamBytes {
+  std::atomic<uint64_t> sent{0}, received{0};
+};
+
 class SlotChannel {
  public:
   struct Parts {
@@ -29,6 +34,7 @@ class SlotChannel {
     std::shared_ptr<Bell> bell;            // of whoever polls the inbox
     std::shared_ptr<Bell> peer_bell;       // null: halves are streamed
     std::unique_ptr<BulkSocket> in, out;   // out null: `in` is for both
+    std::shared_ptr<StreamBytes> bytes;    // counted there if halves are streamed; null: nowhere
   };
   using OnNote = std::function<void(Json note)>;  // on a thread of the channel
 
@@ -70,6 +76,7 @@ class SlotChannel {
   void write();
   void sent(uint32_t lane);
   Status write_half(const Outgoing& half);
+  void count(std::atomic<uint64_t> StreamBytes::*way, uint64_t bytes) const;
 
   const Parts parts_;
   const OnNote on_note_;

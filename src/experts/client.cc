@@ -43,6 +43,7 @@ class Client : public RemoteExperts {
     std::lock_guard lock(mutex_);
     RemoteExpertsCounts counts = told_;
     counts.wishes = links_.wishes();
+    counts.bytes_sent = links_.bytes().sent, counts.bytes_received = links_.bytes().received;
     return counts;
   }
 

@@ -56,6 +56,7 @@ struct RemoteExpertsCounts {
   uint64_t hedges = 0, hedges_won = 0;  // rows asked of another server as well, because an answer was late; and whose answer came first
   uint64_t relayed = 0;         // requests to a server that gave rows to others of its machine
   uint64_t tokens_sent = 0, rows_received = 0;  // over the network: rows of hidden values, and what came back
+  uint64_t bytes_sent = 0, bytes_received = 0;  // over the network, all in all, once a connection was made
   uint64_t rows_resent = 0;     // to another server, after a loss or a time-out
   uint64_t timeouts = 0, losses = 0, late = 0, refused = 0;
   uint64_t deferred = 0;        // passes
@@ -66,6 +67,7 @@ struct RemoteExpertsCounts {
 inline constexpr std::pair<const char*, uint64_t RemoteExpertsCounts::*> kRemoteExpertsCounts[] = {
     {"exchanges", &RemoteExpertsCounts::exchanges}, {"requests", &RemoteExpertsCounts::requests}, {"rows_asked", &RemoteExpertsCounts::rows_asked},
     {"relayed", &RemoteExpertsCounts::relayed}, {"tokens_sent", &RemoteExpertsCounts::tokens_sent}, {"rows_received", &RemoteExpertsCounts::rows_received},
+    {"bytes_sent", &RemoteExpertsCounts::bytes_sent}, {"bytes_received", &RemoteExpertsCounts::bytes_received},
     {"rows_resent", &RemoteExpertsCounts::rows_resent}, {"timeouts", &RemoteExpertsCounts::timeouts}, {"hedges", &RemoteExpertsCounts::hedges},
     {"hedges_won", &RemoteExpertsCounts::hedges_won}, {"losses", &RemoteExpertsCounts::losses}, {"late", &RemoteExpertsCounts::late},
     {"refused", &RemoteExpertsCounts::refused}, {"deferred", &RemoteExpertsCounts::deferred}, {"wishes", &RemoteExpertsCounts::wishes}};

@@ -133,9 +133,9 @@ StatusOr<ExpertWelcome> read_welcome(const Json& note, const ExpertShape& shape)
 }
 
 StatusOr<Dialed> dial_experts(const std::string& address, const std::shared_ptr<BulkNetwork>& network, const ExpertHello& hello,
-                              const std::shared_ptr<Bell>& bell, SlotChannel::OnNote on_note) {
+                              const std::shared_ptr<Bell>& bell, SlotChannel::OnNote on_note, std::shared_ptr<StreamBytes> bytes) {
   const auto dial = [&]() -> StatusOr<Dialed> {
-    SlotChannel::Parts parts{.bell = bell};
+    SlotChannel::Parts parts{.bell = bell, .bytes = bytes};
     std::unique_ptr<LocalSocket> shared;
     if (is_unix_address(address)) {
       ASSIGN_OR_RETURN(shared, unix_connect(address.substr(5)));

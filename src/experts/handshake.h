@@ -61,7 +61,7 @@ struct Dialed {
 };
 // The client's side, up to the probe. `bell` is its own. Errors name the address.
 StatusOr<Dialed> dial_experts(const std::string& address, const std::shared_ptr<BulkNetwork>& network, const ExpertHello& hello,
-                              const std::shared_ptr<Bell>& bell, SlotChannel::OnNote on_note);
+                              const std::shared_ptr<Bell>& bell, SlotChannel::OnNote on_note, std::shared_ptr<StreamBytes> bytes = nullptr);
 
 // A verb for the server (experts/server.h), and its answer; what it refuses is an error.
 StatusOr<Json> ask_expert_server(const std::string& address, const std::shared_ptr<BulkNetwork>& network, const Json& request,

@@ -253,7 +253,7 @@ StatusOr<std::shared_ptr<ExpertLink>> ExpertLinks::dial(const std::string& addre
     if (!set.ok() || !version.ok()) return;
     held->set(*std::move(set), static_cast<uint32_t>(*version));
     publish();
-  }));
+  }, bytes_));
   link->id = NodeId(next_id_++);
   link->name = dialed.welcome.server;
   link->address = address;

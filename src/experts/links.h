@@ -50,6 +50,7 @@ class ExpertLinks {
   // Nobody who is connected holds this one: a server with room for it is asked to.
   void wish(uint32_t index);
   uint64_t wishes() const { return wishes_; }
+  const StreamBytes& bytes() const { return *bytes_; }  // of all links that there were
   void look();  // something may have ended
   Status wait_complete(Duration most) const;
   std::vector<RemoteExpertServer> servers() const;
@@ -81,6 +82,7 @@ class ExpertLinks {
   const ExpertShape shape_;
   const std::shared_ptr<Bell> bell_;
   std::atomic<uint64_t> version_{0}, wishes_{0};
+  const std::shared_ptr<StreamBytes> bytes_ = std::make_shared<StreamBytes>();
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   bool stop_ = false, look_ = false;

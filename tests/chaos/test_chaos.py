@@ -2,11 +2,11 @@
 import os
 import shutil
 import signal
-import subprocess
 import time
 
 import pytest
 
+from cable import Cable, NETWORK, cable  # noqa: F401
 from cluster import Cluster, Readers, ask, bodies, call, late_by_chance, models, undisturbed, wait_until
 
 LONG = os.environ.get('SHOAL_CHAOS') == 'long'
@@ -161,63 +161,6 @@ def test_prompts_on_one_node_and_answers_on_another(requests, expected):
 
 
 # ---- links that are cut, slow or late ----------------------------------------------------------------------------------------
-
-NETWORK = '10.213.77'
-
-
-class Cable:
-    """A network namespace joined by a virtual cable to this one."""
-
-    here, there, space = 'shoal-a', 'shoal-b', 'shoal-chaos'
-
-    @staticmethod
-    def run(*words):
-        done = subprocess.run(words, capture_output=True, text=True)
-        return '' if done.returncode == 0 else done.stderr.strip() or 'failed: ' + ' '.join(words)
-
-    def lay(self):
-        """-> '' or why not"""
-        space = ('ip', '-n', self.space)
-        for words in [('ip', 'netns', 'add', self.space), ('ip', 'netns', 'exec', self.space, 'true'),
-                      ('ip', 'link', 'add', self.here, 'type', 'veth', 'peer', 'name', self.there, 'netns', self.space),
-                      ('ip', 'addr', 'add', f'{NETWORK}.1/24', 'dev', self.here), ('ip', 'link', 'set', self.here, 'up'),
-                      (*space, 'addr', 'add', f'{NETWORK}.2/24', 'dev', self.there), (*space, 'link', 'set', self.there, 'up'), (*space, 'link', 'set', 'lo', 'up')]:
-            if error := self.run(*words):
-                return error
-        return ''
-
-    def pull(self):
-        assert not self.run('ip', 'link', 'set', self.here, 'down')
-
-    def plug(self):
-        assert not self.run('ip', 'link', 'set', self.here, 'up')
-
-    def deaf(self, yes):
-        """What the other side sends goes to nobody; what it is sent arrives."""
-        words = ('lladdr', '02:00:00:00:00:99', 'nud', 'permanent') if yes else ()
-        assert not self.run('ip', '-n', self.space, 'neigh', 'replace' if yes else 'del', f'{NETWORK}.1', 'dev', self.there, *words)
-
-    def slow(self, rate):
-        """-> '' or why not. Both ways."""
-        shape = ('tbf', 'rate', rate, 'burst', '16kbit', 'latency', '400ms')
-        return self.run('tc', 'qdisc', 'add', 'dev', self.here, 'root', *shape) or self.run('ip', 'netns', 'exec', self.space, 'tc', 'qdisc', 'add', 'dev', self.there, 'root', *shape)
-
-    def remove(self):
-        self.run('ip', 'link', 'del', self.here)
-        self.run('ip', 'netns', 'del', self.space)
-
-
-@pytest.fixture
-def cable():
-    """Skips where this user may not lay one."""
-    cable = Cable()
-    try:
-        if error := cable.lay():
-            pytest.skip('no virtual cable here: ' + error)
-        yield cable
-    finally:
-        cable.remove()
-
 
 def apart(**more):
     """A cluster whose node-1 is at the other end of the cable."""
