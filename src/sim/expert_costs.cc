@@ -38,7 +38,7 @@ double ExpertCosts::active(double rows, double held) { return held <= 0 ? 0 : he
 double ExpertCosts::experts_s(const ExpertDevice& d, double rows, double held, double hottest) const {
   const double weights = active(rows * hottest, held) * model_.expert_bytes() / (d.memory_bytes_per_second * efficiency_.memory);
   const double arithmetic = rows * hottest * 2 * model_.expert_weights / (d.fp8_flops * efficiency_.gemm);
-  return std::max(weights, arithmetic);
+  return efficiency_.experts_fixed_s + std::max(weights, arithmetic);
 }
 
 // n = M (1 - C(E - E/M, k) / C(E, k)).
@@ -67,10 +67,24 @@ ExpertCosts::Way ExpertCosts::way(const ExpertDevice& attention, const ExpertDev
   return way;
 }
 
+// Beside what DeepEP measured on H800 (its README: 128 tokens a device, FP8 there, BF16 back): EP16 313 us, EP32 428, EP64 487, EP128 561.
+ExpertCosts::Way ExpertCosts::way_together(const ExpertDevice& d, double batch, uint32_t n, bool two_phases) const {
+  Way way = this->way(d, d, batch, n, n, two_phases);
+  const double here = 1 / std::ceil(static_cast<double>(n) / d.per_machine);
+  if (!two_phases) way.machine = batch * model_.experts_per_token * here * model_.hidden * (kRowBytes + kAnswerBytes) / d.peer_bytes_per_second;
+  for (double* part : {&way.dispatch, &way.combine, &way.attention_side, &way.expert_side}) *part *= 1 - here;
+  return way;
+}
+
 LaneTimes ExpertCosts::lane(const ExpertDevice& attention, const ExpertDevice& experts, double batch, double context, uint32_t n_attention, uint32_t n_experts, bool two_phases, double hottest) const {
   const Way w = way(attention, experts, batch, n_attention, n_experts, two_phases);
   const double rows = batch * model_.experts_per_token * n_attention / n_experts;
   return {attention_s(attention, batch, context), experts_s(experts, rows, static_cast<double>(model_.experts) / n_experts, hottest), w.dispatch, w.combine};
+}
+
+double ExpertCosts::apart_s(const ExpertDevice& attention, const ExpertDevice& experts, double batch, double context, uint32_t n_attention, uint32_t n_experts, uint32_t lanes, double hottest) const {
+  const double machine = way(attention, experts, batch, n_attention, n_experts, /*two_phases=*/true).machine;
+  return std::max(layer_seconds(lane(attention, experts, batch, context, n_attention, n_experts, true, hottest), lanes), lanes * machine);
 }
 
 double ExpertCosts::sequences_max(const ExpertDevice& d, double context, double held_experts, double part) const {
@@ -78,11 +92,12 @@ double ExpertCosts::sequences_max(const ExpertDevice& d, double context, double 
   return std::max(0.0, (d.memory_bytes * 0.9 - weights) / (model_.cache_bytes * model_.layers * context));
 }
 
-double ExpertCosts::expert_parallel_s(const ExpertDevice& d, double batch, double context, uint32_t n, uint32_t lanes, double hottest) const {
+double ExpertCosts::expert_parallel_s(const ExpertDevice& d, double batch, double context, uint32_t n, uint32_t lanes, double hottest, bool two_phases) const {
   const double part = batch / lanes;
   const LaneTimes t = lane(d, d, part, context, n, n, false, hottest);
+  const Way w = way_together(d, part, n, two_phases);
   // Attention and experts share the device: what a lane computes is their sum, and its rows are away for the way alone.
-  return layer_seconds({t.attention + t.experts, 0, t.dispatch, t.combine}, lanes);
+  return std::max(layer_seconds({t.attention + t.experts, 0, w.dispatch, w.combine}, lanes, Wire::kOneStream), lanes * w.machine);
 }
 
 double ExpertCosts::tensor_parallel_s(const ExpertDevice& d, double batch, double context, uint32_t n) const {
@@ -92,7 +107,7 @@ double ExpertCosts::tensor_parallel_s(const ExpertDevice& d, double batch, doubl
   const double dense = model_.attention_weights + model_.shared_weights;
   const double matrices = std::max(dense / n / memory, 2 * dense / n * batch / gemm);
   const double rows = batch * model_.experts_per_token;
-  const double experts = std::max(active(rows, model_.experts) * model_.expert_weights / n / memory, 2 * model_.expert_weights / n * rows / gemm);
+  const double experts = efficiency_.experts_fixed_s + std::max(active(rows, model_.experts) * model_.expert_weights / n / memory, 2 * model_.expert_weights / n * rows / gemm);
   const double reduce = 2 * (kReduceSeconds + 2.0 * (n - 1) / n * batch * model_.hidden * kAnswerBytes / (d.nic_bytes_per_second * d.per_machine * efficiency_.nic));
   return std::max(scores, cache) + matrices + experts + reduce + efficiency_.attention_fixed_s;
 }

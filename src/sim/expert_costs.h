@@ -25,6 +25,7 @@ const ExpertDevice* find_expert_device(std::string_view name);  // H800, H20, H2
 struct ExpertEfficiency {
   double mla = 0.66, gemm = 0.70, memory = 0.80, nic = 0.80;
   double attention_fixed_s = 0;      // of the attention kernel, however small: published models of H800 take 50 us
+  double experts_fixed_s = 0;        // of a batch of experts, however small: launches, collecting and scattering its rows
 };
 
 // DeepSeek-V3: shapes of its config; attention computed in the absorbed form, weights and dispatched rows as FP8, answers as BF16.
@@ -58,17 +59,21 @@ class ExpertCosts {
     double attention_side = 0, expert_side = 0, machine = 0;  // dispatch + combine there; forwarding within a machine, beside
   };
   Way way(const ExpertDevice& attention, const ExpertDevice& experts, double batch, uint32_t n_attention, uint32_t n_experts, bool two_phases) const;
+  // Likewise between n devices that do both: what is for a device's own machine stays within it.
+  Way way_together(const ExpertDevice& device, double batch, uint32_t n, bool two_phases) const;
   // Machines that a token's experts are on, of `machines`: without limits of groups.
   double machines_hit(double machines) const;
 
+  // Seconds of a layer of so many lanes on devices of either side: P(m), or forwarding within the machines of experts, whichever is longer.
+  double apart_s(const ExpertDevice& attention, const ExpertDevice& experts, double batch, double context, uint32_t n_attention, uint32_t n_experts, uint32_t lanes, double hottest = 1) const;
   LaneTimes lane(const ExpertDevice& attention, const ExpertDevice& experts, double batch, double context, uint32_t n_attention, uint32_t n_experts, bool two_phases, double hottest = 1) const;
 
   // Sequences for whose caches a device has room beside its weights; `part`: of attention's weights that it holds.
   double sequences_max(const ExpertDevice& device, double context, double held_experts, double part = 1) const;
 
-  // Everything on the same n devices, data-parallel attention and expert-parallel experts, `lanes` halves of the batch overlapped
-  // where that helps: seconds of a layer for `batch` tokens a device.
-  double expert_parallel_s(const ExpertDevice& device, double batch, double context, uint32_t n, uint32_t lanes, double hottest = 1) const;
+  // Everything on the same n devices, data-parallel attention and expert-parallel experts, `lanes` parts of the batch overlapped: seconds of
+  // a layer for `batch` tokens a device. Each device sends rows and answers, and takes both: dispatch and combine share its links.
+  double expert_parallel_s(const ExpertDevice& device, double batch, double context, uint32_t n, uint32_t lanes, double hottest = 1, bool two_phases = false) const;
   // n devices as one by tensor parallelism: `batch` tokens together.
   double tensor_parallel_s(const ExpertDevice& device, double batch, double context, uint32_t n) const;
 

@@ -35,6 +35,26 @@ TEST(ExpertCosts, TheWayOf550MicrosecondsAndItsOtherSide) {
   EXPECT_NEAR(kCosts.model().experts_per_token / kCosts.machines_hit(4), 2.2, 0.05);
 }
 
+// DeepEP's README: H800, 128 tokens a device of 7168 numbers, 8 experts each, FP8 there and BF16 back.
+TEST(ExpertCosts, WhatStaysWithinAMachineOfExpertParallelismMeetsWhatWasMeasured) {
+  const struct {
+    uint32_t devices;
+    double measured;
+  } rows[] = {{16, 118 + 195}, {32, 155 + 273}, {64, 173 + 314}, {128, 192 + 369}};
+  for (const auto& row : rows) {
+    const auto way = kCosts.way_together(h800(), 128, row.devices, false);
+    EXPECT_NEAR(us(way.dispatch + way.combine) / row.measured, 1, 0.13) << row.devices;
+  }
+  EXPECT_EQ(kCosts.way_together(h800(), 128, 8, false).dispatch, 0);
+  EXPECT_LT(kCosts.way_together(h800(), 128, 32, true).dispatch, kCosts.way_together(h800(), 128, 32, false).dispatch);
+}
+
+// Every device sends and takes rows and answers: two lanes need the links for both of both.
+TEST(ExpertCosts, ExpertParallelismIsBoundByItsLinksAtLargeBatches) {
+  const auto way = kCosts.way_together(h800(), 256, 32, false);
+  EXPECT_NEAR(kCosts.expert_parallel_s(h800(), 512, 1024, 32, 2), 2 * (way.dispatch + way.combine), 1e-9);
+}
+
 TEST(ExpertCosts, SlowerNeighboursAndHotterExpertsNeverMakeItQuicker) {
   for (double batch = 8; batch <= 512; batch *= 2) {
     EXPECT_LE(kCosts.experts_s(h800(), batch * 8, 16), kCosts.experts_s(h800(), batch * 8, 16, 1.5));
