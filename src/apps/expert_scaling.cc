@@ -24,7 +24,7 @@ constexpr Duration kAnswer = std::chrono::seconds(10);
 
 uint64_t bytes_at(const Json& json, const char* key) { return static_cast<uint64_t>(std::max(0.0, number_at(json, key))); }
 
-bool answers(const Json& server) { return text_at(server, "error").empty(); }
+bool serves(const Json& server) { return text_at(server, "error").empty() && server.value("draining", Json()) != true; }
 
 // One copy of every expert of every model.
 uint64_t expert_bytes(const std::map<uint32_t, const Json*>& listed) {
@@ -45,7 +45,7 @@ ExpertScaleView view_of(const std::map<uint32_t, const Json*>& listed, uint32_t 
   ExpertScaleView view{.servers = servers, .bytes = expert_bytes(listed), .server_bytes = UINT64_MAX};
   uint32_t count = 0;
   for (const auto& [number, server] : listed) {
-    if (!answers(*server)) continue;
+    if (!serves(*server)) continue;
     ++count;
     view.busy += number_at(member(*server, "load"), "busy");
     view.server_bytes = std::min(view.server_bytes, bytes_at(member(*server, "memory"), "limit"));
@@ -97,11 +97,10 @@ void ExpertScaling::run() {
   }
 }
 
-// Those of this supervisor that do not drain, by their number.
+// Those of this supervisor, by their number.
 std::map<uint32_t, const Json*> ExpertScaling::listed_servers(const Json& list) const {
   std::map<uint32_t, const Json*> found;
   for (const Json& server : list) {
-    if (server.value("draining", Json()) == true) continue;
     for (uint32_t number = 0; number < options_.scale.servers_max; ++number) {
       const bool same = options_.addresses.empty() ? text_at(server, "name") == expert_name(number) : text_at(server, "address") == options_.addresses[number];
       if (same) found[number] = &server;
@@ -135,7 +134,7 @@ void ExpertScaling::look(TimePoint now) {
   const std::map<uint32_t, const Json*> listed = listed_servers(list);
   const bool all_there = settled(listed, now);
   const ExpertScaleView view = view_of(listed, static_cast<uint32_t>(servers_.size()));
-  const bool known = std::any_of(listed.begin(), listed.end(), [](const auto& server) { return answers(*server.second); });
+  const bool known = std::any_of(listed.begin(), listed.end(), [](const auto& server) { return serves(*server.second); });
   const int change = all_there && known ? scale_.window(view, now) : 0;
   if (change > 0) grow(now);
   if (change < 0) shrink(listed);
@@ -185,7 +184,7 @@ void ExpertScaling::shrink(const std::map<uint32_t, const Json*>& listed) {
     if (!servers_.contains(number) || number < options_.scale.servers_min) continue;
     const Json models = list_at(*server, "models");
     const bool by_hand = std::any_of(models.begin(), models.end(), [](const Json& model) { return !member(model, "pinned").empty(); });
-    candidates.push_back({number, by_hand});
+    candidates.push_back({number, by_hand});  // also one whose drain was broken off
   }
   const auto chosen = which_leaves(candidates);
   if (!chosen) return;
