@@ -94,10 +94,16 @@ StatusOr<int> Supervisor::run(Duration patience) {
     RETURN_IF_ERROR(start_due());
     const Signal signal = wait_signal(kLook);
     if (signal == Signal::kStop) return end(patience);
-    if (signal == Signal::kReload && children_.back().pid > 0) ::kill(children_.back().pid, SIGHUP);  // the gateway asks the nodes
+    if (signal == Signal::kReload) reload();
     ASSIGN_OR_RETURN(const bool asked, reap());
     if (asked) return end(patience);
   }
+}
+
+// The gateway asks the nodes.
+void Supervisor::reload() {
+  std::lock_guard lock(mutex_);
+  if (children_.back().pid > 0) ::kill(children_.back().pid, SIGHUP);
 }
 
 Status Supervisor::start_due() {

@@ -49,6 +49,7 @@ class Supervisor {
     bool lived = false;
   };
 
+  void reload();
   Status start_due();
   StatusOr<bool> reap();
   Status ended(Child& child, int status);
