@@ -131,14 +131,9 @@ BENCHMARK(NodeStep)->Arg(1)->Arg(10)->Arg(100)->Arg(1000);
 // Room for four of its models, all of which have requests. Steps take 20 ms, loads 200 ms.
 class ContendedNode {
  public:
-  ContendedNode(uint32_t models, uint32_t requests) : node_(config(models)) {
+  ContendedNode(uint32_t models, uint32_t requests) : models_(models), node_(config(models)) {
     give(Tick{});
-    for (uint64_t id = 1; id <= requests; ++id) {
-      Request r = request(id, 64);
-      r.model = ModelId(static_cast<uint32_t>(id % models));
-      r.max_tokens = 1u << 15;
-      give(MessageFrom{NodeId(9), Submit{r}});
-    }
+    for (; last_ < requests;) give(ask(ModelId(static_cast<uint32_t>(++last_ % models))));
     for (int i = 0; i < 200; ++i) next();
   }
 
@@ -163,8 +158,21 @@ class ContendedNode {
     return c;
   }
 
+  MessageFrom ask(ModelId model) const {
+    Request r = request(last_, 64);
+    r.model = model;
+    r.max_tokens = 1u << 12;
+    return {NodeId(9), Submit{r}};
+  }
+
   void perform(Effect& effect) {
-    if (const auto* start = std::get_if<StartStep>(&effect)) {
+    if (const auto* send = std::get_if<Send>(&effect)) {  // whoever has his answer asks anew
+      const auto* tokens = std::get_if<Tokens>(&send->message);
+      if (tokens == nullptr || !tokens->finish) return;
+      const ModelId model(static_cast<uint32_t>(tokens->id.sequence % models_));
+      last_ += models_ - last_ % models_ + model.value;
+      pending_.emplace(now_, ask(model));
+    } else if (const auto* start = std::get_if<StartStep>(&effect)) {
       pending_.emplace(now_ + std::chrono::milliseconds(20), StepDone{start->model, answer(start->input)});
     } else if (const auto* load = std::get_if<LoadWeights>(&effect)) {
       ++loads_;
@@ -174,7 +182,9 @@ class ContendedNode {
     }
   }
 
+  const uint32_t models_;
   TimePoint now_{};
+  uint64_t last_ = 0;  // id
   Node node_;
   std::multimap<TimePoint, Event> pending_;
   std::set<TimePoint> wakes_;

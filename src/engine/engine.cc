@@ -145,6 +145,7 @@ std::optional<StepInput> Engine::begin_step(TimePoint now, uint32_t tokens_max) 
     counters_.preemptions += plan.preempt.size();
   } while (plan.slices.empty() && !plan.preempt.empty());
   for (const RequestId id : plan.admit) admit(*sequences_.at(id), now);
+  for (const RequestId id : plan.admit) device_.grow_states(*sequences_.at(id));  // when all hold the prefixes that the plan counts on
   if (plan.slices.empty()) return std::nullopt;
 
   StepInput input;
@@ -234,7 +235,6 @@ void Engine::admit(Sequence& s, TimePoint now) {
   running_.push_back(&s);
   s.stage = Stage::kRunning;
   const bool looked_up = device_.take_prefix(s);
-  device_.grow_states(s);
   if (s.admitted_before) return;
   s.admitted_before = true;
   s.queued = std::max(Duration(0), now - s.request->arrival);

@@ -33,8 +33,7 @@ Cohorts Engine::cohorts(TimePoint now) const {
   Cohorts out;
   const Prospects& prospects = line_.prospects();
   const auto add = [&](const Sequence& s, size_t requests) {
-    const uint32_t missing = s.known() - s.computed - 1;
-    out.add({static_cast<double>(requests), prospects.due(s, now), prospects.left(s.delivered, s.request->max_tokens), prospects.prompt_token_seconds * missing});
+    out.add({static_cast<double>(requests), prospects.due(s, now), prospects.left(s.delivered, s.request->max_tokens), prospects.prompt_seconds(s)});
   };
   for (const Sequence* s : running_) add(*s, 1);
   parking_.for_each([&](const Sequence& s) { add(s, 1); });

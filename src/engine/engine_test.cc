@@ -357,7 +357,7 @@ TEST(Engine, WhoCannotBeOnTimeAnyMoreStandsBehindThoseWhoCan) {
   using std::chrono::seconds;
   Harness h(32, {.limits = {.sequences_max = 1}});
   Engine& engine = h.engine();
-  const Prospects prospects{{seconds(1), std::chrono::milliseconds(100)}, 0.02, 1e-4, 8};
+  const Prospects prospects{{seconds(1), std::chrono::milliseconds(100)}, 0.02, {1e-4}, 8};
   const TimePoint now = TimePoint(seconds(60));
   const auto came = [](TimePoint at) { return [at](Request& r) { r.arrival = at; }; };
   ASSERT_TRUE(h.submit(1, 20, 4, came(TimePoint(seconds(50)))).ok());
@@ -388,7 +388,7 @@ TEST(Engine, WhoIsLateForTooLongIsTakenNowAndThen) {
   Harness h(32, {.limits = {.sequences_max = 1}, .late_wait = seconds(1), .late_every = 1});
   ASSERT_TRUE(h.submit(1, 20, 4, [](Request& r) { r.arrival = TimePoint(-seconds(60)); }).ok());
   ASSERT_TRUE(h.submit(2, 20, 4).ok());
-  h.engine().line().sort_out({{seconds(1), std::chrono::milliseconds(100)}, 0.02, 1e-4, 8}, TimePoint());
+  h.engine().line().sort_out({{seconds(1), std::chrono::milliseconds(100)}, 0.02, {1e-4}, 8}, TimePoint());
   EXPECT_EQ(h.engine().line().late(), 1u);
   h.engine().line().admit_late(false);
   ASSERT_TRUE(h.step());

@@ -15,9 +15,11 @@ double Prospects::due(const Sequence& s, TimePoint now) const {
   return to_seconds(slack(tightened(slo, s.request->ttft_max, s.request->tbt_max), s.request->arrival, s.delivered + 1, now));
 }
 
+double Prospects::prompt_seconds(const Sequence& s) const { return prompts.seconds(s.computed, s.known() - 1); }
+
 bool Prospects::promises(const Sequence& s, TimePoint now) const {
   if (answer_tokens <= 0) return true;
-  const double start = prompt_token_seconds * static_cast<double>(s.known() - s.computed - 1) + step_seconds;
+  const double start = prompt_seconds(s) + step_seconds;
   const double tbt = to_seconds(tightened(slo, s.request->ttft_max, s.request->tbt_max).tbt);
   return promising(left(s.delivered, s.request->max_tokens), start, step_seconds, due(s, now), tbt);
 }

@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "engine/fair_queue.h"
 #include "engine/sequence.h"
+#include "policy/estimator.h"
 #include "policy/slo.h"
 
 namespace shoal {
@@ -19,13 +20,15 @@ namespace shoal {
 struct Prospects {
   SloTarget slo;               // a request may have a stricter one
   double step_seconds = 0;     // between two tokens of an answer, if it goes on
-  double prompt_token_seconds = 0;
+  PromptCost prompts;
   double answer_tokens = 0;    // of an answer, in the mean; 0: unknown, and everybody is on time
 
   // Tokens that an answer of so many still has, as far as that can be known.
   double left(uint64_t given, uint64_t most) const;
   // Seconds from now until the next token of `s` is due.
   double due(const Sequence& s, TimePoint now) const;
+  // Of what is missing of its prompt before its next token.
+  double prompt_seconds(const Sequence& s) const;
   // Whether the answer can still be on time for the most part, if it goes on at once.
   bool promises(const Sequence& s, TimePoint now) const;
 };

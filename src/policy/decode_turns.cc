@@ -46,6 +46,37 @@ std::vector<const TurnBatch*> in_order(std::span<const TurnBatch> batches, const
   return order;
 }
 
+// What a round is made of, in the paper's terms.
+struct Shares {
+  double n_min = std::numeric_limits<double>::infinity();
+  double S = 0;
+  double c = 0;
+};
+
+Shares shares_of(std::span<const TurnBatch> batches) {
+  Shares shares;
+  bool several = false;
+  for (const TurnBatch& b : batches) {
+    shares.n_min = std::min(shares.n_min, playback_rate(b));
+    shares.S += 1 / playback_rate(b);
+    several |= b.model != batches.front().model;
+  }
+  if (several) shares.c = sum_over_models(batches, &TurnBatch::waited_seconds);
+  return shares;
+}
+
+constexpr double kQuotaMaxSeconds = 4.0;  // the paper's
+
+// With it the round keeps everybody's pace, alpha = 1, if any up to the paper's does, and is over before one that comes at its start is
+// late with its first token.
+double sustaining_quota_max(std::span<const TurnBatch> batches, const Shares& shares) {
+  if (shares.c <= 0) return 0;
+  double ttft = std::numeric_limits<double>::infinity();
+  for (const TurnBatch& b : batches) ttft = std::min(ttft, b.ttft_seconds);
+  const double needed = shares.S < 1 ? shares.c / (shares.n_min * (1 - shares.S)) : kQuotaMaxSeconds;
+  return std::min({needed, kQuotaMaxSeconds, std::max((ttft - shares.c) / static_cast<double>(batches.size()), 0.0)});
+}
+
 }  // namespace
 
 double quota_max_seconds(std::span<const TurnBatch> batches, const TurnOptions& options) {
@@ -55,19 +86,13 @@ double quota_max_seconds(std::span<const TurnBatch> batches, const TurnOptions& 
   const double count = static_cast<double>(std::max<size_t>(models.size(), 1));
   const double length = sum_over_models(batches, &TurnBatch::switch_seconds) / count;
   const double cost = sum_over_models(batches, &TurnBatch::waited_seconds) / count;
-  return std::clamp(std::max(2.5 * length, std::min(12 * cost, 1.0)), 0.25, 4.0);
+  const double covering = std::clamp(std::max(2.5 * length, std::min(12 * cost, 1.0)), 0.25, kQuotaMaxSeconds);
+  return std::max(covering, sustaining_quota_max(batches, shares_of(batches)));
 }
 
 RoundPlan plan_round(std::span<const TurnBatch> batches, const TurnOptions& options) {
   RoundPlan plan;
-  double n_min = std::numeric_limits<double>::infinity(), S = 0;
-  bool several = false;
-  for (const TurnBatch& b : batches) {
-    n_min = std::min(n_min, playback_rate(b));
-    S += 1 / playback_rate(b);
-    several |= b.model != batches.front().model;
-  }
-  const double c = several ? sum_over_models(batches, &TurnBatch::waited_seconds) : 0;
+  const auto [n_min, S, c] = shares_of(batches);
   const double q_max = quota_max_seconds(batches, options);
   plan.alpha = std::max((batches.empty() ? 0 : c / (n_min * q_max)) + S, kAlphaMin);
   plan.round_seconds = c;

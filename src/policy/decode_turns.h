@@ -28,7 +28,8 @@ namespace shoal {
 // Each improvement on the paper has a switch, so that its effect can be measured.
 struct TurnOptions {
   // QMAX. The paper: 4. 0: 2.5 times the measured switch, within [0.25, 4]; and up to 1 s, 12 times what a switch costs the
-  // device, so that quick switches that take the cores of the steps do not eat more than a twelfth of them.
+  // device, so that quick switches that take the cores of the steps do not eat more than a twelfth of them. As much more, up to 4, as
+  // keeps alpha from exceeding 1, unless the round would be longer than a first token may take.
   double quota_max_seconds = 0;
   bool least_slack_first = true;     // else in the order of arrival
   bool enter_running_round = true;   // a new batch comes in by its slack; else it waits for the next round
@@ -52,6 +53,7 @@ struct TurnBatch {
   double switch_seconds = 0;    // of a switch to it
   double waited_seconds = 0;    // of these, what nothing hides
   Duration slack{0};            // the least of its requests'
+  double ttft_seconds = 10;     // that a first token may take
 };
 
 struct Turn {

@@ -140,6 +140,18 @@ TEST(PlanRound, TheLongestQuotaFollowsTheMeasuredSwitch) {
   EXPECT_NEAR(quota_max_seconds(hidden, {}), 0.25, 1e-9);
 }
 
+TEST(QuotaMax, IsLongerWhereShortTurnsWouldNotKeepThePace) {
+  auto slow = batches({.025, .025, .025}, 3);  // three quarters of the device, and a second for each switch
+  EXPECT_NEAR(plan_round(slow, {.quota_max_seconds = 2.5}).alpha, 1.05, 1e-9);
+  for (TurnBatch& b : slow) b.ttft_seconds = 30;
+  EXPECT_NEAR(quota_max_seconds(slow, {}), 3, 1e-9);
+  EXPECT_NEAR(plan_round(slow, {}).alpha, 1, 1e-9);
+  for (TurnBatch& b : slow) b.ttft_seconds = 5;  // a round of 12 s would be too long
+  EXPECT_NEAR(quota_max_seconds(slow, {}), 2.5, 1e-9);
+  auto hopeless = batches({.08, .08}, 1);
+  EXPECT_NEAR(quota_max_seconds(hopeless, {}), 4, 1e-9);
+}
+
 TEST(PlanRound, AQuotaIsLongEnoughToBeWorthItsSwitch) {
   auto b = batches({.01, .01, .01}, 3);
   for (TurnBatch& batch : b) batch.waited_seconds = 0.01;

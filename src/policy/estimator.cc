@@ -91,6 +91,7 @@ StepFit::Terms StepFit::solved() const {
 
 void StepFit::observe(const StepWork& work, double seconds) {
   if (!std::isfinite(seconds) || seconds <= 0) return;
+  if (observations_ == 0) correction_ = 1;
   if (observations_ >= 8) {
     const double expected = predict(work);
     seconds = std::clamp(seconds, expected / kOutlier, expected * kOutlier);
@@ -110,6 +111,13 @@ void StepFit::observe(const StepWork& work, double seconds) {
 double StepFit::predict(const StepWork& work) const {
   const Terms x = {prior_[0], prior_[1] * static_cast<double>(work.rows), prior_[2] * static_cast<double>(work.attended)};
   return correction_ * dot(coefficients_, x);
+}
+
+void StepFit::believe(const StepWork& work, double seconds) {
+  if (observations_ > 0 || !std::isfinite(seconds) || seconds <= 0) return;
+  correction_ = 1;
+  correction_ = seconds / predict(work);
+  believed_ = true;
 }
 
 void MovingMean::add(double x) {
@@ -135,6 +143,12 @@ double ArrivalRate::per_second(TimePoint now) const {
 
 void ModelEstimator::observe_step(const StepWork& work, double seconds) {
   (work.decode ? decode_ : prefill_).observe(work, seconds);
+}
+
+void ModelEstimator::believe(const ModelEstimator& measured, double scale) {
+  const StepWork decode{4, 4 * 1024, true}, prompt = work_of(0, 512);
+  if (measured.decode_.believed()) decode_.believe(decode, scale * measured.step_seconds(decode));
+  if (measured.prefill_.believed()) prefill_.believe(prompt, scale * measured.step_seconds(prompt));
 }
 
 // What lies between copying nothing and everything is put down to what was copied.
@@ -188,6 +202,19 @@ double ModelEstimator::prefill_seconds(uint64_t cached, uint64_t tokens, uint64_
   const uint64_t rest = tokens - whole * tokens_per_step;
   if (rest > 0) seconds += prefill_.predict(work_of(cached + tokens - rest, cached + tokens));
   return seconds;
+}
+
+double PromptCost::seconds(uint64_t begin, uint64_t end) const {
+  const StepWork work = work_of(begin, end);
+  return token_seconds * static_cast<double>(work.rows) + attended_seconds * static_cast<double>(work.attended);
+}
+
+PromptCost ModelEstimator::prompt_cost(uint64_t tokens_per_step) const {
+  CHECK_GT(tokens_per_step, 0u);
+  if (!prefill_.believed()) return {};
+  constexpr uint64_t kMany = 1 << 20;  // predictions are linear
+  const double whole = prefill_.predict({tokens_per_step, 0, false});
+  return {whole / static_cast<double>(tokens_per_step), (prefill_.predict({tokens_per_step, kMany, false}) - whole) / kMany};
 }
 
 namespace {

@@ -33,7 +33,10 @@ class StepFit {
 
   void observe(const StepWork& work, double seconds);  // ignored unless finite and positive
   double predict(const StepWork& work) const;
+  // While nothing was seen: such work takes so long. Ignored afterwards, and unless finite and positive.
+  void believe(const StepWork& work, double seconds);
 
+  bool believed() const { return believed_ || observations_ > 0; }  // what it predicts has a reason
   uint64_t observations() const { return observations_; }
 
  private:
@@ -45,6 +48,7 @@ class StepFit {
   Terms products_{};                 // sum x * seconds
   double correction_ = 1;            // moving mean of seen over fitted
   uint64_t observations_ = 0;
+  bool believed_ = false;
   Terms coefficients_ = solved();    // of all of the above: predictions are many, observations few
 };
 
@@ -67,9 +71,19 @@ class ArrivalRate {
   TimePoint first_{}, last_{};
 };
 
+// Of computing prompts, in full steps: seconds for a token, and for a token that one of them looks at.
+struct PromptCost {
+  double token_seconds = 0;
+  double attended_seconds = 0;
+  // Of tokens [begin, end) of one sequence.
+  double seconds(uint64_t begin, uint64_t end) const;
+};
+
 class ModelEstimator {
  public:
   void observe_step(const StepWork& work, double seconds);
+  // Until it is measured, it is like this one, which was, but `scale` times as long.
+  void believe(const ModelEstimator& measured, double scale);
   // A switch to this model: seconds until its weights were there, and what it cost the device: time without a step, or by
   // which steps beside it took longer. `copied`: the share of its weights that were copied, 0..1; the others were there.
   void observe_switch(double seconds, double waited_seconds, double copied = 1);
@@ -81,6 +95,8 @@ class ModelEstimator {
   uint64_t rows_within(double seconds, uint64_t decoding, uint64_t context_tokens) const;
   // Of computing `tokens` after `cached` ones, in steps of at most tokens_per_step. REQUIRES: tokens_per_step > 0.
   double prefill_seconds(uint64_t cached, uint64_t tokens, uint64_t tokens_per_step) const;
+  // Nothing while no prompt was seen, of it or of one that it is like: a mere guess condemns nobody. REQUIRES: tokens_per_step > 0.
+  PromptCost prompt_cost(uint64_t tokens_per_step) const;
   // Linear in what is copied. `fallback`: of one that copies everything, while none was seen.
   double switch_seconds(double fallback, double copied = 1) const;
   double waited_seconds(double fallback, double copied = 1) const;

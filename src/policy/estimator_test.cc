@@ -91,6 +91,33 @@ TEST(StepEstimate, NoPredictionIsNegative) {
   }
 }
 
+TEST(StepEstimate, WhatWasNotMeasuredIsLikeWhatWas) {
+  ModelEstimator known, other;
+  EXPECT_EQ(other.prompt_cost(512).seconds(0, 10'000), 0) << "a mere guess condemns nobody";
+  other.believe(known, 2);
+  EXPECT_EQ(other.prompt_cost(512).seconds(0, 10'000), 0) << "nothing is known of that one either";
+  for (int i = 0; i < 50; ++i) {
+    known.observe_step({4, 4 * 1024, true}, 0.005);
+    known.observe_step(work_of(0, 512), 0.02);
+  }
+  other.believe(known, 2);
+  EXPECT_NEAR(other.decode_seconds(4, 4 * 1024), 0.01, 1e-4);
+  EXPECT_NEAR(other.prefill_seconds(0, 512, 512), 0.04, 1e-3);
+  EXPECT_NEAR(other.prompt_cost(512).seconds(0, 512), 0.04, 1e-3);
+  EXPECT_FALSE(other.measured());
+  other.observe_step({4, 4 * 1024, true}, 0.03);  // what is measured counts from the first time on
+  EXPECT_NEAR(other.decode_seconds(4, 4 * 1024), 0.03, 0.003);
+  other.believe(known, 2);
+  EXPECT_NEAR(other.decode_seconds(4, 4 * 1024), 0.03, 0.003);
+}
+
+TEST(PromptCost, IsOfFullStepsWhatTheyTake) {
+  ModelEstimator e;
+  for (uint64_t i = 0; i < 200; ++i) e.observe_step(work_of(512 * (i % 8), 512 * (i % 8 + 1)), 0.01 + 1e-4 * 512 + 2e-8 * static_cast<double>(work_of(512 * (i % 8), 512 * (i % 8 + 1)).attended));
+  EXPECT_NEAR(e.prompt_cost(512).seconds(0, 4096), e.prefill_seconds(0, 4096, 512), 1e-6);
+  EXPECT_NEAR(e.prompt_cost(512).seconds(1024, 2048), e.prefill_seconds(1024, 1024, 512), 1e-6);
+}
+
 TEST(SwitchEstimate, IsTheFallbackUntilOneWasSeen) {
   ModelEstimator e;
   EXPECT_EQ(e.switch_seconds(2.5), 2.5);

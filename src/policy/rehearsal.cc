@@ -7,8 +7,10 @@ namespace shoal {
 namespace {
 
 constexpr double kTiny = 1e-9;
-constexpr size_t kSlotsMax = 160;
+constexpr size_t kSlotsMax = 224;
 constexpr double kSlots = 24;  // of a horizon, at least: arrivals are looked at as often,
+constexpr double kTurnsMax = 64;  // of one model within the horizon
+constexpr double kAhead = 0.1;    // of a token that is given within the horizon and due after it: what the time is worth that it saves then
 constexpr double kSlotsOfTtft = 3;  // and so often within the time of a first token
 
 // As the engine does it: a step that takes prompts along is as long as readers allow.
@@ -51,10 +53,16 @@ namespace {
 // One model in a rehearsal.
 class Actor {
  public:
-  explicit Actor(const RehearsedModel& facts) : facts_(&facts), cohorts_(facts.cohorts), spent_(facts.spent_seconds), here_(facts.resident) {}
+  Actor(const RehearsedModel& facts, double horizon) : facts_(&facts), horizon_(horizon), cohorts_(facts.cohorts), spent_(facts.spent_seconds), here_(facts.resident) {}
 
   const RehearsedModel& facts() const { return *facts_; }
   bool here() const { return here_; }
+  double switch_seconds() const { return facts_->switch_seconds * dilation_; }
+  double quota(double stretch) const { return facts_->quota_seconds * stretch * dilation_; }
+  // Turns are no shorter than that: of shorter ones several are one, switches included.
+  void dilate(double turn_min, double stretch) {
+    dilation_ = std::max(1.0, turn_min / std::max(facts_->switch_seconds + facts_->quota_seconds * stretch, kTiny));
+  }
   double spent() const { return spent_; }
   double lost() const { return lost_ * facts_->weight; }
   void come() { here_ = true, spent_ = 0; }
@@ -65,12 +73,12 @@ class Actor {
     if (facts_->arrivals <= 0 || now <= arrived_) return;
     for (Cohort& c : cohorts_) {
       if (c.prompt_seconds <= 0 || worth(c, now)) continue;
-      lost_ += c.requests * c.left;
+      lost_ += c.requests * within(c.left, c.due);
       c.requests = 0;
     }
     cohorts_.remove_empty();
     const double window = facts_->ttft + 0.5 * facts_->answer_tokens * facts_->tbt, from = std::max(arrived_, now - window), seconds = now - from;
-    lost_ += facts_->arrivals * (from - arrived_) * facts_->answer_tokens;
+    lost_ += facts_->arrivals * (from - arrived_) * within(facts_->answer_tokens, 0.5 * (arrived_ + from) + facts_->ttft);
     const int parts = static_cast<int>(std::clamp(std::ceil(kSlotsOfTtft * seconds / facts_->ttft), 1.0, 4.0));
     for (int i = 0; i < parts; ++i) {
       const double at = from + seconds * (i + 0.5) / parts;
@@ -129,7 +137,15 @@ class Actor {
     return on_time * facts_->weight;
   }
 
+  // The horizon is there: what was due until then and was not given.
+  void end() {
+    for (const Cohort& c : cohorts_) lost_ += c.requests * within(c.left, c.due);
+  }
+
  private:
+  // Of so many tokens, how many are due within the horizon.
+  double within(double tokens, double due) const { return std::clamp((horizon_ - due) / facts_->tbt + 1, 0.0, tokens); }
+
   double prompts(double from, double wall, double budget, double& on_time) {
     double spent = 0, room = std::max(0.0, facts_->sequences_max - decoding());
     std::sort(cohorts_.begin(), cohorts_.end(), [](const Cohort& a, const Cohort& b) { return a.due < b.due; });
@@ -140,7 +156,9 @@ class Actor {
       spent += began * c.prompt_seconds;
       room -= began;
       c.requests -= began;
-      (first <= c.due ? on_time : lost_) += began;
+      const double counts = began * within(1, c.due);
+      on_time += first <= c.due ? counts + kAhead * (began - counts) : 0;
+      lost_ += first <= c.due ? 0 : counts;
       begun_.add({began, c.due + facts_->tbt, c.left - 1, 0});
     }
     return spent;
@@ -156,8 +174,9 @@ class Actor {
       if (c.prompt_seconds > 0) continue;
       const double given = std::min(steps, c.left);
       const double kept = tokens_in_time(given, from + gap, gap, c.due, facts_->tbt);
-      on_time += c.requests * kept;
-      lost_ += c.requests * (given - kept);
+      const double counts = within(given, c.due), good = from + gap > c.due ? std::max(0.0, counts - (given - kept)) : std::min(kept, counts);
+      on_time += c.requests * (good + kAhead * (kept - good));
+      lost_ += c.requests * (counts - good);
       c.due += given * facts_->tbt;
       c.left -= given;
     }
@@ -165,6 +184,7 @@ class Actor {
   }
 
   const RehearsedModel* facts_;
+  double horizon_, dilation_ = 1;
   Cohorts cohorts_;
   double arrived_ = 0, spent_ = 0, lost_ = 0;
   bool here_ = false;
@@ -177,7 +197,8 @@ class Rehearsal {
       : rooms_(rooms), course_(course), horizon_(horizon), slot_(horizon / kSlots) {
     actors_.reserve(models.size());
     for (const RehearsedModel& m : models) {
-      actors_.emplace_back(m);
+      actors_.emplace_back(m, horizon);
+      actors_.back().dilate(horizon / kTurnsMax, course.stretch);
       slot_ = std::max(std::min(slot_, m.ttft / kSlotsOfTtft), horizon_ / kSlotsMax);
     }
   }
@@ -192,13 +213,14 @@ class Rehearsal {
         continue;
       }
       if (leaves != nullptr) leaves->go();
-      pass(next->facts().switch_seconds);
+      pass(next->switch_seconds());
       next->come();
       pass(std::min(slot_, std::max(0.02, next->facts().step_seconds(1))));
     }
     Rehearsed result{on_time_, 0};
     for (Actor& a : actors_) {
       a.arrive_until(now_);
+      a.end();
       result.lost += a.lost();
     }
     const double scale = horizon_ / std::max(now_, kTiny);
@@ -210,7 +232,7 @@ class Rehearsal {
   uint32_t here() const {
     return static_cast<uint32_t>(std::count_if(actors_.begin(), actors_.end(), [](const Actor& a) { return a.here(); }));
   }
-  double quota(const Actor& a) const { return a.facts().quota_seconds * course_.stretch; }
+  double quota(const Actor& a) const { return a.quota(course_.stretch); }
 
   // Of the served ones that are away, the one whose token is due first.
   Actor* next_to_come() {
@@ -219,7 +241,7 @@ class Rehearsal {
     for (uint32_t i = 0; i < course_.served; ++i) {
       Actor& a = actors_[i];
       if (a.here()) continue;
-      const double due = a.due(now_ + a.facts().switch_seconds);
+      const double due = a.due(now_ + a.switch_seconds());
       if (due < first) first = due, next = &a;
     }
     return next;
@@ -240,10 +262,13 @@ class Rehearsal {
     return gone;
   }
 
+  // Of those that are here: until one's quota is spent, or what it has to do is done.
   double until_a_turn_ends() const {
     double until = slot_;
     for (const Actor& a : actors_) {
-      if (a.here() && !a.facts().stays) until = std::min(until, std::max(0.0, quota(a) - a.spent()));
+      if (!a.here() || a.facts().stays) continue;
+      until = std::min(until, std::max(0.0, quota(a) - a.spent()));
+      if (const double work = a.work(now_); work > 0) until = std::min(until, here() * work);
     }
     return until;
   }
@@ -294,7 +319,7 @@ Rehearsed rehearse(std::span<const RehearsedModel> models, uint32_t rooms, const
 Course best_course(std::span<const RehearsedModel> models, uint32_t rooms, double horizon, const Course& kept, const CourseOptions& options) {
   const auto count = static_cast<uint32_t>(models.size());
   if (count <= rooms) return {count, 1};
-  constexpr double kStretches[] = {1, 6, Course::kUntilDone};
+  constexpr double kStretches[] = {1, 2, 4, 8, Course::kUntilDone};
   std::vector<Course> courses{{rooms, 1}};
   for (uint32_t served = rooms + 1, more = 1;; served = std::min(count, rooms + (more *= 4))) {
     for (const double stretch : kStretches) courses.push_back({served, stretch});
@@ -317,7 +342,7 @@ Course best_course(std::span<const RehearsedModel> models, uint32_t rooms, doubl
 }
 
 bool worth_a_switch(const RehearsedModel& model) {
-  return Actor(model).due(model.switch_seconds) < std::numeric_limits<double>::infinity();
+  return Actor(model, 0).due(model.switch_seconds) < std::numeric_limits<double>::infinity();
 }
 
 double yield(const RehearsedModel& m, double horizon) {

@@ -72,7 +72,8 @@ struct Course {
   friend bool operator==(const Course&, const Course&) = default;
 };
 
-// Weighted tokens within `horizon` seconds: on time, and given up or late.
+// Weighted tokens that are due within `horizon` seconds: on time, and late or not given; together what is wanted then. What is given
+// ahead counts a little beside those on time.
 struct Rehearsed {
   double on_time = 0;
   double lost = 0;

@@ -57,6 +57,34 @@ TEST(Rehearse, AModelAloneIsOnTimeAsLongAsItKeepsUp) {
   EXPECT_GT(rehearse(hard, 1, {1, 1}, 30).lost, little.on_time);
 }
 
+TEST(Rehearse, EveryCourseSharesOutWhatIsDue) {
+  const RehearsedModel models[] = {model(0, true, 2, 1), model(1, false, 2, 1), model(2, false, 2, 1)};
+  const auto due = [&](const Course& course) {
+    const Rehearsed r = rehearse(models, 1, course, 30);
+    return r.on_time + r.lost;
+  };
+  const double turns = due({3, 1});
+  for (const Course& course : {Course{1, 1}, Course{3, 8}, Course{2, 2}}) EXPECT_NEAR(due(course), turns, 0.15 * turns) << course.served << " x" << course.stretch;
+}
+
+// A device that has time for all gains nothing by giving one of them tokens that are due long afterwards.
+TEST(Rehearse, WhatIsGivenAheadIsNoReasonToNeglectOthers) {
+  RehearsedModel models[] = {model(0, true, 0, 0.5), model(1, false, 0, 0.5)};
+  for (RehearsedModel& m : models) {
+    m.cohorts = {};
+    m.cohorts.add({4, 4, 2000, 0.05});
+  }
+  EXPECT_GT(rehearse(models, 1, {2, 1}, 30).on_time, 1.4 * rehearse(models, 1, {1, 1}, 30).on_time);
+  EXPECT_EQ(best_course(models, 1, 30, {}, {}).served, 2u);
+}
+
+TEST(Rehearse, TurnsOfAnyLengthAreComparedOverTheWholeHorizon) {
+  RehearsedModel models[] = {model(0, true, 0.5, 0.02), model(1, false, 0.5, 0.02)};
+  for (RehearsedModel& m : models) m.quota_seconds = 0.1;  // so quick that nothing is lost by it
+  const double often = rehearse(models, 1, {2, 1}, 120).on_time, seldom = rehearse(models, 1, {2, 8}, 120).on_time;
+  EXPECT_NEAR(often, seldom, 0.1 * seldom);
+}
+
 TEST(Rehearse, WhatMoreCountsWeighsMore) {
   RehearsedModel heavy[] = {model(0, true, 2, 0.2)};
   const double once = rehearse(heavy, 1, {1, 1}, 30).on_time;

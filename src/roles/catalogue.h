@@ -15,6 +15,7 @@
 #include "memory/residency.h"
 #include "roles/effect.h"
 #include "roles/hosted_model.h"
+#include "roles/likeness.h"
 
 namespace shoal {
 
@@ -44,6 +45,9 @@ class Catalogue {
   // Those that hold and want nothing and for which `keep` is false are not active any more; retired ones of them are
   // removed, and returned.
   std::vector<ModelId> deactivate_unless(const std::function<bool(const HostedModel&)>& keep);
+
+  Likeness& likeness() { return likeness_; }
+  const Likeness& likeness() const { return likeness_; }
 
   bool resident(const HostedModel& model) const { return state(model) == WeightsState::kOnDevice; }
   bool away(const HostedModel& model) const { return state(model) == WeightsState::kOnDisk; }
@@ -91,6 +95,7 @@ class Catalogue {
   std::map<uint64_t, std::unique_ptr<BlockPool>> shape_classes_;
   std::map<ModelId, HostedModel> models_;
   std::map<ModelId, HostedModel&> active_;
+  Likeness likeness_;
 };
 
 }  // namespace shoal

@@ -145,7 +145,7 @@ std::vector<ModelId> ModelScheduler::next_models(TimePoint now) const {
 }
 
 // Who may take new requests: nobody but the model under protection; nobody that the plan holds; nobody but the model that
-// has found no memory for a while; and while others wait for the device, only the first groups of a model's prompts.
+// has found no memory for a while; and while others wait for the device, only the first groups of a model's prompts: in rehearsed turns all.
 void ModelScheduler::hold_admissions(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects) {
   if (protected_) {
     const HostedModel& hosted = catalogue_.at(protected_->model);
@@ -163,7 +163,7 @@ void ModelScheduler::hold_admissions(const SwitchPlan& plan, TimePoint now, std:
     may &= !protected_ || protected_->model == id;
     may &= starved == nullptr || starved == &hosted;
     uint32_t most = UINT32_MAX;
-    if (quotas_.contended()) most = requests_.prompts().ready(id) + static_cast<uint32_t>(hosted.engine->waiting()) - requests_.prompts_queued(id);
+    if (quotas_.contended() && !config_.turns.narrow) most = requests_.prompts().ready(id) + static_cast<uint32_t>(hosted.engine->waiting()) - requests_.prompts_queued(id);
     hosted.engine->set_admitting(may, most);
   }
   if (token_level()) quotas_.admit_late(now);

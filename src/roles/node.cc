@@ -124,13 +124,14 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
   if (const Status status = may_take(*hosted, waited, wait); !status.ok()) return no(status, std::max(Duration(0), wait - hosted->facts.pooling.max_wait));
   Request accepted = request;
   accepted.arrival = now - message.waited;  // on this node's clock
-  if (const Status status = hosted->engine->submit(accepted, kv); !status.ok()) return no(status);
-  catalogue_.activate(*hosted);
-  if (hosted->wanted_since == kForever) hosted->wanted_since = now;
   if (!begun) {
     hosted->arrivals.add(now);
     hosted->prompt_tokens.add(static_cast<double>(request.prompt.size()));
   }
+  if (const Status status = hosted->engine->submit(accepted, kv); !status.ok()) return no(status);
+  catalogue_.activate(*hosted);
+  catalogue_.likeness().believe_costs(*hosted);
+  if (hosted->wanted_since == kForever) hosted->wanted_since = now;
   const bool stays = message.kv && message.kv->node == config_.self;
   requests_.add(request.id, {.gateway = from, .epoch = request.epoch, .model = request.model, .stays = stays, .weights = begun_with});
   if (!kv) queue_prompt(accepted, *hosted, now);
@@ -204,6 +205,7 @@ void Node::count_step(HostedModel& hosted, const ModelScheduler::EndedStep& step
   constexpr uint64_t kKnown = 16;
   const double extra = step.seconds - hosted.costs.step_seconds(step.work);
   if (!loads_.step_beside_load() || hosted.costs.steps_observed() < kKnown) hosted.costs.observe_step(step.work, step.seconds);
+  catalogue_.likeness().note_measured(hosted);
   if (const std::optional<LoadDesk::Cost> cost = loads_.charge(extra)) quotas_.observe(*cost);
 }
 
@@ -224,7 +226,7 @@ void Node::deliver(HostedModel& hosted, TokenDelta delta, std::vector<Effect>& e
   tokens.queued = delta.queued;
   tokens.weights = owned->weights;
   hosted.fresh = false;
-  if (tokens.finish) hosted.answer_tokens.add(static_cast<double>(tokens.first_index + tokens.tokens.size()));
+  if (tokens.finish) catalogue_.likeness().observe_answer(hosted, static_cast<double>(tokens.first_index + tokens.tokens.size()));
   const NodeId gateway = owned->gateway;
   if (delta.finish) {
     requests_.erase(delta.request);

@@ -136,6 +136,20 @@ TEST(NodeTurns, EveryTurnBringsATokenEvenIfKvMustGo) {
   EXPECT_TRUE(body.node().idle());
 }
 
+// Nothing of them can be on time, which is no reason to let the device stand idle.
+TEST(NodeTurns, AnswersThatAreAllLateGoOnWhileNobodyElseWantsTheDevice) {
+  std::vector<NodeModel> models = {model(0), model(1), model(2), model(3)};
+  for (NodeModel& m : models) m.pooling.slo = {milliseconds(1), milliseconds(1)};
+  Body body(config(11, models));
+  std::vector<RequestId> ids;
+  for (uint32_t m = 0; m < 4; ++m) ids.push_back(body.submit(m, 200));
+  body.run();
+  for (const RequestId id : ids) {
+    EXPECT_EQ(body.answer(id).tokens, 200u);
+    EXPECT_LT(body.answer(id).last, TimePoint(seconds(2 * 4 * 200 / 50)));  // a step takes 20 ms
+  }
+}
+
 TEST(NodeTurns, APinnedModelIsLoadedAtOnceAndStays) {
   NodeModel pinned = model(0);
   pinned.pooling.pinned = true;

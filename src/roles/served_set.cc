@@ -8,13 +8,12 @@ namespace {
 
 constexpr Duration kInterval = std::chrono::milliseconds(250);
 constexpr size_t kRehearsedMax = 16;
-constexpr double kAnswerTokens = 256;    // believed until one has ended
+constexpr double kAnswerTokens = 256;    // believed until one of any model has ended
 constexpr double kHere = 1.2;            // what being there is worth in the order
 constexpr double kPriorityWeight = 4;    // of a token, for one of priority more
 constexpr double kStaySwitches = 8;      // of one that was in the dark,
 constexpr double kStaySecondsMin = 2;
 constexpr double kOthers = 19;           // and after it the others have so much longer
-constexpr double kLateShare = 0.1;       // of the requests there are, from which on it is believed that not all can be on time
 
 }  // namespace
 
@@ -25,13 +24,12 @@ double ServedSet::switch_to(const HostedModel& hosted) const {
 double ServedSet::stay_seconds(const HostedModel& hosted) const { return std::max(kStaySecondsMin, (1 + kStaySwitches) * switch_to(hosted)); }
 
 Prospects ServedSet::prospects(const HostedModel& hosted) const {
-  constexpr uint64_t kPrompt = 512;
   Prospects p;
   p.slo = hosted.facts.pooling.slo;
   const uint64_t sequences = hosted.engine->running() + 1;
   p.step_seconds = hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value));
-  p.prompt_token_seconds = hosted.costs.prefill_seconds(0, kPrompt, config_.limits.tokens_per_step) / kPrompt;
-  p.answer_tokens = hosted.answer_tokens.count == 0 ? kAnswerTokens : hosted.answer_tokens.value;
+  p.prompts = hosted.costs.prompt_cost(config_.limits.tokens_per_step);
+  p.answer_tokens = catalogue_.likeness().answer_tokens(hosted).value_or(kAnswerTokens);
   return p;
 }
 
@@ -46,33 +44,25 @@ void ServedSet::update(bool contended, TimePoint now) {
   }
   if (now < next_) return;
   next_ = now + kInterval;
+  for (auto& [id, hosted] : catalogue_.active()) catalogue_.likeness().believe_costs(hosted);
   favour(now);
   const double ahead = horizon();
   const std::vector<RehearsedModel> models = models_in_order(ahead, now);
   // Of many the first ones tell what is best for all.
   const std::span<const RehearsedModel> rehearsed(models.data(), std::min(models.size(), kRehearsedMax));
-  if (course_.served == 0 && !many_are_late()) return serve_all();  // predictions may be off: what goes well goes on
   course_ = best_course(rehearsed, rooms(models), ahead, course_, {});
   if (course_.served == rehearsed.size()) course_.served = static_cast<uint32_t>(models.size());
   const double stretch = course_.stretch;
   for (uint32_t i = 0; i < models.size(); ++i) {
     HostedModel& hosted = catalogue_.at(models[i].model);
-    hosted.served = i < course_.served && (models[i].resident || hosted.facts.model == favoured_ || worth_a_switch(models[i]) || idle_long_enough(models, i));
+    const bool chosen = i < course_.served && (models[i].resident || hosted.facts.model == favoured_ || worth_a_switch(models[i]));
+    hosted.served = chosen || idle_long_enough(models, i);
     hosted.turn.stretch = stretch;
   }
 }
 
 void ServedSet::serve_all() {
   for (auto& [id, hosted] : catalogue_.active()) hosted.served = true, hosted.turn.stretch = 1;
-}
-
-bool ServedSet::many_are_late() const {
-  double late = 0, all = 0;
-  for (const auto& [id, hosted] : catalogue_.active()) {
-    late += static_cast<double>(hosted.engine->line().late());
-    all += static_cast<double>(hosted.engine->waiting() + hosted.engine->running());
-  }
-  return late > kLateShare * all;
 }
 
 // Those on the device have work and can do none of it.
@@ -92,13 +82,14 @@ bool ServedSet::stuck() const {
 bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size_t which) const {
   constexpr double kLate = 0.05;  // of a token on time
   const RehearsedModel& late = models[which];
+  const Engine& engine = *catalogue_.at(late.model).engine;
   double lost = 0;
   for (const RehearsedModel& m : models) {
     if (!m.resident) continue;
     if (catalogue_.at(m.model).engine->has_work()) return false;
     lost += m.weight * m.arrivals * (late.switch_seconds + m.switch_seconds + late.answer_tokens * late.step_seconds(1)) * m.answer_tokens;
   }
-  return kLate * late.weight * static_cast<double>(catalogue_.at(late.model).engine->waiting()) * late.answer_tokens > lost;
+  return kLate * late.weight * static_cast<double>(engine.waiting() + engine.running()) * late.answer_tokens > lost;
 }
 
 void ServedSet::note_dark(TimePoint now) {
@@ -142,7 +133,7 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, TimePoint now) co
   m.tbt = to_seconds(hosted.facts.pooling.slo.tbt);
   m.weight = std::pow(kPriorityWeight, std::clamp(hosted.facts.pooling.priority, -3, 3));
   m.arrivals = hosted.arrivals.per_second(now);
-  m.prompt_seconds = expected.prompt_token_seconds * hosted.prompt_tokens.value;
+  m.prompt_seconds = expected.prompts.seconds(0, static_cast<uint64_t>(hosted.prompt_tokens.value));
   m.answer_tokens = expected.answer_tokens;
   const uint32_t pages = catalogue_.pages().capacity() - std::min(catalogue_.pages().capacity(), catalogue_.weight_pages(hosted));
   const double tokens = static_cast<double>(pages) * kPageBytes / static_cast<double>(hosted.facts.kv_block_bytes) * kTokensPerBlock;

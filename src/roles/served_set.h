@@ -36,7 +36,6 @@ class ServedSet {
   // Who was in the dark for too long comes first for as long as eight switches to it take, 2 s at least; the next such one no sooner
   // than the others had 19 times as long.
   void favour(TimePoint now);
-  bool many_are_late() const;
 
   const NodeConfig& config_;
   Catalogue& catalogue_;

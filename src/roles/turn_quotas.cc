@@ -38,6 +38,7 @@ void TurnQuotas::update(TimePoint now) {
     // Never believed to be free: what is hidden now is hidden by quotas of this length.
     batch.waited_seconds = std::max(hosted.costs.waited_seconds(batch.switch_seconds, catalogue_.copied_share(hosted)), 0.1 * batch.switch_seconds);
     batch.slack = demand.slack;
+    batch.ttft_seconds = to_seconds(hosted.facts.pooling.slo.ttft);
     batches.push_back(batch);
   }
   plan_ = plan_round(batches, config_.turns);

@@ -22,6 +22,7 @@ struct Case {
   uint32_t prompt = 0;
   std::array<uint32_t, 4> tokens{};  // of each answer; requests 0 and 2 are of one model, 1 and 3 of the other
   std::vector<uint32_t> cancels;  // of these requests, in this order, at any moment
+  bool narrow = false;  // turns are as long as a rehearsal finds best: fewer switches
 };
 
 NodeConfig node_config(const Case& c) {
@@ -34,6 +35,7 @@ NodeConfig node_config(const Case& c) {
   config.prefix_cache = false;
   config.load_bytes_per_second = 3 * kPageBytes / 0.01;
   config.turns.quota_max_seconds = 0.02;  // two events
+  config.turns.narrow = c.narrow;
   for (uint32_t i = 0; i < 2; ++i) {
     NodeModel m;
     m.model = ModelId(i);
@@ -213,6 +215,12 @@ TEST(EveryOrderOfEvents, OfTurnsWithKvOnBothTiersKeepsTheRules) {
   EXPECT_GT(sum.runs, 10'000u);
   EXPECT_GT(sum.parked, 4 * sum.runs);
   EXPECT_EQ(sum.returned, sum.parked);
+}
+
+TEST(EveryOrderOfEvents, OfRehearsedTurnsKeepsTheRules) {
+  const Sum sum = every_order_of({{8, 12, 30, {4, 3, 4, 3}, {}, true}, {9, 12, 30, {4, 4, 4, 4}, {}, true}, {8, 12, 30, {3, 3, 3, 3}, {0, 2}, true}, {8, 0, 30, {3, 3, 3, 3}, {0, 3}, true}});
+  EXPECT_GT(sum.runs, 3000u);
+  EXPECT_GT(sum.parked, sum.runs);
 }
 
 TEST(EveryOrderOfEvents, WithWithdrawalsAtAnyMomentKeepsTheRules) {
