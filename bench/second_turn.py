@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """second_turn.py: how long the second turn of a long chat takes to its first token, beside llama-server of llama.cpp on the same file.
 
-The first turn is a prompt of --tokens random token ids. The second is the first with its own answer and --new ids more (`kept`), or with the
-new ids only, as where a client leaves the answer's reasoning out (`dropped`); before it --between other chats of the same length come and go.
+The first turn is a prompt of --tokens random token ids, and up to 15 more, since a length may fall well or badly on blocks of 16. The second is
+the first with its own answer and --new ids more (`kept`), or with the new ids only, as where a client leaves the answer's reasoning out (`dropped`); before it --between other chats of the same length come and go.
 Both servers run all the time and one of them has work at a time (A B A B); every round has other ids, so that nothing is known but the
 chat itself. Medians of --runs.
 
@@ -54,7 +54,7 @@ def chat(args, name, port, seed):
     """One chat -> seconds to the first token of its first turn, and of its second in both forms."""
     rng = random.Random(seed)
     ids = lambda count: [rng.randrange(*pooling.VOCABULARY) for _ in range(count)]
-    prompt, new, other = ids(args.tokens), ids(args.new), ids(args.new)
+    prompt, new, other = ids(args.tokens + rng.randrange(16)), ids(args.new), ids(args.new)
     others = [ids(args.tokens) for _ in range(args.between)]
     first, answer = complete(name, port, prompt, args.answer)
     for one in others:
@@ -80,7 +80,7 @@ def main():
     parser.add_argument('--log-dir', default='/tmp')
     parser.add_argument('--json', action='store_true')
     args = parser.parse_args()
-    context = args.tokens + 2 * args.answer + args.new + 256
+    context = args.tokens + 16 + 2 * args.answer + args.new + 256
     commands = {'shoal': [args.shoal, 'serve', args.model, '--alias', 'bench', '--config', 'none', '--admin-socket', 'none', '--max-model-len', str(context), '--threads', str(args.threads),
                           '--log-level', 'warning']}
     if args.peer_server:

@@ -73,7 +73,7 @@ struct NodePlan {
   std::shared_ptr<ModelNames> names;      // of this process; none: the node's own
   std::optional<KvLinkConfig> kv_link;    // none: its KV is for nodes of this process
   bool guarded = false;
-  bool fill_ahead = true;                 // memory for the next load is touched while nothing is to be done
+  bool fill_ahead = true;                 // memory for the next load, KV and states is touched before it is wanted
   uint32_t lanes = 1;                     // passes under way at once, of models whose experts are elsewhere
   std::function<ExchangePartner*(ModelId)> experts;  // who computes them, of each model, or null; asked by the node's loop thread. It outlives the node
   std::shared_ptr<Bell> experts_bell;     // that all of these ring; null: there are none
