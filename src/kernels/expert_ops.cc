@@ -9,8 +9,6 @@
 namespace shoal {
 namespace {
 
-constexpr size_t kTasksPerThread = 8;   // so that threads end together
-constexpr size_t kTogether = 4;         // panels that a single row takes at once
 constexpr size_t kSumColumns = 1024;    // of the sums of groups at a time: they stay in the first cache
 
 }  // namespace
@@ -32,47 +30,52 @@ void ExpertRoutes::assign(std::span<const ExpertChoice> choices, uint32_t used, 
   }
 }
 
-void expert_linear(const Kernels& kernels, ThreadPool& threads, const ExpertRoutes& routes, const float* x, QuantBlock* scratch, std::span<const ExpertOutput> outputs) {
-  if (routes.active.empty()) return;
-  const auto matrix_of = [](const ExpertOutput& output, const ExpertRoutes::Active& a) -> const LinearOutput& { return output.matrices[a.expert]; };
-  const uint64_t columns = matrix_of(outputs.front(), routes.active.front()).matrix.columns;
-  bool quantized = false;
-  size_t panels = 0;
+ExpertInput taken(const ExpertInput& all, const ExpertRoutes& routes, std::span<const ExpertOutput> outputs) {
+  bool floats = false, quantized = false;
   for (const ExpertOutput& output : outputs) {
-    for (const auto& a : routes.active) {
-      const PackedMatrix& matrix = matrix_of(output, a).matrix;
-      CHECK_EQ(matrix.columns, columns);
-      quantized |= is_quantized(matrix.format);
-      panels += matrix.panels();
-    }
+    for (const auto& a : routes.active) (is_quantized(output.matrices[a.expert].matrix.format) ? quantized : floats) = true;
   }
-  if (quantized) {
-    for_rows(threads, static_cast<uint32_t>(routes.routed.size()), columns, [&](uint32_t row) {
-      kernels.quantize_row(x + row * columns, columns, scratch + row * (columns / kQuantBlock));
+  return {floats ? all.x : nullptr, quantized ? all.quantized : nullptr};
+}
+
+void gather_rows(const Kernels& kernels, ThreadPool& threads, const ExpertRoutes& routes, uint32_t used, const float* x, uint64_t columns, bool weigh,
+                 const ExpertInput& to) {
+  const uint64_t blocks = columns / kQuantBlock;
+  const auto routed = static_cast<uint32_t>(routes.routed.size());
+  if (weigh || to.x != nullptr) {
+    for_rows(threads, routed, columns, [&](uint32_t i) {
+      std::memcpy(to.x + i * columns, x + routes.routed[i].row * columns, columns * sizeof(float));
+      if (weigh) kernels.scale(to.x + i * columns, routes.routed[i].weight, columns);
     });
   }
-  struct Task {
-    const ExpertOutput* output;
-    const ExpertRoutes::Active* active;
-    size_t begin, end;
-  };
-  const size_t share = panels / (static_cast<size_t>(threads.size()) * kTasksPerThread);
-  const size_t each = std::max(kTogether, share / kTogether * kTogether);
-  std::vector<Task> tasks;
+  if (weigh) return quantize_rows(kernels, threads, routed, columns, to);
+  if (to.quantized == nullptr) return;
+  for_rows(threads, routed / used, columns * 2, [&](uint32_t row) {
+    const std::span<const uint32_t> slots = std::span(routes.slots).subspan(uint64_t{row} * used, used);
+    QuantBlock* const first = to.quantized + slots.front() * blocks;
+    kernels.quantize_row(x + row * columns, columns, first);
+    for (const uint32_t slot : slots.subspan(1)) std::memcpy(to.quantized + slot * blocks, first, blocks * sizeof(QuantBlock));
+  });
+}
+
+void quantize_rows(const Kernels& kernels, ThreadPool& threads, uint32_t rows, uint64_t columns, const ExpertInput& input) {
+  if (input.quantized == nullptr) return;
+  for_rows(threads, rows, columns, [&](uint32_t row) { kernels.quantize_row(input.x + row * columns, columns, input.quantized + row * (columns / kQuantBlock)); });
+}
+
+void expert_linear(const Kernels& kernels, ThreadPool& threads, const ExpertRoutes& routes, const ExpertInput& input, std::span<const ExpertOutput> outputs) {
+  std::vector<Product> products;
+  products.reserve(outputs.size() * routes.active.size());
   for (const ExpertOutput& output : outputs) {
     for (const auto& a : routes.active) {
-      const size_t count = matrix_of(output, a).matrix.panels();
-      for (size_t begin = 0; begin < count; begin += each) tasks.push_back({&output, &a, begin, std::min(count, begin + each)});
+      const LinearOutput& at = output.matrices[a.expert];
+      const uint64_t columns = at.matrix.columns, width = at.matrix.rows, first = a.begin;
+      products.push_back({{at.matrix, a.rows, input.x == nullptr ? nullptr : input.x + first * columns, columns,
+                           input.quantized == nullptr ? nullptr : input.quantized + first * (columns / kQuantBlock), output.out + first * width, width, false, {}},
+                          at.maker});
     }
   }
-  threads.parallel_for(tasks.size(), [&](size_t i, int worker) {
-    const Task& task = tasks[i];
-    const LinearOutput& at = matrix_of(*task.output, *task.active);
-    const uint64_t first = task.active->begin, width = at.matrix.rows;
-    const LinearCall call{at.matrix, task.active->rows, x + first * columns, columns, scratch == nullptr ? nullptr : scratch + first * (columns / kQuantBlock),
-                          task.output->out + first * width, width, false, threads.scratch(worker)};
-    compute_panels(kernels, at.maker, call, task.begin, task.end);
-  });
+  multiply(kernels, threads, products);
 }
 
 void add_experts(const Kernels& kernels, ThreadPool& threads, const ExpertRoutes& routes, uint32_t experts, uint32_t used, const float* outputs,

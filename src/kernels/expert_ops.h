@@ -35,8 +35,21 @@ struct ExpertOutput {
   std::span<const LinearOutput> matrices;  // by expert; `out` is ignored
   float* out;                              // [routed rows, matrix.rows]
 };
-// x: [routed rows, columns], already gathered; scratch: [routed rows, columns / 32] if any matrix is quantised.
-void expert_linear(const Kernels& kernels, ThreadPool& threads, const ExpertRoutes& routes, const float* x, QuantBlock* scratch, std::span<const ExpertOutput> outputs);
+
+// Inputs of the routed rows, in the forms that matrices take; null: none takes it.
+struct ExpertInput {
+  float* x = nullptr;               // [routed rows, columns], for float formats
+  QuantBlock* quantized = nullptr;  // [routed rows, columns / 32]
+};
+// `all`, less what none of the active experts' matrices takes.
+ExpertInput taken(const ExpertInput& all, const ExpertRoutes& routes, std::span<const ExpertOutput> outputs);
+// Gives the routed rows their rows of x [rows, columns], each quantised once; `weigh`: times the routed rows' weights, and `to.x` is written in any case.
+void gather_rows(const Kernels& kernels, ThreadPool& threads, const ExpertRoutes& routes, uint32_t used, const float* x, uint64_t columns, bool weigh,
+                 const ExpertInput& to);
+// Quantises what is in `input.x`, if anybody takes it.
+void quantize_rows(const Kernels& kernels, ThreadPool& threads, uint32_t rows, uint64_t columns, const ExpertInput& input);
+
+void expert_linear(const Kernels& kernels, ThreadPool& threads, const ExpertRoutes& routes, const ExpertInput& input, std::span<const ExpertOutput> outputs);
 
 // sum[row] += the weighted sum of its experts' outputs [routed rows, width], in the order of expert_router.h.
 void add_experts(const Kernels& kernels, ThreadPool& threads, const ExpertRoutes& routes, uint32_t experts, uint32_t used, const float* outputs,

@@ -1,6 +1,7 @@
 #include "kernels/ops.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -10,6 +11,12 @@ namespace {
 
 constexpr size_t kTasksPerThread = 8;  // so that threads end together
 constexpr size_t kTogether = 4;        // panels that a single row takes at once
+
+// Panels of a task, where so many are shared among the threads.
+size_t panels_each(size_t panels, const ThreadPool& threads) {
+  const size_t share = panels / (static_cast<size_t>(threads.size()) * kTasksPerThread);
+  return std::max(kTogether, share / kTogether * kTogether);
+}
 
 // The same call for a part of its matrix's panels, which lie at `data`.
 LinearCall part_of(const LinearCall& call, size_t begin, size_t end, const std::byte* data) {
@@ -43,6 +50,26 @@ void compute_panels(const Kernels& kernels, const PanelMaker* maker, const Linea
   kernels.linear(call, begin, end);
 }
 
+void multiply(const Kernels& kernels, ThreadPool& threads, std::span<const Product> products) {
+  size_t panels = 0;
+  for (const Product& product : products) panels += product.call.weight.panels();
+  const size_t each = panels_each(panels, threads);
+  struct Task {
+    const Product* product;
+    size_t begin, end;
+  };
+  std::vector<Task> tasks;
+  for (const Product& product : products) {
+    const size_t count = product.call.weight.panels();
+    for (size_t begin = 0; begin < count; begin += each) tasks.push_back({&product, begin, std::min(count, begin + each)});
+  }
+  threads.parallel_for(tasks.size(), [&](size_t i, int worker) {
+    LinearCall call = tasks[i].product->call;
+    call.stage = threads.scratch(worker);
+    compute_panels(kernels, tasks[i].product->maker, call, tasks[i].begin, tasks[i].end);
+  });
+}
+
 void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& input, std::span<const LinearOutput> outputs) {
   const uint64_t columns = outputs.front().matrix.columns;
   bool quantized = false;
@@ -58,8 +85,7 @@ void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& inpu
       if (quantized) kernels.quantize_row(input.x + row * columns, columns, input.scratch + row * (columns / kQuantBlock));
     });
   }
-  const size_t share = panels / (static_cast<size_t>(threads.size()) * kTasksPerThread);
-  const size_t each = std::max(kTogether, share / kTogether * kTogether);
+  const size_t each = panels_each(panels, threads);
   size_t tasks = 0;
   for (const LinearOutput& output : outputs) tasks += div_up(output.matrix.panels(), each);
   threads.parallel_for(tasks, [&](size_t task, int worker) {

@@ -44,6 +44,14 @@ struct LinearInput {
 // out = matrix x input + bias for every output. REQUIRES: all matrices have the same number of columns; at most 8 outputs.
 void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& input, std::span<const LinearOutput> outputs);
 
+// A product whose input is at hand in the form that its matrix takes. `call.stage` is of whoever computes it; `maker` as LinearOutput's.
+struct Product {
+  LinearCall call;
+  const PanelMaker* maker = nullptr;
+};
+// All of them, split by panels.
+void multiply(const Kernels& kernels, ThreadPool& threads, std::span<const Product> products);
+
 // Panels [begin, end) of one product, by the calling thread; `maker` as LinearOutput's.
 void compute_panels(const Kernels& kernels, const PanelMaker* maker, const LinearCall& call, size_t begin, size_t end);
 

@@ -104,8 +104,13 @@ class CpuStep : public Step {
   };
 
   void multiply(const float* input, std::optional<LinearInput::MakeRow> make_row, Outputs outputs) const;
-  void multiply_by_head(const std::vector<MatrixPlace>& places, const float* input, float* out) const;
+  struct HeadRows {  // head h of row r lies at base + r * row + h * head
+    float* base;
+    uint64_t row, head;
+  };
+  void multiply_by_head(const std::vector<MatrixPlace>& places, const HeadRows& input, const HeadRows& out) const;
   ExpertRoutes route(const ExpertPlaces& places, const float* input) const;
+  void give_back(const ExpertPlaces& places, const float* input, ExpertRoutes& routes) const;
   void embed_tied(const MatrixPlace& table, float* x) const;
   AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;
   void attend_by_segments(const AttentionSplit& split, const AttentionArguments& arguments) const;

@@ -85,40 +85,40 @@ std::optional<Exchange> CpuStep::experts(const ExpertPlaces& places, Activation 
     bring_experts(*context_.expert_cache, places, active, compute_.threads, [&](const ExpertPlaces& next) { return route(next, CpuDevice::at(asked)); });
   }
   const auto count = static_cast<uint32_t>(routes.routed.size());
-  for_rows(compute_.threads, count, hidden, [&](uint32_t i) {
-    std::memcpy(routed + i * hidden, input + routes.routed[i].row * hidden, hidden * sizeof(float));
-    if (places.weigh_input) compute_.kernels.scale(routed + i * hidden, std::exchange(routes.routed[i].weight, 1.0f), hidden);
-  });
   const auto gates = active_outputs(weights_, places, places.gate, active), ups = places.up.empty() ? std::vector<LinearOutput>() : active_outputs(weights_, places, places.up, active);
   const auto downs = active_outputs(weights_, places, places.down, active);
-  const ExpertOutput gate_up[] = {{gates, gate}, {ups, up}};
-  const bool gated = !places.up.empty();
-  expert_linear(compute_.kernels, compute_.threads, active, routed, quantized, std::span(gate_up).first(gated ? 2 : 1));
-  gate_experts(compute_.kernels, compute_.threads, {activation, places.gate_alpha, places.gate_limit}, count, width, gate, up);
-  const ExpertOutput down[] = {{downs, out}};
-  expert_linear(compute_.kernels, compute_.threads, active, gate, quantized, down);
-  for (const auto& whole : routes.active) {
-    if (whole.expert >= places.gate.size()) std::memcpy(out + whole.begin * hidden, routed + whole.begin * hidden, whole.rows * hidden * sizeof(float));
-  }
+  const ExpertOutput both[] = {{gates, gate}, {ups, up}}, down[] = {{downs, out}};
+  const auto gate_up = std::span(both).first(places.up.empty() ? 1 : 2);
+  ExpertInput gathered = taken({routed, quantized}, active, gate_up);
+  if (places.weigh_input) gathered.x = routed;
+  gather_rows(compute_.kernels, compute_.threads, routes, places.rule.used, input, hidden, places.weigh_input, gathered);
+  expert_linear(compute_.kernels, compute_.threads, active, gathered, gate_up);
+  const ExpertInput gated = {gate, taken({gate, quantized}, active, down).quantized};
+  gate_experts(compute_.kernels, compute_.threads, {activation, places.gate_alpha, places.gate_limit}, count, width, up, gated);
+  expert_linear(compute_.kernels, compute_.threads, active, gated, down);
+  give_back(places, input, routes);
   add_experts(compute_.kernels, compute_.threads, routes, places.rule.experts, places.rule.used, out, hidden, rows(), CpuDevice::at(to));
   return std::nullopt;
 }
 
 void CpuStep::combine(const ExpertPlaces& places, Floats from, Floats to) const {
+  give_back(places, CpuDevice::at(from), dispatched_);
+  add_experts(compute_.kernels, compute_.threads, dispatched_, places.rule.experts, places.rule.used, CpuDevice::at(at_.expert_out), context_.shape.hidden, rows(), CpuDevice::at(to));
+}
+
+// The outputs of experts that give back what they are given. Weights that were of the inputs are spent.
+void CpuStep::give_back(const ExpertPlaces& places, const float* input, ExpertRoutes& routes) const {
   const uint64_t hidden = context_.shape.hidden;
-  const float* const input = CpuDevice::at(from);
   float* const out = CpuDevice::at(at_.expert_out);
-  for (const auto& whole : dispatched_.active) {
+  for (const auto& whole : routes.active) {
     if (whole.expert < places.gate.size()) continue;
     for (uint32_t i = whole.begin; i < whole.begin + whole.rows; ++i) {
-      std::memcpy(out + i * hidden, input + dispatched_.routed[i].row * hidden, hidden * sizeof(float));
-      if (places.weigh_input) compute_.kernels.scale(out + i * hidden, dispatched_.routed[i].weight, hidden);
+      std::memcpy(out + i * hidden, input + routes.routed[i].row * hidden, hidden * sizeof(float));
+      if (places.weigh_input) compute_.kernels.scale(out + i * hidden, routes.routed[i].weight, hidden);
     }
   }
-  if (places.weigh_input) {
-    for (auto& routed : dispatched_.routed) routed.weight = 1.0f;
-  }
-  add_experts(compute_.kernels, compute_.threads, dispatched_, places.rule.experts, places.rule.used, out, hidden, rows(), CpuDevice::at(to));
+  if (!places.weigh_input) return;
+  for (auto& routed : routes.routed) routed.weight = 1.0f;
 }
 
 void CpuStep::add_gated(Floats from, const MatrixPlace& gate, Floats other, Floats to) const {

@@ -1,8 +1,8 @@
-// Latent attention on the host's processor. The projections of heads are products of rows grouped by head, as those of experts are
-// grouped by expert.
+// Latent attention on the host's processor. The projections of heads are products of rows that lie apart: nothing is gathered.
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
-#include "kernels/expert_ops.h"
 #include "models/cpu_step.h"
 
 namespace shoal {
@@ -13,7 +13,6 @@ RopeCall rope_call(const StepBuffers& at, uint64_t half, uint32_t row, float* x,
 }
 
 }  // namespace
-
 
 void CpuStep::latent_keys(const LatentPlaces& places, const VectorPlace& norm, double eps, const RopeConfig& config, Floats latents) const {
   const uint32_t width = places.rank + places.rope_dims;
@@ -26,36 +25,36 @@ void CpuStep::latent_keys(const LatentPlaces& places, const VectorPlace& norm, d
   });
 }
 
-// input and out: [heads, rows, columns or outputs of the head's matrix].
-void CpuStep::multiply_by_head(const std::vector<MatrixPlace>& places, const float* input, float* out) const {
-  ExpertRoutes routes;
+void CpuStep::multiply_by_head(const std::vector<MatrixPlace>& places, const HeadRows& input, const HeadRows& out) const {
   std::vector<LinearOutput> matrices;
-  for (uint32_t head = 0; head < places.size(); ++head) {
-    routes.active.push_back({head, head * rows(), rows()});
-    matrices.push_back(weights_.output(places[head], nullptr, false));
+  for (const MatrixPlace& place : places) matrices.push_back(weights_.output(place, nullptr, false));
+  const uint64_t columns = matrices.front().matrix.columns, blocks = columns / kQuantBlock, heads = places.size();
+  QuantBlock* const quantized = CpuDevice::at(at_.quantized);
+  if (std::any_of(matrices.begin(), matrices.end(), [](const LinearOutput& at) { return is_quantized(at.matrix.format); })) {
+    for_rows(compute_.threads, rows(), heads * columns, [&](uint32_t row) {
+      for (uint64_t head = 0; head < heads; ++head) {
+        compute_.kernels.quantize_row(input.base + row * input.row + head * input.head, columns, quantized + (head * rows() + row) * blocks);
+      }
+    });
   }
-  routes.routed.resize(places.size() * rows());
-  const ExpertOutput product[] = {{matrices, out}};
-  expert_linear(compute_.kernels, compute_.threads, routes, input, CpuDevice::at(at_.quantized), product);
+  std::vector<Product> products;
+  for (uint64_t head = 0; head < heads; ++head) {
+    const LinearOutput& at = matrices[head];
+    const QuantBlock* const codes = is_quantized(at.matrix.format) ? quantized + head * rows() * blocks : nullptr;
+    products.push_back({{at.matrix, rows(), input.base + head * input.head, input.row, codes, out.base + head * out.head, out.row, false, {}}, at.maker});
+  }
+  shoal::multiply(compute_.kernels, compute_.threads, products);
 }
 
 void CpuStep::latent_queries(const LatentPlaces& places, const RopeConfig& config, Floats from, Floats to) const {
   const auto heads = static_cast<uint32_t>(places.absorb.size());
   const uint64_t in_dim = places.key_dim + places.rope_dims, out_dim = places.rank + places.rope_dims;
-  const float* const q = CpuDevice::at(from);
+  float* const q = CpuDevice::at(from);
   float* const out = CpuDevice::at(to);
-  float* const gathered = CpuDevice::at(at_.by_head[0]);
-  float* const absorbed = CpuDevice::at(at_.by_head[1]);
-  for_rows(compute_.threads, rows(), heads * in_dim, [&](uint32_t row) {
-    for (uint64_t head = 0; head < heads; ++head) {
-      std::memcpy(gathered + (head * rows() + row) * places.key_dim, q + (row * uint64_t{heads} + head) * in_dim, places.key_dim * sizeof(float));
-    }
-  });
-  multiply_by_head(places.absorb, gathered, absorbed);
-  for_rows(compute_.threads, rows(), heads * out_dim, [&](uint32_t row) {
+  multiply_by_head(places.absorb, {q, heads * in_dim, in_dim}, {out, heads * out_dim, out_dim});
+  for_rows(compute_.threads, rows(), uint64_t{heads} * places.rope_dims * 4, [&](uint32_t row) {
     float* const at = out + row * heads * out_dim;
     for (uint64_t head = 0; head < heads; ++head) {
-      std::memcpy(at + head * out_dim, absorbed + (head * rows() + row) * places.rank, places.rank * sizeof(float));
       std::memcpy(at + head * out_dim + places.rank, q + (row * uint64_t{heads} + head) * in_dim + places.key_dim, places.rope_dims * sizeof(float));
     }
     if (places.turns) compute_.kernels.rope(rope_call(at_, context_.shape.rope_half, row, at + places.rank, heads, static_cast<uint32_t>(out_dim), config));
@@ -63,22 +62,8 @@ void CpuStep::latent_queries(const LatentPlaces& places, const RopeConfig& confi
 }
 
 void CpuStep::latent_values(const LatentPlaces& places, Floats from, Floats to) const {
-  const uint64_t heads = places.values.size(), rank = places.rank, width = places.value_dim;
-  const float* const found = CpuDevice::at(from);
-  float* const out = CpuDevice::at(to);
-  float* const gathered = CpuDevice::at(at_.by_head[0]);
-  float* const values = CpuDevice::at(at_.by_head[1]);
-  for_rows(compute_.threads, rows(), heads * rank, [&](uint32_t row) {
-    for (uint64_t head = 0; head < heads; ++head) {
-      std::memcpy(gathered + (head * rows() + row) * rank, found + (row * heads + head) * rank, rank * sizeof(float));
-    }
-  });
-  multiply_by_head(places.values, gathered, values);
-  for_rows(compute_.threads, rows(), heads * width, [&](uint32_t row) {
-    for (uint64_t head = 0; head < heads; ++head) {
-      std::memcpy(out + (row * heads + head) * width, values + (head * rows() + row) * width, width * sizeof(float));
-    }
-  });
+  const uint64_t heads = places.values.size();
+  multiply_by_head(places.values, {CpuDevice::at(from), heads * places.rank, places.rank}, {CpuDevice::at(to), heads * places.value_dim, places.value_dim});
 }
 
 }  // namespace shoal

@@ -372,7 +372,7 @@ void DecoderPlan::set_shape(const ModelConfig& config) {
     const LatentConfig& latent = *config.latent;
     shape_.latent_heads = config.heads;
     if (config.latent->index) shape_.index_heads = config.latent->index->heads, shape_.index_width = shape_.index_heads * config.latent->index->dim;
-    shape_.latent_width = std::max({latent.rank, latent.key_dim, latent.value_dim});
+    shape_.latent_width = std::max(latent.rank, latent.key_dim);
     shape_.latent_query = std::max(config.heads * std::max(config.head_dim, latent.value_dim), latent.query_rank);
   }
   for (uint32_t i = 0; i < config.layers; ++i) shape_.mlp_width = std::max(shape_.mlp_width, config.mlp_width_of(i));

@@ -17,12 +17,16 @@ constexpr uint64_t kPieceBytes = 256 << 10;  // packed by a thread at a time
 
 }  // namespace
 
-void gate_experts(const Kernels& kernels, ThreadPool& threads, const ExpertGate& of, uint32_t rows, uint64_t width, float* gate, const float* up) {
+void gate_experts(const Kernels& kernels, ThreadPool& threads, const ExpertGate& of, uint32_t rows, uint64_t width, const float* up, const ExpertInput& gate) {
   for_rows(threads, rows, width * 4, [&](uint32_t i) {
-    float* const g = gate + i * width;
+    float* const g = gate.x + i * width;
     const float* const u = up + i * width;
-    if (of.limit > 0) return kernels.clamped_mul(g, u, of.alpha, of.limit, width, g);
-    activate_row(kernels, of.activation, g, u, width, g);
+    if (of.limit > 0) {
+      kernels.clamped_mul(g, u, of.alpha, of.limit, width, g);
+    } else {
+      activate_row(kernels, of.activation, g, u, width, g);
+    }
+    if (gate.quantized != nullptr) kernels.quantize_row(g, width, gate.quantized + i * (width / kQuantBlock));
   });
 }
 
@@ -93,29 +97,29 @@ std::span<const float> ExpertCompute::run(const ExpertPlan& plan, std::span<cons
   const uint64_t hidden = plan.hidden(), width = plan.width(), rows = input_.size() / hidden;
   ExpertRoutes routes;
   std::vector<LinearOutput> gates, ups, downs;
-  bool quantized = false;
   for (const Group& group : groups) {
     routes.active.push_back({static_cast<uint32_t>(gates.size()), static_cast<uint32_t>(routes.routed.size()), group.rows});
     routes.routed.resize(routes.routed.size() + group.rows);
     gates.push_back(group.expert->gate());
     if (plan.gated()) ups.push_back(group.expert->up());
     downs.push_back(group.expert->down());
-    for (const LinearOutput* output : {&gates.back(), &downs.back()}) quantized |= is_quantized(output->matrix.format);
-    quantized |= plan.gated() && is_quantized(ups.back().matrix.format);
   }
   CHECK_EQ(routes.routed.size(), rows);
   gate_.resize(rows * width), up_.resize(rows * width), out_.resize(rows * hidden);
-  if (quantized) quantized_.resize(rows * div_up(std::max(hidden, width), kQuantBlock));
+  quantized_.resize(rows * div_up(std::max(hidden, width), kQuantBlock));
   if (plan.weigh_input()) {
     CHECK_EQ(weights.size(), rows);
     for_rows(threads_, static_cast<uint32_t>(rows), hidden, [&](uint32_t i) { kernels_.scale(input_.data() + i * hidden, weights[i], hidden); });
   }
-  QuantBlock* const scratch = quantized_.empty() ? nullptr : quantized_.data();
-  const ExpertOutput gate_up[] = {{gates, gate_.data()}, {ups, up_.data()}};
-  expert_linear(kernels_, threads_, routes, input_.data(), scratch, std::span(gate_up).first(plan.gated() ? 2 : 1));
-  gate_experts(kernels_, threads_, plan.gate(), static_cast<uint32_t>(rows), width, gate_.data(), up_.data());
-  const ExpertOutput down[] = {{downs, out_.data()}};
-  expert_linear(kernels_, threads_, routes, gate_.data(), scratch, down);
+  const ExpertOutput both[] = {{gates, gate_.data()}, {ups, up_.data()}}, down[] = {{downs, out_.data()}};
+  const auto gate_up = std::span(both).first(plan.gated() ? 2 : 1);
+  const auto count = static_cast<uint32_t>(rows);
+  const ExpertInput given = {input_.data(), taken({nullptr, quantized_.data()}, routes, gate_up).quantized};
+  quantize_rows(kernels_, threads_, count, hidden, given);
+  expert_linear(kernels_, threads_, routes, given, gate_up);
+  const ExpertInput gated = {gate_.data(), taken({nullptr, quantized_.data()}, routes, down).quantized};
+  gate_experts(kernels_, threads_, plan.gate(), count, width, up_.data(), gated);
+  expert_linear(kernels_, threads_, routes, gated, down);
   return out_;
 }
 

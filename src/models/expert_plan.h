@@ -30,8 +30,8 @@ struct ExpertGate {
   Activation activation = Activation::kSilu;
   float alpha = 0, limit = 0;  // of the clamped gate; 0: none
 };
-// gate = what the gate makes of gate and up, [rows, width] each.
-void gate_experts(const Kernels& kernels, ThreadPool& threads, const ExpertGate& of, uint32_t rows, uint64_t width, float* gate, const float* up);
+// gate.x = what the gate makes of gate.x and up, [rows, width] each; quantised too where that is asked for.
+void gate_experts(const Kernels& kernels, ThreadPool& threads, const ExpertGate& of, uint32_t rows, uint64_t width, const float* up, const ExpertInput& gate);
 
 // The packed weights of one expert.
 class HeldExpert {

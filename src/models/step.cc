@@ -70,7 +70,6 @@ StepBuffers carve(const StepShape& s, uint64_t rows, uint64_t logit_rows, Carver
       b.index_weights = carver.take<float>(rows * s.index_heads);
       b.selected = carver.take<uint16_t>(rows * selected_words(s.context));
     }
-    for (auto& buffer : b.by_head) buffer = carver.take<float>(rows * s.latent_heads * s.latent_width);
   }
   if (s.experts == 0) return b;
   b.router = carver.take<float>(rows * s.experts);

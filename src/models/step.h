@@ -63,7 +63,7 @@ struct StepShape {
   bool local_rope = false;  // a second rotary table
   bool quantized = false;   // int8 activations are needed
   uint32_t experts = 0, experts_used = 0, expert_width = 0;  // of layers with experts; 0: none
-  uint32_t latent_heads = 0, latent_width = 0;  // of latent attention: the widest side of a head's projections
+  uint32_t latent_heads = 0, latent_width = 0;  // of latent attention: the widest input of a head's projections
   bool ahead = false;                           // rows see later ones of their sequence
   uint32_t raw = 0, mixed = 0, mixer_values = 0, mixer_times = 0, mixer_heads = 0;  // of layers with a state, and of gated queries
   uint32_t spare = 0;                           // further [rows, hidden]
@@ -110,7 +110,6 @@ struct StepBuffers {
   Floats expert_out;     // [rows * experts used, hidden]
   Floats latent_q;       // [rows, latent query]
   Floats latent_a;       // [rows, latent query] of compressed queries
-  Floats by_head[2];     // [latent heads, rows, latent width]
   Floats index_queries;  // [rows, index width]
   Floats index_keys;     // [rows, index width / index heads]
   Floats index_weights;  // [rows, index heads]
