@@ -1,4 +1,4 @@
-// cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-args ARGS] [--peer-batched PATH] [--threads N] [--runs N] [--target NAME]
+// cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-args ARGS] [--peer-batched PATH] [--peer-batched-args ARGS] [--threads N] [--runs N]
 //          [--only prefill|decode|single|batch] [--batches 8,32] [--cpu-time] [--json]
 //
 // The CPU engine's forward pass on a real file, interleaved with llama-bench (and llama-batched-bench) of llama.cpp on the
@@ -7,7 +7,8 @@
 //   prefill   512 tokens in one step; share of the multiply-add limit (int8, or f32 for unquantised weights) that the
 //             products of the layers take; attention and the rest are not counted as work
 //   decode    64 tokens of one sequence; tokens/s x bytes of weights that a token reads, as a share of the read bandwidth
-//   batch B   12 steps of B sequences at once
+//   batch B   12 steps of B sequences at once; share of the read bandwidth for the weights that they have in common, or of the
+//             multiply-add limit where that is the lower one
 //
 // Medians over --runs rounds of each side in turn (A B A B); of a limit the best of all rounds. --target makes our kernels
 // do without what the machine has beyond that instruction set (AVX2), beside a peer built likewise. --cpu-time counts
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include "base/bytes.h"
 #include "base/check.h"
@@ -53,7 +55,7 @@ constexpr uint32_t kDecodeTokens = 64;
 constexpr uint32_t kBatchSteps = 12;
 
 struct Flags {
-  std::string model, peer_bench, peer_args, peer_batched, target, only;
+  std::string model, peer_bench, peer_args, peer_batched, peer_batched_args, target, only;
   std::vector<uint32_t> batches = {1, 4, 8, 16, 32};
   int threads = 2;
   int runs = 3;
@@ -90,6 +92,7 @@ class Ours {
     if (config.experts) {
       const ExpertConfig& e = *config.experts;
       const auto layers = static_cast<double>(std::count(e.layers.begin(), e.layers.end(), true));
+      ours->idle_share_ = 1 - double(e.used) / e.count;
       ours->idle_parameters_ = layers * (e.count - e.used) * 3.0 * config.hidden_size * e.intermediate_size;
     }
     ASSIGN_OR_RETURN(ours->plan_, plan_model(std::move(checkpoint), {}));
@@ -111,6 +114,12 @@ class Ours {
   double prefill_parameters() const { return parameters() - (tied_ ? 1 : 2) * table_parameters_ - idle_parameters_; }
   // Read for every token of an answer: all but a table that is only looked up, and experts that it is not routed to.
   double decode_bytes() const { return weight_bytes() * (1 - ((tied_ ? 0 : table_parameters_) + idle_parameters_) / parameters()); }
+  // Likewise for a step of `rows` tokens, if each expert is as likely as another: rows share those that they have in common.
+  double batch_bytes(uint32_t rows) const {
+    const double idle = idle_parameters_ > 0 ? idle_parameters_ / idle_share_ * std::pow(idle_share_, rows) : 0;
+    return weight_bytes() * (1 - ((tied_ ? 0 : table_parameters_) + idle) / parameters());
+  }
+  double active_parameters() const { return parameters() - (tied_ ? 0 : table_parameters_) - idle_parameters_; }
   bool quantized() const { return weight_bytes() < 1.5 * parameters(); }
 
   double prefill_per_s() {
@@ -180,7 +189,8 @@ class Ours {
   Rng rng_{1};
   double load_seconds_ = 0;
   double table_parameters_ = 0;  // of the embedding
-  double idle_parameters_ = 0;  // of experts that one token is not routed to
+  double idle_parameters_ = 0;  // of experts that one token is not routed to ...
+  double idle_share_ = 0;       // ... and their share of all experts
   bool tied_ = false;            // the embedding is the head
 };
 
@@ -203,19 +213,26 @@ PeerRates peer_rates(const Flags& flags) {
   return rates;
 }
 
-// Tokens per second of decode by batch; lines of JSON with "pl" (batch) and "speed_tg".
+// Tokens per second of decode by batch, from the table that llama-batched-bench prints (ik_llama.cpp's has no other form).
 std::map<uint32_t, double> peer_batched(const Flags& flags) {
   std::string batches;
   for (const uint32_t b : flags.batches) batches += (batches.empty() ? "" : ",") + std::to_string(b);
-  const auto text = output_of("'" + flags.peer_batched + "' -m '" + flags.model + "' -c 4096 -b 512 -ub 512 -npp 1 -ntg " +
-                              std::to_string(kBatchSteps) + " -npl " + batches + " -t " + std::to_string(flags.threads) + " --output-format jsonl");
+  const auto text = output_of("('" + flags.peer_batched + "' -m '" + flags.model + "' -c 4096 -b 512 -ub 512 -npp 1 -ntg " +
+                              std::to_string(kBatchSteps) + " -npl " + batches + " -t " + std::to_string(flags.threads) + " " + flags.peer_batched_args + " 2>&1)");  // where it prints differs
   std::map<uint32_t, double> rates;
-  size_t at = 0;
-  while (text && at < text->size()) {
-    const size_t end = std::min(text->find('\n', at), text->size());
-    const Json line = Json::parse(text->substr(at, end - at), nullptr, false);
-    if (line.is_object() && line.contains("pl") && line.contains("speed_tg")) rates[line["pl"].get<uint32_t>()] = line["speed_tg"].get<double>();
-    at = end + 1;
+  std::vector<std::string> names;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(text.value_or(""), '\n'))) {
+    std::vector<std::string> cells = absl::StrSplit(line, '|');
+    for (std::string& cell : cells) absl::StripAsciiWhitespace(&cell);
+    const auto at = [&](std::string_view name) { return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin()); };
+    if (std::find(cells.begin(), cells.end(), "S_TG t/s") != cells.end()) names = cells;
+    uint32_t batch = 0;
+    double rate = 0;
+    if (cells.size() == names.size() && absl::SimpleAtoi(cells[at("B")], &batch) && absl::SimpleAtod(cells[at("S_TG t/s")], &rate)) rates[batch] = rate;
+  }
+  if (rates.empty()) {
+    std::fprintf(stderr, "cpu_peer: %s did not print what llama-batched-bench prints\n", flags.peer_batched.c_str());
+    std::exit(1);
   }
   return rates;
 }
@@ -272,6 +289,10 @@ Table measure(const Flags& flags, Ours& ours, LimitMeter& meter) {
   const double ops = ours.quantized() ? table.limits.int8_ops_per_s : table.limits.f32_ops_per_s;
   table.prefill.limit = ops / (2 * ours.prefill_parameters());
   table.decode.limit = table.limits.read_bytes_per_s / ours.decode_bytes();
+  for (size_t b = 0; b < flags.batches.size(); ++b) {
+    const double rows = flags.batches[b], read = ours.batch_bytes(flags.batches[b]) / table.limits.read_bytes_per_s;
+    table.batches[b].limit = rows / std::max(read, rows * 2 * ours.active_parameters() / ops);
+  }
   return table;
 }
 
@@ -360,6 +381,7 @@ int main(int argc, char** argv) {
     else if (flag == "--peer-bench") flags.peer_bench = value;
     else if (flag == "--peer-args") flags.peer_args = value;
     else if (flag == "--peer-batched") flags.peer_batched = value;
+    else if (flag == "--peer-batched-args") flags.peer_batched_args = value;
     else if (flag == "--threads") flags.threads = std::atoi(value.c_str());
     else if (flag == "--target") flags.target = value;
     else if (flag == "--only") flags.only = value;
@@ -368,7 +390,7 @@ int main(int argc, char** argv) {
     else good = false;
   }
   if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1 || flags.batches.empty()) {
-    std::fprintf(stderr, "usage: cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-args ARGS] [--peer-batched PATH]\n"
+    std::fprintf(stderr, "usage: cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-args ARGS] [--peer-batched PATH] [--peer-batched-args ARGS]\n"
                  "                [--threads N] [--runs N] [--target NAME] [--only prefill|decode|single|batch] [--batches 8,32] [--cpu-time] [--json]\n");
     return 2;
   }

@@ -29,7 +29,7 @@ def passes(args, models, peer):
     for shape, kind in models:
         options = ["--model", report.model_file(args, shape, kind), "--threads", args.threads, "--runs", args.runs, "--json", "--batches", BATCHES,
                    "--peer-bench", folder / "llama-bench", *(["--peer-args", peer_args] if peer_args else [])]
-        options += ["--peer-batched", folder / "llama-batched-bench"] if peer == args.peer[0] else ["--only", "single"]
+        options += ["--peer-batched", folder / "llama-batched-bench", *(["--peer-batched-args", peer_args.replace("-rtr 1", "-rtr")] if peer_args else [])]  # a switch there
         result = report.run(args, "cpu_peer", *options)
         limits = result["limits"]
         for row in result["rows"]:
@@ -73,7 +73,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=report.ROOT / "build/release", help="build folder")
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for models of random weights; those there are used again")
-    parser.add_argument("--peer", type=report.peer, action="append", required=True, metavar="NAME=FOLDER[:ARGS]", help="the first one is compared with for everything, others for experts, one sequence at a time")
+    parser.add_argument("--peer", type=report.peer, action="append", required=True, metavar="NAME=FOLDER[:ARGS]", help="the first one is compared with for everything, others for experts")
     parser.add_argument("--embedder", type=pathlib.Path, help="folder of a real embedding model")
     parser.add_argument("--embedder-gguf", type=pathlib.Path, help="the same for the peer")
     parser.add_argument("--sentence-transformers", metavar="PYTHON", help="a Python that has them")
