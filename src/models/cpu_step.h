@@ -110,7 +110,6 @@ class CpuStep : public Step {
   };
   void multiply_by_head(const std::vector<MatrixPlace>& places, const HeadRows& input, const HeadRows& out) const;
   ExpertRoutes route(const ExpertPlaces& places, const float* input) const;
-  void give_back(const ExpertPlaces& places, const float* input, ExpertRoutes& routes) const;
   void embed_tied(const MatrixPlace& table, float* x) const;
   AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;
   void attend_by_segments(const AttentionSplit& split, const AttentionArguments& arguments) const;

@@ -43,6 +43,19 @@ void bring_experts(ExpertCache& cache, const ExpertPlaces& places, const ExpertR
   if (const ExpertPlaces* next = cache.after(places)) cache.expect(*next, numbers(computed(*next, route(*next))));
 }
 
+// out [routed rows, hidden] of experts that give back what they are given. Weights that were of the inputs are spent.
+void give_back(const Kernels& kernels, const ExpertPlaces& places, const float* input, uint64_t hidden, ExpertRoutes& routes, float* out) {
+  for (const auto& whole : routes.active) {
+    if (whole.expert < places.gate.size()) continue;
+    for (uint32_t i = whole.begin; i < whole.begin + whole.rows; ++i) {
+      std::memcpy(out + i * hidden, input + routes.routed[i].row * hidden, hidden * sizeof(float));
+      if (places.weigh_input) kernels.scale(out + i * hidden, routes.routed[i].weight, hidden);
+    }
+  }
+  if (!places.weigh_input) return;
+  for (auto& routed : routes.routed) routed.weight = 1.0f;
+}
+
 }  // namespace
 
 ExpertRoutes CpuStep::route(const ExpertPlaces& places, const float* input) const {
@@ -96,29 +109,16 @@ std::optional<Exchange> CpuStep::experts(const ExpertPlaces& places, Activation 
   const ExpertInput gated = {gate, taken({gate, quantized}, active, down).quantized};
   gate_experts(compute_.kernels, compute_.threads, {activation, places.gate_alpha, places.gate_limit}, count, width, up, gated);
   expert_linear(compute_.kernels, compute_.threads, active, gated, down);
-  give_back(places, input, routes);
+  give_back(compute_.kernels, places, input, hidden, routes, out);
   add_experts(compute_.kernels, compute_.threads, routes, places.rule.experts, places.rule.used, out, hidden, rows(), CpuDevice::at(to));
   return std::nullopt;
 }
 
 void CpuStep::combine(const ExpertPlaces& places, Floats from, Floats to) const {
-  give_back(places, CpuDevice::at(from), dispatched_);
-  add_experts(compute_.kernels, compute_.threads, dispatched_, places.rule.experts, places.rule.used, CpuDevice::at(at_.expert_out), context_.shape.hidden, rows(), CpuDevice::at(to));
-}
-
-// The outputs of experts that give back what they are given. Weights that were of the inputs are spent.
-void CpuStep::give_back(const ExpertPlaces& places, const float* input, ExpertRoutes& routes) const {
   const uint64_t hidden = context_.shape.hidden;
   float* const out = CpuDevice::at(at_.expert_out);
-  for (const auto& whole : routes.active) {
-    if (whole.expert < places.gate.size()) continue;
-    for (uint32_t i = whole.begin; i < whole.begin + whole.rows; ++i) {
-      std::memcpy(out + i * hidden, input + routes.routed[i].row * hidden, hidden * sizeof(float));
-      if (places.weigh_input) compute_.kernels.scale(out + i * hidden, routes.routed[i].weight, hidden);
-    }
-  }
-  if (!places.weigh_input) return;
-  for (auto& routed : routes.routed) routed.weight = 1.0f;
+  give_back(compute_.kernels, places, CpuDevice::at(from), hidden, dispatched_, out);
+  add_experts(compute_.kernels, compute_.threads, dispatched_, places.rule.experts, places.rule.used, out, hidden, rows(), CpuDevice::at(to));
 }
 
 void CpuStep::add_gated(Floats from, const MatrixPlace& gate, Floats other, Floats to) const {
