@@ -19,7 +19,7 @@ void Checkers::event(NodeId role, const Event& event) {
   }
   if (message == nullptr) return;
   Watched& node = nodes_[role];
-  if (const auto* submit = std::get_if<Submit>(&message->message)) submitted(node, submit->request);
+  if (const auto* submit = std::get_if<Submit>(&message->message)) submitted(node, *submit);
   if (const auto* cancel = std::get_if<Cancel>(&message->message)) {
     const auto held = node.held.find(cancel->id);
     if (held == node.held.end() || held->second.epoch != cancel->epoch) return;  // overtaken, or of an owner of before
@@ -28,13 +28,21 @@ void Checkers::event(NodeId role, const Event& event) {
   }
 }
 
-void Checkers::submitted(Watched& node, const Request& request) {
+void Checkers::submitted(Watched& node, const Submit& message) {
+  const Request& request = message.request;
   Held& held = node.held[request.id];
   if (request.epoch < held.epoch) return;  // came late
   held = {request.epoch, request.model};
   node.withdrawn.erase(request.id);
   left(node, request.id);
-  node.waiting[{request.model, request.priority, request.payer}].push_back({world_.now, request.id});
+  node.waiting[{request.model, request.priority, request.payer}].push_back({world_.now, request.id, begin_by(message)});
+}
+
+// What its model's max_wait promises, unless an operator may have changed it since.
+TimePoint Checkers::begin_by(const Submit& message) const {
+  const Duration most = world_.setup.nodes.front().config.models.at(message.request.model.value).pooling.max_wait;
+  const bool bounded = most != Duration::max() && message.request.output.empty() && world_.setup.admin.empty();
+  return bounded ? world_.now - message.waited + most : kForever;
 }
 
 void Checkers::left(Watched& node, RequestId request) {
@@ -47,6 +55,9 @@ void Checkers::began(Watched& node, NodeId id, RequestId request) {
   for (auto& [key, waiting] : node.waiting) {
     const auto found = std::find_if(waiting.begin(), waiting.end(), [&](const Waiting& w) { return w.request == request; });
     if (found == waiting.end()) continue;
+    if (world_.now > found->begin_by) {
+      world_.violate(absl::StrCat("I6: node ", id.value, " began request ", request.text(), " ", to_seconds(world_.now - found->begin_by), " s after its max_wait"));
+    }
     if (found != waiting.begin() && world_.now - waiting.front().since > world_.setup.overtaken_max) {
       world_.violate(absl::StrCat("I6: node ", id.value, " let request ", request.text(), " overtake request ", waiting.front().request.text(),
                                   ", which has waited for ", to_seconds(world_.now - waiting.front().since), " s"));

@@ -45,6 +45,7 @@ class Checkers {
   struct Waiting {
     TimePoint since;
     RequestId request;
+    TimePoint begin_by = kForever;
   };
   using Class = std::tuple<ModelId, int32_t, uint32_t>;  // model, priority, payer
   struct Held {
@@ -59,7 +60,8 @@ class Checkers {
   };
 
   bool on() const { return world_.setup.strict; }
-  void submitted(Watched& node, const Request& request);
+  void submitted(Watched& node, const Submit& message);
+  TimePoint begin_by(const Submit& message) const;
   void left(Watched& node, RequestId request);
   void began(Watched& node, NodeId id, RequestId request);
   void node_effect(NodeId id, const Effect& effect);
