@@ -73,6 +73,7 @@ class SlotChannel {
   };
   void read();
   Status read_half(const FrameHead& head);
+  Status read_again(std::span<std::byte> there);
   void write();
   void sent(uint32_t lane);
   Status write_half(const Outgoing& half);
