@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "models/test_runner.h"
 #include "nlohmann/json.hpp"
+#include "slots/message.h"
 
 namespace shoal {
 namespace {
@@ -163,6 +164,26 @@ TEST(Experts, AClientOfAnotherVersionIsRefusedByName) {
   const auto note = read_note(*socket);
   ASSERT_TRUE(note.ok());
   EXPECT_THAT(std::string(status_of(*note).message()), HasSubstr("speaks protocol 2 of experts"));
+}
+
+// Else it would wait for experts that are there.
+TEST(Experts, WhatIsLoadedWhileAClientConnectsIsToldToIt) {
+  Fixture f;
+  const auto server = f.serve(ExpertSet(f.shape));
+  auto socket = *unix_connect(server.address.address.substr(5));
+  ASSERT_TRUE(write_note(*socket, write_hello({.client = "node", .model = "tiny", .stamp = kStamp, .shape = f.shape, .hidden = f.plan->hidden(), .used = f.plan->used()})).ok());
+  const auto welcome = read_welcome(*read_note(*socket), f.shape);
+  ASSERT_TRUE(welcome.ok()) << welcome.status();
+  EXPECT_EQ(welcome->holds.count(), 0u);
+  ASSERT_TRUE(server.server->hold(kStamp, write_set(f.shape, f.all())).ok());  // nobody is connected yet
+  const auto inbox = *Region::make_shared({1, response_bytes(welcome->rows_max, f.plan->hidden())});
+  const int own[] = {inbox->fd(), bell()->fd()};
+  ASSERT_TRUE(socket->send_descriptors(own).ok());
+  for (const int theirs : *socket->receive_descriptors(2)) ::close(theirs);
+  socket->set_timeout(std::chrono::seconds(5));
+  const auto note = read_note(*socket);
+  ASSERT_TRUE(note.ok()) << note.status();
+  EXPECT_EQ(*read_set(f.shape, (*note)["holds"]), f.all());
 }
 
 TEST(Experts, WhatCannotBeHeldOrDroppedIsRefusedByName) {

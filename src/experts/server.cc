@@ -60,7 +60,9 @@ class Server : public ExpertServer {
   Status join_answers(Visit& visit, std::unique_ptr<BulkSocket>& socket, const Json& note);
   Json operate(const Json& request);
   StatusOr<std::pair<size_t, ExpertSet>> named(uint64_t stamp, const Json& experts) const;
+  void admit(std::shared_ptr<ExpertClientSide> client);
   void publish(bool streamed_only = false);
+  void tell(const ExpertClientSide& client);
   std::vector<ExpertAddress> machine() const;
   void tell_relays();
   void forget(Visit& visit);
@@ -235,7 +237,7 @@ Status Server::connect(Visit& visit, std::unique_ptr<BulkSocket>& socket, LocalS
   do welcome.epoch = ++epoch_; while (welcome.epoch == 0);
   welcome.rows_max = rows_per_request(plan.hidden());
   welcome.tokens_max = welcome.rows_max;
-  welcome.version = holdings_.version();
+  client->welcomed_at = welcome.version = holdings_.version();
   welcome.holds = holdings_.set(model);
   for (ServerSlot& slot : client->slots) slot.attach(welcome.epoch);
   Json reply = write_welcome(welcome, holdings_.shape(model));
@@ -265,7 +267,7 @@ Status Server::connect(Visit& visit, std::unique_ptr<BulkSocket>& socket, LocalS
   parts.in = std::move(socket);
   client->channel = std::make_unique<SlotChannel>(std::move(parts), hello.lanes, nullptr);
   log_info("'", hello.client, "' is connected over shared memory for experts of '", holdings_.models()[model].name, "'");
-  serving_->add(std::move(client));
+  admit(std::move(client));
   return OkStatus();
 }
 
@@ -293,7 +295,7 @@ Status Server::join_answers(Visit& visit, std::unique_ptr<BulkSocket>& socket, c
     half.client->relay->set_servers(machine());
   }
   log_info("'", hello.client, "' is connected over ", std::string(half.client->channel->kind()), " for experts of '", holdings_.models()[half.client->model].name, "'");
-  serving_->add(std::move(half.client));
+  admit(std::move(half.client));
   return OkStatus();
 }
 
@@ -420,12 +422,22 @@ Status Server::drop(uint64_t stamp, const Json& experts) {
   return OkStatus();
 }
 
+// What changed since it was welcomed was published to those who were there.
+void Server::admit(std::shared_ptr<ExpertClientSide> client) {
+  serving_->add(client);
+  if (holdings_.version() != client->welcomed_at) tell(*client);
+}
+
 // To everybody who is connected; who has not heard of it yet is told when it asks for what is gone.
 void Server::publish(bool streamed_only) {
   for (const auto& client : serving_->clients()) {
     if (streamed_only && !client->channel->streamed()) continue;
-    client->channel->note({{"version", holdings_.version()}, {"holds", write_set(holdings_.shape(client->model), holdings_.set(client->model))}});
+    tell(*client);
   }
+}
+
+void Server::tell(const ExpertClientSide& client) {
+  client.channel->note({{"version", holdings_.version()}, {"holds", write_set(holdings_.shape(client.model), holdings_.set(client.model))}});
 }
 
 Json Server::status(bool with_rows) const { return expert_server_status({config_, holdings_, *serving_, orders_}, with_rows); }

@@ -31,6 +31,7 @@ struct ExpertClientSide {
   std::vector<size_t> answer_bytes;   // by lane, of the last answer
   std::atomic<uint64_t> requests{0};
   std::atomic<bool> left{false};      // it said so
+  uint32_t welcomed_at = 0;           // the version of what is held that it was welcomed with
 };
 
 // What was done, since the start.
