@@ -1,6 +1,8 @@
 #include "experts/holdings.h"
 
 #include <algorithm>
+#include <cmath>
+#include <span>
 
 #include "base/bytes.h"
 
@@ -81,6 +83,30 @@ void Holdings::drop(size_t model, const ExpertSet& unwanted) {
   next->version = version_ + 1;
   now_ = std::move(next);
   ++version_;
+}
+
+Status Holdings::self_test() const {
+  ThreadPool threads(1);
+  ExpertCompute compute(threads);
+  const auto held = now();
+  for (size_t m = 0; m < models_.size(); ++m) {
+    const auto& experts = held->models[m];
+    const auto first = std::find_if(experts.begin(), experts.end(), [](const auto& expert) { return expert != nullptr; });
+    if (first == experts.end()) continue;
+    const ExpertPlan& plan = *models_[m].plan;
+    std::vector<float> alone;
+    for (const uint32_t rows : {1u, 3u}) {
+      const std::span<float> input = compute.input(plan, rows);
+      for (size_t i = 0; i < input.size(); ++i) input[i] = std::sin(static_cast<float>(i % plan.hidden()));
+      const ExpertCompute::Group group{first->get(), rows};
+      const std::vector<float> weights(rows, 1.0f);
+      const std::span<const float> out = compute.run(plan, {&group, 1}, weights).last(plan.hidden());
+      if (!std::all_of(out.begin(), out.end(), [](float x) { return std::isfinite(x); })) return data_loss("an expert of '", models_[m].name, "' gives no finite numbers; fetch its files again");
+      if (rows > 1 && !std::equal(out.begin(), out.end(), alone.begin())) return absl::InternalError("an expert's rows depend on each other");
+      alone.assign(out.begin(), out.end());
+    }
+  }
+  return OkStatus();
 }
 
 }  // namespace shoal

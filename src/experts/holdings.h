@@ -25,6 +25,9 @@ class Holdings {
   // All of these, or none of them.
   Status hold(size_t model, const ExpertSet& wanted);
   void drop(size_t model, const ExpertSet& unwanted);
+  // One expert of each model, computed twice on different numbers of rows: what comes out is finite and does not depend on the others.
+  // DataLoss if it is not finite.
+  Status self_test() const;
 
   std::shared_ptr<const Snapshot> now() const;
   uint32_t version() const { return version_.load(std::memory_order_acquire); }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <list>
 #include <map>
 #include <mutex>
@@ -49,7 +48,6 @@ class Server : public ExpertServer {
     BulkSocket* socket = nullptr;  // guarded by visits_mutex_; null: it is somebody else's
   };
 
-  Status self_test() const;
   template <typename Listener>
   void accept(Listener& listener);
   void visit(Visit& visit, std::unique_ptr<BulkSocket> socket, LocalSocket* shared);
@@ -101,7 +99,7 @@ Status Server::begin() {
     RETURN_IF_ERROR(holdings_.hold(i, wanted));
     orders_.pin(i, wanted, true);
   }
-  RETURN_IF_ERROR(self_test());
+  RETURN_IF_ERROR(holdings_.self_test());
   ASSIGN_OR_RETURN(bell_, Bell::make());
   serving_ = std::make_unique<Serving>(config_, holdings_, bell_);
   if (!config_.unix_address.empty()) {
@@ -133,31 +131,6 @@ Server::~Server() {
     for (const auto& client : serving_->clients()) client->channel->end();
   }
   serving_.reset();
-}
-
-// One expert of each model, computed twice on different numbers of rows: what comes out is finite and does not depend on the others.
-Status Server::self_test() const {
-  ThreadPool threads(1);
-  ExpertCompute compute(threads);
-  const auto held = holdings_.now();
-  for (size_t m = 0; m < holdings_.models().size(); ++m) {
-    const auto& experts = held->models[m];
-    const auto first = std::find_if(experts.begin(), experts.end(), [](const auto& expert) { return expert != nullptr; });
-    if (first == experts.end()) continue;
-    const ExpertPlan& plan = *holdings_.models()[m].plan;
-    std::vector<float> alone;
-    for (const uint32_t rows : {1u, 3u}) {
-      const std::span<float> input = compute.input(plan, rows);
-      for (size_t i = 0; i < input.size(); ++i) input[i] = std::sin(static_cast<float>(i % plan.hidden()));
-      const ExpertCompute::Group group{first->get(), rows};
-      const std::vector<float> weights(rows, 1.0f);
-      const std::span<const float> out = compute.run(plan, {&group, 1}, weights).last(plan.hidden());
-      if (!std::all_of(out.begin(), out.end(), [](float x) { return std::isfinite(x); })) return data_loss("an expert of '", holdings_.models()[m].name, "' gives no finite numbers; fetch its files again");
-      if (rows > 1 && !std::equal(out.begin(), out.end(), alone.begin())) return absl::InternalError("an expert's rows depend on each other");
-      alone.assign(out.begin(), out.end());
-    }
-  }
-  return OkStatus();
 }
 
 template <typename Listener>
@@ -403,7 +376,7 @@ Status Server::hold(uint64_t stamp, const Json& experts) {
   ASSIGN_OR_RETURN(const auto named_set, named(stamp, experts));
   RETURN_IF_ERROR(orders_.check_takes());
   RETURN_IF_ERROR(holdings_.hold(named_set.first, named_set.second));
-  if (const Status tested = self_test(); !tested.ok()) {
+  if (const Status tested = holdings_.self_test(); !tested.ok()) {
     holdings_.drop(named_set.first, named_set.second);
     return tested;
   }
