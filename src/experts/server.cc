@@ -265,7 +265,6 @@ Status Server::join_answers(Visit& visit, std::unique_ptr<BulkSocket>& socket, c
   half.client->channel = std::make_unique<SlotChannel>(std::move(parts), hello.lanes, nullptr);
   if (!config_.unix_address.empty()) {
     ASSIGN_OR_RETURN(half.client->relay, ExpertRelay::start(config_.name, hello, holdings_.models()[half.client->model].plan, bell_));
-    half.client->relay->set_servers(machine());
   }
   log_info("'", hello.client, "' is connected over ", std::string(half.client->channel->kind()), " for experts of '", holdings_.models()[half.client->model].name, "'");
   admit(std::move(half.client));
@@ -395,9 +394,10 @@ Status Server::drop(uint64_t stamp, const Json& experts) {
   return OkStatus();
 }
 
-// What changed since it was welcomed was published to those who were there.
+// What changes from now on it is told with the others; what changed meanwhile it has not heard.
 void Server::admit(std::shared_ptr<ExpertClientSide> client) {
   serving_->add(client);
+  if (client->relay != nullptr) client->relay->set_servers(machine());
   if (holdings_.version() != client->welcomed_at) tell(*client);
 }
 
