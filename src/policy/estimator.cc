@@ -17,7 +17,6 @@ constexpr double kArrivalSeconds = 30, kArrivalSecondsMin = 3;
 constexpr double kForget = 0.995;        // per observation: about 200 of them count
 constexpr double kRidge = 1e-5;          // pull towards the prior, as a share of what was seen
 constexpr double kCorrectionRate = 0.2;
-constexpr double kMeanRate = 0.3;
 constexpr double kCopiedMin = 0.25;      // share of the weights from which on a switch tells what copying them takes
 constexpr double kAdoptionSeconds = 1e-3;  // believed until a switch was seen that copied next to nothing
 constexpr double kOutlier = 8;           // once there is a fit, one observation moves it no more than this factor
@@ -120,10 +119,10 @@ void StepFit::believe(const StepWork& work, double seconds) {
   believed_ = true;
 }
 
-void MovingMean::add(double x) {
+void MovingMean::add(double x, double rate) {
   if (!std::isfinite(x) || x < 0) return;
-  value = count == 0 ? x : value + kMeanRate * (x - value);
   ++count;
+  value += std::max(rate, 1.0 / static_cast<double>(count)) * (x - value);
 }
 
 void ArrivalRate::add(TimePoint now) {

@@ -52,11 +52,13 @@ class StepFit {
   Terms coefficients_ = solved();    // of all of the above: predictions are many, observations few
 };
 
-// A moving mean that starts at its first value.
+// The mean of the first values, and then one that forgets: the last 1 / rate count, about.
 struct MovingMean {
+  static constexpr double kRate = 0.3;          // of what may change at any time
+  static constexpr double kOfRequests = 1 / 32.0;  // of what differs from request to request
   double value = 0;
   uint64_t count = 0;
-  void add(double x);
+  void add(double x, double rate = kRate);
 };
 
 // Arrivals a second, older ones forgotten by and by.

@@ -205,7 +205,9 @@ class Rehearsal {
 
   Rehearsed run() {
     for (size_t i = 0; i < kSlotsMax && now_ < horizon_ - kTiny; ++i) {
-      for (Actor& a : actors_) a.arrive_until(now_);
+      for (Actor& a : actors_) {
+        if (a.here() || served(a)) a.arrive_until(now_);  // of the others everything is lost, at the end
+      }
       Actor* const next = next_to_come();
       Actor* const leaves = next == nullptr || here() < rooms_ ? nullptr : next_to_go();
       if (next == nullptr || (leaves == nullptr && here() >= rooms_)) {

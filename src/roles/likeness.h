@@ -11,8 +11,8 @@ namespace shoal {
 class Likeness {
  public:
   void observe_answer(HostedModel& model, double tokens) {
-    model.answer_tokens.add(tokens);
-    answer_tokens_.add(tokens);
+    model.answer_tokens.add(tokens, MovingMean::kOfRequests);
+    answer_tokens_.add(tokens, MovingMean::kOfRequests);
   }
   // Of an answer of this model in the mean, or of any while none of its own has ended.
   std::optional<double> answer_tokens(const HostedModel& model) const {

@@ -150,6 +150,28 @@ TEST(NodeTurns, AnswersThatAreAllLateGoOnWhileNobodyElseWantsTheDevice) {
   }
 }
 
+// One model has far more requests than the device can serve; whoever asks another waits as long as is promised, not until they end.
+TEST(NodeTurns, AFloodOfOneModelDoesNotStarveTheReaderOfAnother) {
+  std::vector<NodeModel> models = {model(0), model(1)};
+  for (NodeModel& m : models) m.pooling.slo = {milliseconds(500), milliseconds(25)};
+  NodeConfig c = config(11, models);
+  c.turns.dark_max = seconds(5);
+  Body body(c);
+  std::vector<RequestId> flood;
+  for (int i = 0; i < 200; ++i) flood.push_back(body.submit(0, 100));
+  body.run(TimePoint(seconds(1)));
+  const RequestId reader = body.submit(1, 100);
+  body.run();
+  EXPECT_LT(body.answer(reader).first, TimePoint(seconds(1 + 5 + 2)));
+  TimePoint last{};
+  for (const RequestId id : flood) {
+    EXPECT_EQ(body.answer(id).tokens, 100u);
+    last = std::max(last, body.answer(id).last);
+  }
+  EXPECT_GT(last, TimePoint(seconds(20))) << "no flood";
+  EXPECT_EQ(body.answer(reader).tokens, 100u);
+}
+
 TEST(NodeTurns, APinnedModelIsLoadedAtOnceAndStays) {
   NodeModel pinned = model(0);
   pinned.pooling.pinned = true;

@@ -8,6 +8,7 @@ namespace {
 
 constexpr Duration kInterval = std::chrono::milliseconds(250);
 constexpr size_t kRehearsedMax = 16;
+constexpr double kCoursesAhead = 120;    // so many rehearsals within the time that one looks ahead: what they tell changes no faster
 constexpr double kAnswerTokens = 256;    // believed until one of any model has ended
 constexpr double kHere = 1.2;            // what being there is worth in the order
 constexpr double kPriorityWeight = 4;    // of a token, for one of priority more
@@ -50,8 +51,11 @@ void ServedSet::update(bool contended, TimePoint now) {
   const std::vector<RehearsedModel> models = models_in_order(ahead, now);
   // Of many the first ones tell what is best for all.
   const std::span<const RehearsedModel> rehearsed(models.data(), std::min(models.size(), kRehearsedMax));
-  course_ = best_course(rehearsed, rooms(models), ahead, course_, {});
-  if (course_.served == rehearsed.size()) course_.served = static_cast<uint32_t>(models.size());
+  if (course_.served == 0 || now >= next_course_) {
+    course_ = best_course(rehearsed, rooms(models), ahead, course_, {});
+    next_course_ = now + std::max(kInterval, from_seconds(ahead / kCoursesAhead));
+  }
+  if (course_.served == rehearsed.size()) course_.served = UINT32_MAX;  // whoever comes, too
   const double stretch = course_.stretch;
   for (uint32_t i = 0; i < models.size(); ++i) {
     HostedModel& hosted = catalogue_.at(models[i].model);

@@ -42,6 +42,7 @@ class ServedSet {
   const LoadDesk& loads_;
   Course course_;
   TimePoint next_{};
+  TimePoint next_course_{};  // when it rehearses anew
   std::optional<ModelId> favoured_;  // was in the dark too long
   TimePoint favoured_until_{};
 };
