@@ -166,6 +166,29 @@ TEST(State, ARequestIsAdmittedOnlyWithRoomForItsStates) {
   for (uint64_t id : {1, 2, 3}) EXPECT_TRUE(h.end(id).has_value()) << id;
 }
 
+// Two are admitted in one step when the free blocks are fewer than the states of the first: what is evicted for them is not what the
+// plan counts on for the second, though that was used longest ago.
+TEST(State, WhoIsAdmittedBeforeAnotherDoesNotTakeThePrefixThatThePlanGaveIt) {
+  Harness h(7, with_states());  // 28 blocks
+  for (const auto& [id, prompt] : {std::pair(1, 100), std::pair(5, 100), std::pair(6, 60)}) {
+    ASSERT_TRUE(h.submit(id, prompt, 1).ok());
+    h.run();
+  }
+  ASSERT_TRUE(h.submit(2, 16, 20).ok());
+  h.step();
+  ASSERT_EQ(h.engine().blocks_cached(), 21u);  // and 6 are held
+  ASSERT_TRUE(h.submit(3, 16, 2).ok());
+  ASSERT_TRUE(h.submit(4, 100, 2, [](Request& r) {
+    for (uint32_t i = 0; i < 84; ++i) r.prompt[i] = static_cast<TokenId>((31 + i) % 1000);
+  }).ok());
+  h.step();
+  ASSERT_EQ(h.last().slices.size(), 3u);
+  EXPECT_EQ(h.last().slices[2].begin, 80u);
+  h.run();
+  EXPECT_EQ(h.received(3), 2u);
+  EXPECT_EQ(h.received(4), 2u);
+}
+
 TEST(State, AnyMixOfLengthsCancelsAndPreemptionsEndsWithEverythingFree) {
   Rng rng(11);
   EngineConfig config = with_states(5);

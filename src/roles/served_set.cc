@@ -81,18 +81,26 @@ bool ServedSet::stuck() const {
   return work;
 }
 
-// What comes too late for a model is served while nobody is on the device who has work, if what is likely to come for those
-// until they could be back is worth less.
+// Nobody who is on the device has work.
+bool ServedSet::idle() const {
+  return !catalogue_.any_active([this](const HostedModel& m) { return !catalogue_.away(m) && m.engine->has_work(); });
+}
+
+// What comes too late for a model is served while nobody is on the device who has work, if what is likely to come for the one
+// that would leave, until it could be back, is worth less.
 bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size_t which) const {
   constexpr double kLate = 0.05;  // of a token on time
+  if (!idle()) return false;
   const RehearsedModel& late = models[which];
   const Engine& engine = *catalogue_.at(late.model).engine;
-  double lost = 0;
+  const RehearsedModel* leaves = nullptr;
+  const auto used = [this](const RehearsedModel& m) { return catalogue_.residency().last_used(m.model); };
   for (const RehearsedModel& m : models) {
-    if (!m.resident) continue;
-    if (catalogue_.at(m.model).engine->has_work()) return false;
-    lost += m.weight * m.arrivals * (late.switch_seconds + m.switch_seconds + late.answer_tokens * late.step_seconds(1)) * m.answer_tokens;
+    if (m.resident && !m.stays && (leaves == nullptr || used(m) < used(*leaves))) leaves = &m;
   }
+  if (leaves == nullptr) return false;
+  const double away = late.switch_seconds + leaves->switch_seconds + late.answer_tokens * late.step_seconds(1);
+  const double lost = leaves->weight * leaves->arrivals * away * leaves->answer_tokens;
   return kLate * late.weight * static_cast<double>(engine.waiting() + engine.running()) * late.answer_tokens > lost;
 }
 
@@ -110,7 +118,7 @@ void ServedSet::favour(TimePoint now) {
     const bool over = hosted == nullptr || !hosted->engine->has_work() || now >= favoured_until_ - from_seconds(kOthers * stay_seconds(*hosted));
     if (over) favoured_.reset();
   }
-  if (now < favoured_until_) return;
+  if (now < favoured_until_ && !idle()) return;
   const HostedModel* first = nullptr;
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (hosted.dark_since != kForever && (first == nullptr || hosted.dark_since < first->dark_since)) first = &hosted;

@@ -28,13 +28,14 @@ class ServedSet {
   void serve_all();
   void note_dark(TimePoint now);
   bool stuck() const;
+  bool idle() const;
   bool idle_long_enough(const std::vector<RehearsedModel>& models, size_t which) const;
   std::vector<RehearsedModel> models_in_order(double horizon, TimePoint now) const;
   RehearsedModel rehearsed(const HostedModel& hosted, TimePoint now) const;
   uint32_t rooms(const std::vector<RehearsedModel>& models) const;
   double horizon() const;
   // Who was in the dark for too long comes first for as long as eight switches to it take, 2 s at least; the next such one no sooner
-  // than the others had 19 times as long.
+  // than the others had 19 times as long, unless they have nothing to do.
   void favour(TimePoint now);
 
   const NodeConfig& config_;
