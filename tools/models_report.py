@@ -143,9 +143,8 @@ def main():
     print()
     if refused:
         print(textwrap.fill(f"Recorded and not served, refused by the name of the architecture: {refused}.", 140, break_on_hyphens=False) + "\n")
-    print("## GGUF files\n\nRandom weights, so that quantised activations show; llama.cpp's own error on the same file is the yardstick.
-The same weights as floats are within 3e-5 of the range in every file. Of ernie45moe-q8_0, kimilinear-q8_0 and deepseekv32-q4_k_m one prompt each
-has a choice of experts or positions nearer than int8 activations resolve; with the choices of the floats their errors are those of the other prompts.\n")
+    print("## GGUF files\n\nRandom weights, so that quantised activations show; llama.cpp's own error on the same file is the yardstick.\nThe same weights as floats are within 3e-5 of the range in every file. Of ernie45moe-q8_0, kimilinear-q8_0 and deepseekv32-q4_k_m one prompt each\n"
+          "has a choice of experts or positions nearer than int8 activations resolve; with the choices of the floats their errors are those of the other prompts.\n")
     print("| file | mean error / range | llama.cpp |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         found = []
