@@ -75,5 +75,26 @@ TEST(ExpertPlan, ExpertsElsewhereGiveTheBitsOfExpertsHere) {
   EXPECT_GE(checked, 4u);
 }
 
+// Every form that experts are stored in: tensors of their own, of all, gates and ups by turns, transposed, quantised.
+TEST(ExpertPlan, ExpertsThatAreFetchedGiveTheBitsOfExpertsHere) {
+  size_t checked = 0;
+  for (const std::string& path : models_with_experts()) {
+    SCOPED_TRACE(path);
+    auto plan = plan_model(*open_checkpoint(path), {});
+    if (!plan.ok()) continue;  // a family that is not served
+    const uint64_t least = (*plan)->least_weight_bytes(), whole = (*plan)->weight_bytes();
+    if (least == whole) continue;  // experts in one layer only
+    const auto all = TestModel::open(path, {}, 1), part = TestModel::load(*std::move(plan), 3, least);
+    ASSERT_TRUE(all.ok() && part.ok()) << part.status();
+    std::vector<TokenId> tokens(50);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>((i * 31 + 7) % (*all)->plan().vocab_size());
+    const std::vector<float> want = TestSequence(**all, tokens).prefill();
+    for (const uint32_t chunk : {0, 7, 1}) EXPECT_EQ(TestSequence(**part, tokens).prefill(chunk), want) << chunk;
+    EXPECT_GT((*part)->model().expert_counts().bytes_fetched, 0u);
+    ++checked;
+  }
+  EXPECT_GE(checked, 2u);
+}
+
 }  // namespace
 }  // namespace shoal

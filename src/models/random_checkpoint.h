@@ -379,4 +379,21 @@ inline ModelConfig small_config(Architecture architecture) {
   return c;
 }
 
+// The layers of `c` so many times over.
+inline ModelConfig repeated(ModelConfig c, uint32_t times) {
+  const uint32_t layers = c.layers;
+  const auto repeat = [&](auto& of_each) {
+    const auto once = of_each;
+    for (uint32_t i = 1; i < times; ++i) of_each.insert(of_each.end(), once.begin(), once.end());
+  };
+  c.layers *= times;
+  repeat(c.sliding_layers);
+  repeat(c.shapes.rope_layers), repeat(c.shapes.heads), repeat(c.shapes.kv_source), repeat(c.shapes.mlp_width);
+  for (uint32_t i = 0; i < c.shapes.kv_source.size(); ++i) c.shapes.kv_source[i] += i / layers * layers;
+  if (c.experts) repeat(c.experts->layers);
+  if (c.recurrent) repeat(c.recurrent->layers);
+  if (c.latent && c.latent->index) repeat(c.latent->index->layers);
+  return c;
+}
+
 }  // namespace shoal

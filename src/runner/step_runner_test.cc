@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <vector>
 
@@ -115,10 +116,15 @@ class StepRunnerTest : public testing::Test {
     const DeviceSpan workspace = model.on().garbage(StepRunner::workspace_bytes(model.plan(), 512, 16, lanes));
     StepRunner runner(workspace, {lanes});
     std::vector<std::vector<DeviceAddress>> blocks(sequences);
+    std::vector<std::array<std::vector<DeviceAddress>, 2>> states(sequences);  // read and written by turns
     std::vector<std::shared_ptr<const Request>> requests;
     for (uint64_t s = 0; s < sequences; ++s) {
       requests.push_back(request(s + 1));
-      for (int i = 0; i < 8; ++i) blocks[s].push_back(model.on().garbage(model.plan().kv_block_bytes()).begin);
+      const auto add = [&](std::vector<DeviceAddress>& to, size_t count) {
+        while (to.size() < count) to.push_back(model.on().garbage(model.plan().kv_block_bytes()).begin);
+      };
+      add(blocks[s], 8);
+      for (auto& state : states[s]) add(state, model.plan().state_blocks());
     }
     Run out;
     out.tokens.resize(sequences);
@@ -128,12 +134,17 @@ class StepRunnerTest : public testing::Test {
       for (size_t s = 0; s < sequences; ++s) {
         const auto computed = static_cast<uint32_t>(step == 0 ? 0 : requests[s]->prompt.size() + step - 1);
         StepSlice slice{requests[s]->id, computed, step == 0 ? requests[s]->prompt : std::vector<TokenId>{out.tokens[s].back().token}, {}};
-        slice.blocks.resize(blocks[s].size());
+        const auto give = [&](std::vector<BlockId>& ids, const std::vector<DeviceAddress>& at) {
+          ids.resize(at.size());
+          next.blocks.insert(next.blocks.end(), at.begin(), at.end());
+        };
+        give(slice.blocks, blocks[s]);
+        if (step > 0) give(slice.state_before, states[s][step % 2]);
+        give(slice.state_after, states[s][(step + 1) % 2]);
         slice.prompt_length = static_cast<uint32_t>(requests[s]->prompt.size());
         slice.sample = true;
         slice.output_index = static_cast<uint32_t>(step);
         slice.params = requests[s];
-        next.blocks.insert(next.blocks.end(), blocks[s].begin(), blocks[s].end());
         next.input.slices.push_back(std::move(slice));
       }
       if (before) before(step);
@@ -169,8 +180,11 @@ class StepRunnerTest : public testing::Test {
 };
 
 TEST_F(StepRunnerTest, EveryNumberOfLanesGivesTheSameBitsOfModelsWithExpertsWhereverTheyAre) {
-  for (const Architecture architecture : {Architecture::kQwen2Moe, Architecture::kDeepseekV3}) {
+  for (const Architecture architecture : {Architecture::kQwen2Moe, Architecture::kGlm4Moe, Architecture::kDeepseekV3, Architecture::kDeepseekV32, Architecture::kErnie45Moe,
+                                          Architecture::kMiniMaxM2, Architecture::kGptOss, Architecture::kLlama4, Architecture::kLongcatFlash, Architecture::kGemma4,
+                                          Architecture::kMiMoV2, Architecture::kQwen3Next, Architecture::kNemotronH, Architecture::kLfm2Moe, Architecture::kKimiLinear}) {
     SCOPED_TRACE(architecture_name(architecture));
+    ASSERT_TRUE(small_config(architecture).experts);
     const Run want = run(*open(false, architecture), 1, nullptr, 7);
     const auto part = open(false, architecture, Memory::kLeast), there = open(true, architecture, Memory::kLeast);
     for (uint32_t lanes = 1; lanes <= kPassesMax; ++lanes) {
