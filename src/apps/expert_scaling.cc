@@ -11,6 +11,7 @@
 #include "apps/json_values.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "experts/handshake.h"
 #include "nlohmann/json.hpp"
 
 namespace shoal {
@@ -25,6 +26,16 @@ constexpr Duration kAnswer = std::chrono::seconds(10);
 uint64_t bytes_at(const Json& json, const char* key) { return static_cast<uint64_t>(std::max(0.0, number_at(json, key))); }
 
 bool serves(const Json& server) { return text_at(server, "error").empty() && server.value("draining", Json()) != true; }
+
+// Of the client that waits most for what could be hidden.
+void look_at_overlap(const Json& server, ExpertScaleView& view) {
+  for (const Json& client : list_at(server, "clients")) {
+    const auto overlap = read_overlap(client);
+    if (!overlap.ok() || overlap->hidden_s() == 0 || overlap->response_s * view.hidden_s < view.response_s * overlap->hidden_s()) continue;
+    view.response_s = overlap->response_s;
+    view.hidden_s = overlap->hidden_s();
+  }
+}
 
 // One copy of every expert of every model.
 uint64_t expert_bytes(const std::map<uint32_t, const Json*>& listed) {
@@ -47,6 +58,7 @@ ExpertScaleView view_of(const std::map<uint32_t, const Json*>& listed, uint32_t 
   for (const auto& [number, server] : listed) {
     if (!serves(*server)) continue;
     ++count;
+    look_at_overlap(*server, view);
     view.busy += number_at(member(*server, "load"), "busy");
     view.server_bytes = std::min(view.server_bytes, bytes_at(member(*server, "memory"), "limit"));
   }
@@ -215,7 +227,7 @@ void ExpertScaling::tell_addresses() {
 
 void ExpertScaling::publish(const ExpertScaleView& view, const std::string& why) {
   const ExpertScaleOptions& scale = options_.scale;
-  post("scaling", {{"servers", servers_.size()}, {"min", scale.servers_min}, {"max", scale.servers_max}, {"busy", view.busy}, {"busy_low", scale.busy_low}, {"busy_high", scale.busy_high}, {"why", why}}, kAnswer).status().IgnoreError();
+  post("scaling", {{"servers", servers_.size()}, {"min", scale.servers_min}, {"max", scale.servers_max}, {"busy", view.busy}, {"response_p95_us", view.response_s * 1e6}, {"hidden_us", view.hidden_s * 1e6}, {"busy_low", scale.busy_low}, {"busy_high", scale.busy_high}, {"why", why}}, kAnswer).status().IgnoreError();
 }
 
 }  // namespace shoal

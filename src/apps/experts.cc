@@ -45,6 +45,7 @@ std::string scaling_text(const Json& scaling) {
   const auto percent = [&](const char* key) { return 100 * number_at(scaling, key); };
   std::string text = absl::StrFormat("%.0f of %.0f to %.0f servers, by load: busy for %.0f%% of their time, one more above %.0f%%, one less below %.0f%%", number_at(scaling, "servers"),
                                      number_at(scaling, "min"), number_at(scaling, "max"), percent("busy"), percent("busy_high"), percent("busy_low"));
+  if (const double hidden = number_at(scaling, "hidden_us"); hidden > 0) absl::StrAppendFormat(&text, "; answers take %s (p95), of which other lanes hide %s", micros(number_at(scaling, "response_p95_us")), micros(hidden));
   if (const std::string why = text_at(scaling, "why"); !why.empty()) absl::StrAppend(&text, "; last: ", why);
   return text;
 }

@@ -28,7 +28,9 @@ class Client : public RemoteExperts {
   Client(RemoteExpertsConfig config, std::shared_ptr<Bell> bell) : config_(std::move(config)), links_(config_, std::move(bell)), rank_(std::hash<std::string>()(config_.client)), times_(config_.lanes, config_.choose_lanes) {}
 
   uint32_t begin(uint32_t rows, uint32_t sequences, uint32_t lanes_max) override;
-  void end(bool alone) override;
+  void end(bool alone) override {
+    if (alone) times_.end(steady_now());
+  }
   void ask(uint32_t lane, const Exchange& exchange) override;
   StatusOr<std::optional<uint32_t>> answered() override;
   Duration doze() override;
@@ -174,11 +176,8 @@ void Client::send_part(uint32_t lane, Part& part, TimePoint now) {
 
 uint32_t Client::begin(uint32_t rows, uint32_t sequences, uint32_t lanes_max) {
   forget_all();
+  if (const auto news = times_.news(steady_now())) links_.tell(*news);
   return times_.begin(rows, sequences, lanes_max, steady_now());
-}
-
-void Client::end(bool alone) {
-  if (alone) times_.end(steady_now());
 }
 
 void Client::ask(uint32_t lane, const Exchange& exchange) {

@@ -132,6 +132,19 @@ StatusOr<ExpertWelcome> read_welcome(const Json& note, const ExpertShape& shape)
   return welcome;
 }
 
+Json write_overlap(const ExpertOverlap& overlap) {
+  return {{"overlap", {{"lanes", overlap.lanes}, {"attention_us", overlap.attention_s * 1e6}, {"response_p95_us", overlap.response_s * 1e6}}}};
+}
+
+StatusOr<ExpertOverlap> read_overlap(const Json& note) {
+  const Json json = note.is_object() ? note.value("overlap", Json::object()) : Json::object();
+  ASSIGN_OR_RETURN(const int64_t lanes, json_int(json, "lanes", 0, 0, 16));
+  ASSIGN_OR_RETURN(const double attention, json_double(json, "attention_us", 0));
+  ASSIGN_OR_RETURN(const double response, json_double(json, "response_p95_us", 0));
+  if (!(attention >= 0) || !(response >= 0)) return invalid_argument("'overlap': times are not below zero");
+  return ExpertOverlap{.lanes = static_cast<uint32_t>(lanes), .attention_s = attention * 1e-6, .response_s = response * 1e-6};
+}
+
 StatusOr<Dialed> dial_experts(const std::string& address, const std::shared_ptr<BulkNetwork>& network, const ExpertHello& hello,
                               const std::shared_ptr<Bell>& bell, SlotChannel::OnNote on_note, std::shared_ptr<StreamBytes> bytes) {
   const auto dial = [&]() -> StatusOr<Dialed> {

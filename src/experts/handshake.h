@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "experts/channel.h"
 #include "experts/expert_set.h"
+#include "experts/step_times.h"
 
 namespace shoal {
 
@@ -47,6 +48,9 @@ Json write_hello(const ExpertHello& hello);
 StatusOr<ExpertHello> read_hello(const Json& note);
 Json write_welcome(const ExpertWelcome& welcome, const ExpertShape& shape);
 StatusOr<ExpertWelcome> read_welcome(const Json& note, const ExpertShape& shape);
+// What a client says of itself now and then.
+Json write_overlap(const ExpertOverlap& overlap);
+StatusOr<ExpertOverlap> read_overlap(const Json& note);
 // FailedPrecondition if the peer says another protocol.
 Status check_protocol(const Json& note, const std::string& who);
 std::string stamp_text(uint64_t stamp);

@@ -143,6 +143,14 @@ void ExpertLinks::look() {
   changed_.notify_all();
 }
 
+void ExpertLinks::tell(const ExpertOverlap& overlap) {
+  const Json note = write_overlap(overlap);
+  std::lock_guard lock(mutex_);
+  for (const auto& [address, known] : known_) {
+    if (known.link != nullptr) known.link->channel->note(note);
+  }
+}
+
 Status ExpertLinks::wait_complete(Duration most) const {
   const TimePoint until = steady_now() + most;
   while (true) {

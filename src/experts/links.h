@@ -52,6 +52,7 @@ class ExpertLinks {
   uint64_t wishes() const { return wishes_; }
   const StreamBytes& bytes() const { return *bytes_; }  // of all links that there were
   void look();  // something may have ended
+  void tell(const ExpertOverlap& overlap);  // to every server that is connected
   Status wait_complete(Duration most) const;
   std::vector<RemoteExpertServer> servers() const;
   const ExpertShape& shape() const { return shape_; }

@@ -238,7 +238,7 @@ Status Server::connect(Visit& visit, std::unique_ptr<BulkSocket>& socket, LocalS
   shared->set_timeout(Duration(0));
   forget(visit);
   parts.in = std::move(socket);
-  client->channel = std::make_unique<SlotChannel>(std::move(parts), hello.lanes, nullptr);
+  client->channel = std::make_unique<SlotChannel>(std::move(parts), hello.lanes, client->hears());
   log_info("'", hello.client, "' is connected over shared memory for experts of '", holdings_.models()[model].name, "'");
   admit(std::move(client));
   return OkStatus();
@@ -262,7 +262,7 @@ Status Server::join_answers(Visit& visit, std::unique_ptr<BulkSocket>& socket, c
   forget(visit);
   parts.in = std::move(half.in);
   parts.out = std::move(socket);
-  half.client->channel = std::make_unique<SlotChannel>(std::move(parts), hello.lanes, nullptr);
+  half.client->channel = std::make_unique<SlotChannel>(std::move(parts), hello.lanes, half.client->hears());
   if (!config_.unix_address.empty()) {
     ASSIGN_OR_RETURN(half.client->relay, ExpertRelay::start(config_.name, hello, holdings_.models()[half.client->model].plan, bell_));
   }

@@ -42,8 +42,10 @@ Json expert_server_status(const ExpertServerParts& of, bool with_rows) {
   Json models = Json::array(), clients = Json::array(), table = Json::array();
   for (size_t i = 0; i < of.holdings.models().size(); ++i) models.push_back(model_json(of, i, rows[i], with_rows));
   for (const auto& client : of.serving.clients()) {
-    clients.push_back({{"name", client->hello.client}, {"pid", client->hello.pid}, {"model", client->hello.model}, {"lanes", client->hello.lanes},
+    Json item = write_overlap(client->overlap.lately(steady_now()));
+    item.update({{"name", client->hello.client}, {"pid", client->hello.pid}, {"model", client->hello.model}, {"lanes", client->hello.lanes},
                        {"requests", client->requests.load()}, {"over", std::string(client->channel->kind())}});
+    clients.push_back(std::move(item));
   }
   for (const Serving::Timed& timed : of.serving.table()) table.push_back({{"rows", timed.rows}, {"experts", timed.active}, {"seconds", timed.seconds}, {"batches", timed.batches}});
   return {{"name", of.config.name}, {"pid", ::getpid()}, {"domain", of.config.domain}, {"draining", of.orders.draining()}, {"keeper", of.orders.keeper(steady_now())}, {"version", of.holdings.version()}, {"threads", of.config.threads},

@@ -13,9 +13,29 @@ namespace {
 
 constexpr Duration kNap = std::chrono::milliseconds(50);  // at most, so that a client that ended is noticed
 
+constexpr Duration kSaidLately = std::chrono::seconds(10);
+
 uint32_t micros(Duration time) { return static_cast<uint32_t>(std::clamp<int64_t>(time.count() / 1000, 0, UINT32_MAX)); }
 
 }  // namespace
+
+void LastOverlap::said(const ExpertOverlap& overlap, TimePoint now) {
+  std::lock_guard lock(mutex_);
+  overlap_ = overlap;
+  at_ = now;
+}
+
+ExpertOverlap LastOverlap::lately(TimePoint now) const {
+  std::lock_guard lock(mutex_);
+  return now - at_ < kSaidLately ? overlap_ : ExpertOverlap{};
+}
+
+SlotChannel::OnNote ExpertClientSide::hears() {
+  return [this](const Json& note) {
+    const auto said = read_overlap(note);
+    if (said.ok()) overlap.said(*said, steady_now());
+  };
+}
 
 Serving::Serving(const ExpertServerConfig& config, const Holdings& holdings, std::shared_ptr<Bell> bell)
     : config_(config), holdings_(holdings), bell_(std::move(bell)),

@@ -19,8 +19,21 @@
 
 namespace shoal {
 
+// What a client said of itself last. Any thread.
+class LastOverlap {
+ public:
+  void said(const ExpertOverlap& overlap, TimePoint now);
+  ExpertOverlap lately(TimePoint now) const;  // of no lanes: it has said nothing for a while
+
+ private:
+  mutable std::mutex mutex_;
+  ExpertOverlap overlap_;
+  TimePoint at_{};
+};
+
 // A connected client.
 struct ExpertClientSide {
+  LastOverlap overlap;                // its channel's notes come there, so it outlives that
   uint64_t id = 0;
   size_t model = 0;
   ExpertHello hello;
@@ -31,6 +44,7 @@ struct ExpertClientSide {
   std::vector<size_t> answer_bytes;   // by lane, of the last answer
   std::atomic<uint64_t> requests{0};
   std::atomic<bool> left{false};      // it said so
+  SlotChannel::OnNote hears();        // for its channel
   uint32_t welcomed_at = 0;           // the version of what is held that it was welcomed with
 };
 

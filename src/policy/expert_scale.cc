@@ -10,7 +10,7 @@ bool ExpertScale::holds(const ExpertScaleView& view, uint32_t servers, uint32_t 
 }
 
 int ExpertScale::window(const ExpertScaleView& view, TimePoint now) {
-  const bool late = view.attention_s > 0 && view.response_s > options_.response_part * view.attention_s;
+  const bool late = view.busy >= options_.busy_low && view.hidden_s > 0 && view.response_s > options_.response_part * view.hidden_s;
   const bool high = view.busy > options_.busy_high || late;
   // What one server less would leave must still be within the band, and hold what must be held.
   const bool low = !high && view.busy < options_.busy_low && view.servers > 1 && view.busy * view.servers / (view.servers - 1) <= options_.busy_high &&

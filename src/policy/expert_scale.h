@@ -13,15 +13,15 @@ namespace shoal {
 struct ExpertScaleView {
   uint32_t servers = 0;       // that do not drain
   double busy = 0;            // mean share of their time that they compute, of the slowest layer's servers
-  double response_s = 0;      // p95 of an expert request
-  double attention_s = 0;     // that hide it: computing of the lanes beside; 0: not known
+  double response_s = 0;      // p95, from a lane's rows to their answers, of the client that waits most
+  double hidden_s = 0;        // of that: what the lanes beside compute meanwhile; 0: not known, or there are none
   uint64_t bytes = 0;         // of one copy of every expert; 0: memory is enough
   uint64_t server_bytes = 0;  // for experts, of each server
 };
 
 struct ExpertScaleOptions {
   double busy_low = 0.70, busy_high = 0.85;  // one less is due below, one more above
-  double response_part = 0.9;  // of attention_s
+  double response_part = 0.9;  // of hidden_s: one more is due above, if the servers are not idle, whom one more would not help
   uint32_t windows = 3;        // in a row
   uint32_t servers_min = 1, servers_max = 1024;
   uint32_t copies_min = 2;     // that must have room when a server goes, as far as there are servers for them

@@ -38,11 +38,17 @@ TEST(ExpertScale, AServerGoesOnlyIfTheOthersStayWithinTheBand) {
   EXPECT_EQ(scale.window({8, 0.6}, at(12)), -1);
 }
 
-TEST(ExpertScale, LateAnswersCallForAServerHoweverIdleTheOthersAre) {
-  ExpertScale scale({.cool_down = Duration(0)});
-  int sum = 0;
-  for (int s = 0; s < 3; ++s) sum += scale.window({8, 0.3, 260e-6, 273e-6}, at(s));
-  EXPECT_EQ(sum, 1);
+TEST(ExpertScale, AnswersThatNothingHidesCallForAServerUnlessTheOthersAreIdle) {
+  const auto changes = [](const ExpertScaleView& view) {
+    ExpertScale scale({.cool_down = Duration(0)});
+    int sum = 0;
+    for (int s = 0; s < 3; ++s) sum += scale.window(view, at(s));
+    return sum;
+  };
+  EXPECT_EQ(changes({8, 0.75, 260e-6, 273e-6}), 1);
+  EXPECT_EQ(changes({8, 0.75, 240e-6, 273e-6}), 0) << "there is a tenth to spare";
+  EXPECT_EQ(changes({8, 0.75, 260e-6, 0}), 0) << "one lane: nothing could hide it";
+  EXPECT_EQ(changes({8, 0.3, 260e-6, 273e-6}), -1);
   EXPECT_EQ(ExpertScale({.servers_min = 2}).window({1, 0.1}, TimePoint{}), 1);
 }
 
