@@ -1,9 +1,6 @@
 // Experts computed apart from their model: the same bits as within it.
 #include "models/expert_plan.h"
 
-#include <algorithm>
-#include <filesystem>
-
 #include "gtest/gtest.h"
 #include "models/test_experts.h"
 #include "models/test_runner.h"
@@ -32,20 +29,6 @@ std::vector<float> logits_of(TestModel& model, Apart* apart, std::span<const Tok
   std::vector<float> logits;
   for (size_t i = 0; i < queries.size(); ++i) logits.insert(logits.end(), pass->logits(i).all.begin(), pass->logits(i).all.end());
   return logits;
-}
-
-std::vector<std::string> models_with_experts() {
-  std::vector<std::string> found;
-  for (const char* folder : {SHOAL_SOURCE_DIR "/models", SHOAL_SHARED_DIR "/models/reference", SHOAL_SHARED_DIR "/models/gguf"}) {
-    if (!std::filesystem::exists(folder)) continue;
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      if (!entry.is_directory() && entry.path().extension() != ".gguf") continue;
-      const auto checkpoint = open_checkpoint(entry.path());
-      if (checkpoint.ok() && (*checkpoint)->config.experts) found.push_back(entry.path());
-    }
-  }
-  std::sort(found.begin(), found.end());
-  return found;
 }
 
 TEST(ExpertPlan, ExpertsElsewhereGiveTheBitsOfExpertsHere) {

@@ -35,31 +35,39 @@ RouterRule rule_of(const ExpertConfig& e) {
   return rule;
 }
 
+// Whether the experts of a layer are in a tensor for each part. One that is there tells, so that one that is missing is named.
+bool in_one(const WeightLayout& layout, const Names& names) {
+  const auto has = [&](const char* part) { return layout.has(names.experts + part); };
+  return has(".gate_proj.weight") || has(".up_proj.weight") || has(".down_proj.weight");
+}
+
 // Of one expert: a tensor of its own, rows of a tensor of all experts, or rows of one that holds gate and up.
 Status plan_expert(const ModelConfig& c, WeightLayout& layout, const Names& names, uint32_t index, ExpertPlaces& out) {
   const uint32_t width = c.experts->intermediate_size, count = c.experts->count, hidden = c.hidden_size;
   const auto part = [&](const std::string& name, uint32_t outputs, uint32_t columns, uint32_t first_row, uint32_t rows) {
-    return layout.matrix({.name = name, .outputs = outputs, .columns = columns, .first_row = first_row, .stored_rows = rows, .any_rank = true, .expert = true});
+    return layout.matrix({.name = name, .outputs = outputs, .columns = columns, .first_row = first_row, .stored_rows = rows, .parts = count, .expert = true});
   };
   const std::string fused = names.experts + ".gate_up_proj", own = absl::StrCat(names.experts, ".", index, ".");
+  const bool down_alone = layout.has(names.experts + ".down_proj.weight") && !layout.has(names.experts + ".gate_proj.weight") && !layout.has(names.experts + ".up_proj.weight");
+  const bool both_in_one = layout.has(fused) || layout.has(names.experts + ".down_proj") || down_alone;
   if ((c.recurrent && c.recurrent->squared_relu)) {  // no gates: what is squared stands in their place
-    const bool one = layout.has(names.experts + ".up_proj.weight");
+    const bool one = in_one(layout, names);
     const std::string up = one ? names.experts + ".up_proj" : own + names.up, down = one ? names.experts + ".down_proj" : own + names.down;
     ASSIGN_OR_RETURN(out.gate.emplace_back(), one ? part(up, width, hidden, index * width, count * width) : part(up, width, hidden, 0, 0));
     ASSIGN_OR_RETURN(out.down.emplace_back(), one ? part(down, hidden, width, index * hidden, count * hidden) : part(down, hidden, width, 0, 0));
-  } else if (layout.has(fused) && c.architecture == Architecture::kLlama4) {  // columns are outputs
-    MatrixSpec spec{.name = fused, .outputs = width, .columns = hidden, .first_row = index * hidden, .stored_rows = count * hidden, .any_rank = true,
+  } else if (both_in_one && c.architecture == Architecture::kLlama4) {  // columns are outputs
+    MatrixSpec spec{.name = fused, .outputs = width, .columns = hidden, .first_row = index * hidden, .stored_rows = count * hidden, .parts = count,
                     .transposed = true, .stored_outputs = 2 * width, .expert = true};
     ASSIGN_OR_RETURN(out.gate.emplace_back(), layout.matrix(spec));
     spec.first_output = width;
     ASSIGN_OR_RETURN(out.up.emplace_back(), layout.matrix(spec));
     ASSIGN_OR_RETURN(out.down.emplace_back(), layout.matrix({.name = names.experts + ".down_proj", .outputs = hidden, .columns = width, .first_row = index * width,
-                                                             .stored_rows = count * width, .any_rank = true, .transposed = true, .expert = true}));
-  } else if (layout.has(fused)) {
+                                                             .stored_rows = count * width, .parts = count, .transposed = true, .expert = true}));
+  } else if (both_in_one) {
     ASSIGN_OR_RETURN(out.gate.emplace_back(), part(fused, width, hidden, index * 2 * width, 2 * count * width));
     ASSIGN_OR_RETURN(out.up.emplace_back(), part(fused, width, hidden, index * 2 * width + width, 2 * count * width));
     ASSIGN_OR_RETURN(out.down.emplace_back(), part(names.experts + ".down_proj", hidden, width, index * hidden, count * hidden));
-  } else if (layout.has(names.experts + ".gate_proj.weight")) {
+  } else if (in_one(layout, names)) {
     ASSIGN_OR_RETURN(out.gate.emplace_back(), part(names.experts + ".gate_proj", width, hidden, index * width, count * width));
     ASSIGN_OR_RETURN(out.up.emplace_back(), part(names.experts + ".up_proj", width, hidden, index * width, count * width));
     ASSIGN_OR_RETURN(out.down.emplace_back(), part(names.experts + ".down_proj", hidden, width, index * hidden, count * hidden));
@@ -75,10 +83,10 @@ Status plan_expert(const ModelConfig& c, WeightLayout& layout, const Names& name
 Status plan_biases(const ModelConfig& c, WeightLayout& layout, const Names& names, uint32_t index, ExpertPlaces& out) {
   const uint32_t width = c.experts->intermediate_size, count = c.experts->count, hidden = c.hidden_size;
   const auto part = [&](const std::string& name, uint32_t size, uint32_t first, uint32_t step) {
-    return layout.vector(WeightLayout::VectorPart{name, size, first, step, step * count * size});
+    return layout.vector(WeightLayout::VectorPart{.name = name, .size = size, .first = first, .step = step, .stored = step * count * size, .parts = count});
   };
   const std::string fused = names.experts + ".gate_up_proj_bias";
-  if (layout.has(fused)) {
+  if (layout.has(fused) || layout.has(names.experts + ".down_proj_bias")) {
     ASSIGN_OR_RETURN(out.gate.back().bias, part(fused, width, index * 2 * width, 2));
     ASSIGN_OR_RETURN(out.up.back().bias, part(fused, width, index * 2 * width + 1, 2));
     ASSIGN_OR_RETURN(out.down.back().bias, part(names.experts + ".down_proj_bias", hidden, index * hidden, 1));
@@ -94,21 +102,22 @@ Status plan_biases(const ModelConfig& c, WeightLayout& layout, const Names& name
 Status plan_interleaved_expert(const ModelConfig& c, WeightLayout& layout, const Names& names, uint32_t index, ExpertPlaces& out) {
   const uint32_t width = c.experts->intermediate_size, count = c.experts->count, hidden = c.hidden_size;
   const std::string fused = names.experts + ".gate_up_proj", down = names.experts + ".down_proj";
-  if (layout.has(fused + "_blocks")) {
-    MatrixSpec spec{.name = fused, .outputs = width, .columns = hidden, .first_row = index * 2 * width, .stored_rows = 2 * count * width, .step = 2, .expert = true};
+  if (layout.has(fused + "_blocks") || layout.has(down + "_blocks")) {
+    MatrixSpec spec{.name = fused, .outputs = width, .columns = hidden, .first_row = index * 2 * width, .stored_rows = 2 * count * width, .parts = count, .step = 2,
+                    .expert = true};
     ASSIGN_OR_RETURN(out.gate.emplace_back(), layout.matrix(spec));
     ++spec.first_row;
     ASSIGN_OR_RETURN(out.up.emplace_back(), layout.matrix(spec));
     ASSIGN_OR_RETURN(out.down.emplace_back(), layout.matrix({.name = down, .outputs = hidden, .columns = width, .first_row = index * hidden,
-                                                             .stored_rows = count * hidden, .expert = true}));
-  } else if (layout.has(fused)) {
-    MatrixSpec spec{.name = fused, .outputs = width, .columns = hidden, .first_row = index * hidden, .stored_rows = count * hidden, .any_rank = true,
+                                                             .stored_rows = count * hidden, .parts = count, .expert = true}));
+  } else if (layout.has(fused) || layout.has(down)) {
+    MatrixSpec spec{.name = fused, .outputs = width, .columns = hidden, .first_row = index * hidden, .stored_rows = count * hidden, .parts = count,
                     .transposed = true, .stored_outputs = 2 * width, .step = 2, .expert = true};
     ASSIGN_OR_RETURN(out.gate.emplace_back(), layout.matrix(spec));
     spec.first_output = 1;
     ASSIGN_OR_RETURN(out.up.emplace_back(), layout.matrix(spec));
     ASSIGN_OR_RETURN(out.down.emplace_back(), layout.matrix({.name = down, .outputs = hidden, .columns = width, .first_row = index * width,
-                                                             .stored_rows = count * width, .any_rank = true, .transposed = true, .expert = true}));
+                                                             .stored_rows = count * width, .parts = count, .transposed = true, .expert = true}));
   } else {
     RETURN_IF_ERROR(plan_expert(c, layout, names, index, out));
   }
@@ -132,7 +141,7 @@ Status plan_shared(const ModelConfig& c, WeightLayout& layout, const std::string
   }
   if (!c.experts->shared_gate) return OkStatus();
   ASSIGN_OR_RETURN(block.shared_gate, layout.matrix({.name = prefix + "mlp.shared_expert_gate", .outputs = 1, .columns = c.hidden_size,
-                                                     .any_rank = true, .exact = true}));
+                                                     .exact = true}));
   return OkStatus();
 }
 
@@ -155,13 +164,16 @@ StatusOr<ExpertBlock> plan_experts(const ModelConfig& c, WeightLayout& layout, c
   block.experts.gate_limit = static_cast<float>(e.gate_limit);
   ASSIGN_OR_RETURN(block.experts.router, layout.matrix({.name = names.router, .outputs = e.count + e.zero, .columns = c.hidden_size, .bias = e.router_bias, .exact = true}));
   layout.require_finite(names.router + ".weight");
+  if (e.router_bias) layout.require_finite(names.router + ".bias");
   if (e.selection_bias) {
     const std::string bias = names.router + ".e_score_correction_bias";
     ASSIGN_OR_RETURN(block.experts.selection_bias, layout.vector(bias, e.count + e.zero));
     layout.require_finite(bias);
   }
   if (e.weight_scales) {
-    ASSIGN_OR_RETURN(block.experts.weight_scale, layout.vector(names.router + ".per_expert_scale", e.count));
+    const std::string scale = names.router + ".per_expert_scale";
+    ASSIGN_OR_RETURN(block.experts.weight_scale, layout.vector(scale, e.count));
+    layout.require_finite(scale);
   }
   for (uint32_t i = 0; i < e.count; ++i) {
     const uint32_t number = layout.begin_expert();

@@ -140,6 +140,7 @@ StatusOr<Gemma4Layer::Experts> plan_gemma_experts(const ModelConfig& c, WeightLa
   ASSIGN_OR_RETURN(experts.block, plan_experts(c, layout, prefix));
   const auto factor = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.hidden_size)));
   ASSIGN_OR_RETURN(experts.asked_norm, layout.vector({.name = prefix + "mlp.gate.scale", .size = c.hidden_size, .stored = c.hidden_size, .factor = factor}));
+  layout.require_finite(prefix + "mlp.gate.scale");
   ASSIGN_OR_RETURN(experts.input_norm, layout.vector(prefix + "pre_feedforward_layernorm_2.weight", c.hidden_size));
   ASSIGN_OR_RETURN(experts.mlp_norm, layout.vector(prefix + "post_feedforward_layernorm_1.weight", c.hidden_size));
   ASSIGN_OR_RETURN(experts.post_norm, layout.vector(prefix + "post_feedforward_layernorm_2.weight", c.hidden_size));

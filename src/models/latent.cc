@@ -10,9 +10,9 @@ Status plan_head(const ModelConfig& c, WeightLayout& layout, const std::string& 
   const uint32_t key = out.key_dim, value = out.value_dim, rank = out.rank;
   if (layout.has(at + "k_b_proj.weight")) {
     ASSIGN_OR_RETURN(out.absorb.emplace_back(), layout.matrix({.name = at + "k_b_proj", .outputs = rank, .columns = key, .first_row = head * rank,
-                                                               .stored_rows = c.heads * rank, .any_rank = true}));
+                                                               .stored_rows = c.heads * rank, .parts = c.heads}));
     ASSIGN_OR_RETURN(out.values.emplace_back(), layout.matrix({.name = at + "v_b_proj", .outputs = value, .columns = rank, .first_row = head * value,
-                                                               .stored_rows = c.heads * value, .any_rank = true}));
+                                                               .stored_rows = c.heads * value, .parts = c.heads}));
     return OkStatus();
   }
   MatrixSpec part{.name = at + "kv_b_proj", .outputs = rank, .columns = key, .first_row = head * (key + value), .stored_rows = c.heads * (key + value)};

@@ -1,16 +1,35 @@
 // For tests: experts of a model, computed apart from it.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "device/cpu_device.h"
+#include "formats/checkpoint.h"
 #include "models/expert_plan.h"
 
 namespace shoal {
+
+// Folders and files of the source tree and of the shared folder, as far as they are here, of families that are served.
+inline std::vector<std::string> models_with_experts() {
+  std::vector<std::string> found;
+  for (const char* folder : {SHOAL_SOURCE_DIR "/models", SHOAL_SHARED_DIR "/models/reference", SHOAL_SHARED_DIR "/models/gguf", SHOAL_SHARED_DIR "/models/trained-moe"}) {
+    if (!std::filesystem::exists(folder)) continue;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (!entry.is_directory() && entry.path().extension() != ".gguf") continue;
+      const auto checkpoint = open_checkpoint(entry.path());
+      if (checkpoint.ok() && (*checkpoint)->config.experts) found.push_back(entry.path());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
 
 // Answers what passes ask for, each expert loaded alone.
 class Apart {

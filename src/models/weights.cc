@@ -30,16 +30,15 @@ Shape as_matrix(const TensorView& view) {
 
 }  // namespace
 
-StatusOr<const TensorView*> WeightLayout::find(const std::string& name, const Shape& shape, bool any_rank) const {
+StatusOr<const TensorView*> WeightLayout::find(const std::string& name, const Shape& shape, const std::optional<Shape>& other) const {
   const TensorView* view = checkpoint_->weights.find(name);
   if (view == nullptr) {
     return not_found(checkpoint_->path, ": tensor '", name, "' is missing; the checkpoint is incomplete, fetch it again");
   }
-  const bool row = shape.rank() == 1 && view->shape == Shape{1, shape[0]};  // a vector as a matrix of one row
-  const bool flat = any_rank && shape.rank() == 1 && view->shape.elements() == shape.elements();
-  if (view->shape != shape && !row && !flat && !(any_rank && as_matrix(*view) == shape)) {
+  const bool row = shape.rank() == 1 ? view->shape == Shape{1, shape[0]} : view->shape == Shape{shape[1]} && shape[0] == 1;
+  if (view->shape != shape && view->shape != other && !row) {
     return invalid_argument(checkpoint_->path, ": tensor '", name, "' has shape ", view->shape.to_string(),
-                            " where the config asks for ", shape.to_string());
+                            " where the config asks for ", other.value_or(shape).to_string());
   }
   if (!is_weight_type(view->dtype)) {
     return unimplemented(checkpoint_->path, ": tensor '", name, "' has type ", dtype_name(view->dtype), ", which is not served");
@@ -84,11 +83,16 @@ Status WeightLayout::find_scales(const MatrixSpec& spec, MatrixJob& job) const {
 }
 
 StatusOr<WeightLayout::MatrixJob> WeightLayout::find_source(const MatrixSpec& spec, uint32_t stored_rows) const {
-  if (spec.expert && has(spec.name + "_blocks")) return find_mxfp4(spec, stored_rows);
+  if (spec.expert && (has(spec.name + "_blocks") || has(spec.name + "_scales"))) return find_mxfp4(spec, stored_rows);
   const uint32_t stored_columns = !spec.transposed ? spec.columns : spec.stored_outputs != 0 ? spec.stored_outputs : spec.outputs;
-  // Experts in one tensor go by a name without the suffix in HF folders.
-  const std::string name = spec.any_rank && has(spec.name) ? spec.name : spec.name + ".weight";
-  ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{stored_rows, stored_columns}, spec.any_rank));
+  // Parts in one tensor go by a name without the suffix in HF folders.
+  std::string name = spec.name + ".weight";
+  std::optional<Shape> other;
+  if (spec.parts > 0) {
+    if (has(spec.name)) name = spec.name;
+    other = Shape{spec.parts, stored_rows / spec.parts, stored_columns};
+  }
+  ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{stored_rows, stored_columns}, other));
   if (spec.transposed && is_block_type(source->dtype)) {
     return unimplemented(checkpoint_->path, ": tensor '", name, "' has type ", dtype_name(source->dtype), ", which cannot be turned; convert it with a newer converter");
   }
@@ -104,9 +108,10 @@ StatusOr<WeightLayout::MatrixJob> WeightLayout::find_mxfp4(const MatrixSpec& spe
   for (const auto& [i, suffix, bytes] : {std::tuple{0, "_blocks", uint64_t{16}}, {1, "_scales", uint64_t{1}}}) {
     const TensorView* view = checkpoint_->weights.find(spec.name + suffix);
     if (view == nullptr) return not_found(checkpoint_->path, ": tensor '", spec.name, suffix, "' is missing; the checkpoint is incomplete, fetch it again");
-    if (view->dtype != DType::kU8 || view->bytes != stored_rows * blocks * bytes || spec.columns % kQuantBlock != 0) {
+    const bool parted = view->shape.rank() > 1 && view->shape[0] == spec.parts && view->shape[1] == stored_rows / spec.parts;
+    if (view->dtype != DType::kU8 || view->bytes != stored_rows * blocks * bytes || !parted || spec.columns % kQuantBlock != 0) {
       return invalid_argument(checkpoint_->path, ": tensor '", spec.name, suffix, "' is ", dtype_name(view->dtype), " ", view->shape.to_string(),
-                              " where ", stored_rows, " rows of ", blocks * bytes, " bytes (U8) are needed");
+                              " where ", spec.parts, " times ", stored_rows / spec.parts, " rows of ", blocks * bytes, " bytes (U8) are needed");
     }
     parts[i] = *view;
     parts[i].shape = Shape{stored_rows, blocks * bytes};
@@ -173,7 +178,13 @@ StatusOr<VectorPlace> WeightLayout::vector(const std::string& name, uint32_t siz
 }
 
 StatusOr<VectorPlace> WeightLayout::vector(const VectorPart& part) {
-  ASSIGN_OR_RETURN(const TensorView* source, find(part.name, Shape{part.stored}, /*any_rank=*/true));
+  std::optional<Shape> other;
+  if (part.parts > 0) {
+    other = Shape{part.parts, part.stored / part.parts};
+  } else if (const TensorView* view = checkpoint_->weights.find(part.name); view != nullptr && view->shape.elements() == part.stored) {
+    other = view->shape;
+  }
+  ASSIGN_OR_RETURN(const TensorView* source, find(part.name, Shape{part.stored}, other));
   if (is_block_type(source->dtype)) return unimplemented(checkpoint_->path, ": vector '", part.name, "' is quantised");
   const VectorPlace place{reserve(uint64_t{part.size} * sizeof(float), vector_bytes_), part.size};
   vectors_.push_back({place, *source, false, part.first, part.step, part.factor, part.negative_exp});

@@ -60,7 +60,7 @@ struct MatrixSpec {
   uint32_t chunk_unit = 0;  // columns; see PackedMatrix. Rounded up to whole quantisation blocks
   // Rows [first_row, first_row + outputs) of a stored matrix of `stored_rows`; 0: the whole matrix.
   uint32_t first_row = 0, stored_rows = 0;
-  bool any_rank = false;  // the stored shape may have other dimensions before the columns, whose product is the rows
+  uint32_t parts = 0;     // the stored shape may be [parts, rows / parts, columns], its name without ".weight"
   // Stored as [columns, outputs], rows [first_row, first_row + columns) of `stored_rows`.
   bool transposed = false;
   uint32_t first_output = 0, stored_outputs = 0;  // ... which has this many columns, of which the first is this; 0: outputs
@@ -84,6 +84,7 @@ class WeightLayout {
   struct VectorPart {
     std::string name;
     uint32_t size = 0, first = 0, step = 1, stored = 0;
+    uint32_t parts = 0;  // stored as [parts, stored / parts] or flat; 0: in any shape
     float factor = 1;  // of what is stored
     bool negative_exp = false;  // -exp(what is stored)
   };
@@ -160,7 +161,8 @@ class WeightLayout {
     TensorView source;
   };
 
-  StatusOr<const TensorView*> find(const std::string& name, const Shape& shape, bool any_rank = false) const;
+  // `other`: a shape that the same elements may be stored in instead.
+  StatusOr<const TensorView*> find(const std::string& name, const Shape& shape, const std::optional<Shape>& other = std::nullopt) const;
   StatusOr<WeightFormat> choose_format(const std::string& name, DType type, uint32_t columns, bool head) const;
   StatusOr<MatrixPlace> add_matrix(const MatrixSpec& spec, bool head);
   Status find_scales(const MatrixSpec& spec, MatrixJob& job) const;
