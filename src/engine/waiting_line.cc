@@ -46,6 +46,17 @@ std::vector<const Sequence*> WaitingLine::next(uint64_t step, TimePoint now, siz
   return next;
 }
 
+TimePoint WaitingLine::first_arrival() const {
+  const std::vector<Sequence*> first = on_time_.first(1, answer_tokens());
+  return first.empty() ? kForever : first.front()->request->arrival;
+}
+
+uint32_t WaitingLine::came_by(TimePoint then) const {
+  const std::vector<Sequence*> first = on_time_.first(kSeenMax, answer_tokens());
+  const auto later = std::find_if(first.begin(), first.end(), [then](const Sequence* s) { return s->request->arrival > then; });
+  return static_cast<uint32_t>(later - first.begin());
+}
+
 void WaitingLine::check() const {
   on_time_.check();
   std::vector<const Sequence*> all;

@@ -24,7 +24,7 @@ bool make_room(const ModelView& wanted, std::span<const ModelView> models, const
   }
   for (const ModelView* m : least_recent) {
     if (free >= need) return true;
-    if (!m->resident || m->model == wanted.model || m->busy || m->pinned || (m->queued && !overdue)) continue;
+    if (!m->resident || m->model == wanted.model || m->busy || m->pinned || (m->queued && !(overdue && wanted.wanted_since <= m->queued_since))) continue;
     plan.drop.push_back(m->model);
     free += m->weight_pages;
   }

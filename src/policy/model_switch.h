@@ -39,6 +39,7 @@ struct ModelView {
   TimePoint wanted_since{};       // arrival of the oldest of these
   bool busy = false;              // has requests under way: never dropped
   bool queued = false;            // has requests that are not under way yet
+  TimePoint queued_since = kForever;  // arrival of the first of these, for request-level switching
   bool pinned = false;            // asked to stay
   uint32_t weight_pages = 0;
   uint32_t kv_pages_min = 0;      // for one sequence of full length
@@ -64,8 +65,8 @@ struct SwitchPlan {
   std::vector<ModelId> drop;   // drop weights, in this order, before the load
   // Take blocks from requests of these models, the youngest first, until the load fits. Not on the device, all of them.
   std::vector<ModelId> take_kv;
-  // A model has waited longer than hold_after for room that only busy models could give: these take no new requests
-  // until it had its turn.
+  // A model (`next`) has waited longer than hold_after for room that only busy models could give: these take no requests that came
+  // later, until it had its turn.
   std::vector<ModelId> hold;
   std::optional<ModelId> next;  // without a load: who comes first when there is room
   friend bool operator==(const SwitchPlan&, const SwitchPlan&) = default;
@@ -77,7 +78,7 @@ struct SwitchLimits {
 
 // Request-level. The model wanted longest is considered first; one that cannot get room yet does not stop a later one that needs no
 // room of others. At most one load at a time. Weights go least recently used first, idle KV before weights; a resident
-// model whose requests are all still queued gives way only to one that has waited longer than hold_after.
+// model whose requests are all still queued gives way only to one that has waited longer than hold_after, and longer than they.
 SwitchPlan plan_switch(std::span<const ModelView> models, const PoolView& pool, const SwitchLimits& limits, TimePoint now);
 
 // Token-level. Those that wait come in the order of the round: those that are served, of them due in this one, then priority, then least slack. Room

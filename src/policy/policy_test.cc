@@ -184,6 +184,16 @@ TEST(PlanSwitch, AfterAWhileBusyModelsTakeNothingNew) {
             std::vector<ModelId>{ModelId(2)});
 }
 
+TEST(PlanSwitch, RequestsThatCameFirstHaveTheirModelForTheirTime) {
+  ModelView wanted = model(1, 6), queued = model(2, 6);
+  wanted.wanted = queued.resident = queued.queued = true;
+  wanted.wanted_since = TimePoint(milliseconds(100));
+  queued.queued_since = TimePoint(milliseconds(99));
+  EXPECT_FALSE(plan_switch(std::vector{wanted, queued}, {10, 2}, {}, TimePoint(milliseconds(9000))).load.has_value());
+  queued.queued_since = TimePoint(milliseconds(101));
+  EXPECT_EQ(plan_switch(std::vector{wanted, queued}, {10, 2}, {}, TimePoint(milliseconds(9000))).load, ModelId(1));
+}
+
 TEST(PlanSwitch, AModelThatFitsDoesNotWaitForOneThatDoesNot) {
   ModelView large = model(1, 9), small = model(2, 1), busy = model(3, 4);
   large.wanted = small.wanted = true;

@@ -106,6 +106,7 @@ ModelView ModelScheduler::view_of(const HostedModel& hosted, TimePoint now) cons
   view.priority = hosted.facts.pooling.priority;
   view.next_group = requests_.prompts().prefetch() == view.model;
   view.served = hosted.served || (!engine.has_work() && (hosted.asked || hosted.pinned));
+  if (!token_level()) view.queued_since = hosted.engine->line().first_arrival();
   if (!token_level()) return view;
   TurnView& turn = view.turn;
   turn.stepping = engine.step_in_flight();
@@ -144,7 +145,7 @@ std::vector<ModelId> ModelScheduler::next_models(TimePoint now) const {
   return waiting_order(views, token_level() ? config_.turns : TurnOptions{.least_slack_first = false});
 }
 
-// Who may take new requests: nobody but the model under protection; nobody that the plan holds; nobody but the model that
+// Who may take new requests: nobody but the model under protection; those that the plan holds only what came before; nobody but the model that
 // has found no memory for a while; and while others wait for the device, only the first groups of a model's prompts: in rehearsed turns all.
 void ModelScheduler::hold_admissions(const SwitchPlan& plan, TimePoint now, std::vector<Effect>& effects) {
   if (protected_) {
@@ -159,10 +160,9 @@ void ModelScheduler::hold_admissions(const SwitchPlan& plan, TimePoint now, std:
     if (now >= overdue && (starved == nullptr || hosted.stalled_since < starved->stalled_since)) starved = &hosted;
   }
   for (auto& [id, hosted] : catalogue_.active()) {
-    bool may = hosted.fresh || std::find(plan.hold.begin(), plan.hold.end(), id) == plan.hold.end();
-    may &= !protected_ || protected_->model == id;
-    may &= starved == nullptr || starved == &hosted;
-    uint32_t most = UINT32_MAX;
+    const bool held = !hosted.fresh && std::find(plan.hold.begin(), plan.hold.end(), id) != plan.hold.end();
+    uint32_t most = held ? hosted.engine->line().came_by(catalogue_.at(*plan.next).wanted_since) : UINT32_MAX;
+    const bool may = most > 0 && (!protected_ || protected_->model == id) && (starved == nullptr || starved == &hosted);
     if (quotas_.contended() && !config_.turns.narrow) most = requests_.prompts().ready(id) + static_cast<uint32_t>(hosted.engine->waiting()) - requests_.prompts_queued(id);
     hosted.engine->set_admitting(may, most);
   }

@@ -89,6 +89,23 @@ TEST(NodeTurns, RequestLevelLetsAnAnswerEndFirst) {
   EXPECT_EQ(body.loads.size(), 2u);
 }
 
+// More than a step takes, and all before the other model was wanted: one switch.
+TEST(NodeTurns, RequestLevelServesWhoCameFirstAndSwitchesOnce) {
+  NodeConfig c = config(11, {model(0), model(1)});
+  c.scheduling = Scheduling::kRequest;
+  c.limits.tokens_per_step = 16;  // two prompts
+  Body body(c);
+  std::vector<RequestId> first;
+  for (int i = 0; i < 12; ++i) first.push_back(body.submit(0, 60));
+  const RequestId other = body.submit(1, 4);
+  body.run(TimePoint(seconds(1)));
+  const RequestId later = body.submit(0, 4);
+  body.run();
+  for (const RequestId id : first) EXPECT_LT(body.answer(id).last, body.answer(other).first);
+  EXPECT_LT(body.answer(other).last, body.answer(later).first);
+  EXPECT_EQ(body.loads, (std::vector<uint32_t>{0, 1, 0}));
+}
+
 TEST(NodeTurns, AResidentModelNeverWaitsBehindTheLoadOfAnother) {
   Body body(config(30, {model(0), model(1), model(2)}));
   body.submit(0, 1);

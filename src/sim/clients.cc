@@ -74,6 +74,7 @@ void Clients::add_token(RequestId id, Client& c, TokenId token, TimePoint now) {
 }
 
 void Clients::deliver(const Tokens& tokens, TimePoint now) {
+  last_heard_ = now;
   const auto found = clients_.find(tokens.id);
   const std::string name = absl::StrCat("request ", tokens.id.text());
   if (found == clients_.end()) return violate_(absl::StrCat("I4: ", name, " got tokens after its end"));
@@ -93,6 +94,7 @@ void Clients::deliver(const Tokens& tokens, TimePoint now) {
 }
 
 void Clients::refuse(const Refuse& refuse, TimePoint now) {
+  last_heard_ = now;
   const auto found = clients_.find(refuse.id);
   if (found == clients_.end()) return violate_(absl::StrCat("I4: request ", refuse.id.text(), " was refused after its end"));
   ++outcome_.refused;

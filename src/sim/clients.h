@@ -44,6 +44,7 @@ class Clients {
 
   uint32_t unfinished() const { return static_cast<uint32_t>(clients_.size()); }
   uint32_t unstarted() const { return unstarted_; }
+  TimePoint last_heard() const { return last_heard_; }  // tokens or an end of any request
   bool knows(RequestId id) const { return clients_.contains(id); }
   // Every request that never ended is a violation.
   void check_end();
@@ -76,6 +77,7 @@ class Clients {
   OnEnd on_end_;
   std::unordered_map<RequestId, Client> clients_;
   uint32_t unstarted_ = 0;
+  TimePoint last_heard_{};
 };
 
 }  // namespace shoal

@@ -119,7 +119,7 @@ struct WorldSetup {
   // with the undisturbed answer. For small scenarios.
   bool strict = false;
   bool through_codec = false;      // messages are encoded and decoded on the way
-  Duration no_end_after = std::chrono::hours(1);  // without a new request: what is unfinished then hangs
+  Duration no_end_after = std::chrono::hours(1);  // without a new request and without a token: what is unfinished then hangs
   Duration overtaken_max = std::chrono::minutes(10);  // I6: nobody is overtaken by his own class for longer
   uint64_t late_tokens_max = UINT64_MAX;  // of ended requests; beyond them the run is given up
   double sample_seconds = 0;       // of the time lines; 0: none

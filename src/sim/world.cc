@@ -355,7 +355,7 @@ Outcome World::run() {
   while (!state_.heap.empty() && outcome.violations.empty()) {
     const bool done = workload_done_ && clients_.unfinished() == 0;
     if (done && !state_.heap.has_work() && std::all_of(nodes_.begin(), nodes_.end(), idle)) break;  // only wake-ups are left; KV that nobody came for goes with one of them
-    if (workload_done_ && state_.heap.next_time() > last_arrival_ + setup_.no_end_after) break;
+    if (workload_done_ && state_.heap.next_time() > std::max(last_arrival_, clients_.last_heard()) + setup_.no_end_after) break;
     step();
     outcome.given_up = outcome.attainment.tokens - outcome.attainment.tokens_on_time > setup_.late_tokens_max;
     if (outcome.given_up) break;

@@ -1,6 +1,8 @@
-#include "sim/scenario.h"
+#include "sim/world.h"
 
 #include <gtest/gtest.h>
+
+#include "sim/scenario.h"
 
 namespace shoal {
 namespace {
@@ -67,6 +69,19 @@ TEST(World, AnswersDoNotDependOnMemoryCacheOrBatching) {
       }
     }
   }
+}
+
+TEST(World, WhoIsServedLongAfterTheLastRequestCameIsNotLost) {
+  Scenario scenario;
+  scenario.requests_per_second = 1000;
+  scenario.cancel_probability = scenario.deadline_probability = 0;
+  scenario.cost.step_seconds = 1;
+  WorldSetup setup = make_setup(scenario);
+  setup.no_end_after = std::chrono::seconds(10);
+  const Outcome outcome = World(std::move(setup)).run();
+  EXPECT_EQ(describe(outcome), "");
+  EXPECT_GT(outcome.virtual_seconds, 60);
+  EXPECT_EQ(outcome.finished, scenario.requests);
 }
 
 TEST(World, LosingEveryNodeOnceLosesNoRequest) {
