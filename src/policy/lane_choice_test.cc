@@ -38,6 +38,28 @@ TEST(LaneChoice, ComesToWhatTheModelOfOverlapSaysIsBest) {
   }
 }
 
+TEST(LaneChoice, WhereOneIsBestTheOthersCostNextToNothing) {
+  LaneChoice choice(kLanesMax);
+  const auto chosen = run(choice, 200, 8, 1, 1, 50, 0);
+  EXPECT_LE(chosen[2], 6);
+  EXPECT_EQ(chosen[3] + chosen[4], 0);  // if two are worse, so are they
+  EXPECT_GT(run(choice, 10'000, 8, 1, 1, 50, 0)[1], 9'980);
+}
+
+// What other work on the machine does to a step now and then does not decide.
+TEST(LaneChoice, StepsThatWereHeldUpDoNotDecide) {
+  LaneChoice choice(kLanesMax);
+  int best = 0;
+  for (int step = 0; step < 4000; ++step) {
+    const uint32_t lanes = choice.choose(16, 16);
+    const LaneTimes times{16.0 / lanes, 16.0 / lanes, 4, 4};
+    // 40, 24, 18.7 and 16 seconds a layer. Every seventh step takes twice as long.
+    choice.measured(16, lanes, layer_seconds(times, lanes) * (step % 7 == 3 ? 2 : 1), times);
+    best += step >= 1000 && lanes >= 3 ? 1 : 0;
+  }
+  EXPECT_GT(best, 2500);
+}
+
 TEST(LaneChoice, AFewStepsAreEnoughToKnow) {
   LaneChoice choice(kLanesMax);
   run(choice, 16, 8, 1, 1, 50, 0);

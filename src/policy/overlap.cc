@@ -80,10 +80,6 @@ StatusOr<size_t> plan_split(std::span<const SplitChoice> choices, const SplitGoa
   return not_found("no choice gives a token within ", goal.token_s * 1e3, " ms; the quickest takes ", seconds(quickest) * 1e3, " ms with ", choices[quickest].attention, " attention and ", choices[quickest].experts, " expert devices");
 }
 
-double balanced_ratio(double attention_s, double rows_per_second, uint32_t batch, uint32_t experts_per_token) {
-  return attention_s * rows_per_second / (static_cast<double>(batch) * experts_per_token);
-}
-
 std::vector<SideStep> server_order(uint32_t lanes, uint32_t layers) {
   const uint32_t stages = lanes >= 3 ? 4 : 3;
   std::vector<SideStep> out;

@@ -80,10 +80,6 @@ bool split_in_time(const SplitChoice& choice, const SplitGoal& goal);
 // it, with the quickest there is.
 StatusOr<size_t> plan_split(std::span<const SplitChoice> choices, const SplitGoal& goal);
 
-// Attention devices for each expert device if neither waits: N_A b k / (N_F tF) = const, so N_A / N_F = tA mu / (b k).
-// rows_per_second: of one expert device at the batch that results.
-double balanced_ratio(double attention_s, double rows_per_second, uint32_t batch, uint32_t experts_per_token);
-
 // ---- order -----------------------------------------------------------------------------------------------------------------
 
 // What a side does next of which lane, column by column: each lane begins `delay` columns after the lane before it.

@@ -112,14 +112,6 @@ TEST(PlanSplit, TheMostTokensPerCostThatKeepTheTime) {
   EXPECT_FALSE(plan_split({}, goal).ok());
 }
 
-TEST(PlanSplit, AtTheBalancedRatioBothSidesNeedTheSame) {
-  const double attention_s = 250e-6, rows_per_second = 8e6;
-  const uint32_t batch = 128, k = 8;
-  const double ratio = balanced_ratio(attention_s, rows_per_second, batch, k);
-  const double experts_s = ratio * batch * k / rows_per_second;  // rows that come to one expert device per lane
-  EXPECT_NEAR(experts_s, attention_s, 1e-12);
-}
-
 TEST(ServerOrder, IsTheOneOfThreeLanes) { EXPECT_EQ(wire_order(3, 2), "D1 D2 C1 D3 C2 D1' C3 D2' C1' D3' C2' C3'"); }
 
 // Experts in the order of dispatch; a lane is dispatched before the combine of the lane before it, and after that of the one before.
