@@ -28,7 +28,7 @@ void PageFiller::work() {
   while (!stopping_) {
     lock.unlock();
     const bool busy = busy_();
-    const bool filled = device_.populate(ahead_);
+    const bool filled = device_.populate(busy ? ahead_ / 4 : ahead_);
     lock.lock();
     if (busy || !filled) stop_.wait_for(lock, busy ? kBusyWait : kIdleWait, [this] { return stopping_; });
   }

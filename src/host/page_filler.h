@@ -1,5 +1,5 @@
-// Touches memory of a device before it is wanted: a page at a time while the node computes, as fast as it goes while nothing is to be done. A request
-// whose KV or state lies in fresh memory otherwise waits in its first step for the pages to be cleared.
+// Touches memory of a device before it is wanted: as fast as it goes while nothing is to be done, a page at a time while the node computes and little is
+// ready. A request whose KV or state lies in fresh memory otherwise waits in its first step for the pages to be cleared.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,8 @@ namespace shoal {
 
 class PageFiller {
  public:
-  // Keeps `ahead` pages beyond those ever used ready, or none. `busy`: the node computes; called from a thread of its own, now and then. `device` outlives it.
+  // Keeps `ahead` pages beyond those ever used ready, or none; a quarter of them while the node computes (`busy`), which has one core less meanwhile.
+  // `busy` is called from a thread of its own, now and then. `device` outlives it.
   PageFiller(Device& device, uint32_t ahead, std::function<bool()> busy);
   ~PageFiller();  // within milliseconds
 

@@ -275,6 +275,14 @@ TEST(PrefixIndex, AChainIsOfUseUpToTheLastState) {
   EXPECT_EQ(match.blocks.size(), 2u);
   ASSERT_EQ(match.state.size(), 2u);
   EXPECT_EQ(blocks.count(match.state[0]), 2u);
+  EXPECT_EQ(index.evictable(), 2u);
+  {
+    const auto reader = index.acquire(PrefixIndex::root(0), tokens, 10);
+    for (const BlockId block : reader.blocks) index.release(block);
+    index.release_state(reader.state);
+  }
+  EXPECT_EQ(index.evictable(), 2u) << "somebody reads it still";
+  index.check();
   index.keep_state(entries[1], state_of(blocks), 32);  // there is one: these come free
   index.keep_state(entries[3], state_of(blocks), 64);
   index.keep_state(entries[2], state_of(blocks), 16);  // the least worth goes, also while somebody reads it
@@ -283,7 +291,9 @@ TEST(PrefixIndex, AChainIsOfUseUpToTheLastState) {
   EXPECT_EQ(blocks.count(match.state[0]), 1u);
   index.check();
   for (const BlockId block : match.blocks) index.release(block);
-  for (const BlockId block : match.state) blocks.release(block);
+  index.release_state(match.state);
+  EXPECT_EQ(index.evictable(), 4u + 2 * 2u);
+  index.check();
   index.evict_all();
   EXPECT_EQ(pages.free(), 8u);
 }

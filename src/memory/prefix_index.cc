@@ -39,7 +39,10 @@ PrefixIndex::Match PrefixIndex::acquire(PrefixEntry root, std::span<const TokenI
   }
   if (state_blocks_ == 0 || useful == 0) return match;
   State& state = states_.at(match.entry);
+  by_worth_.erase({state.worth, match.entry});
   state.worth = clock_ + state.saved;
+  by_worth_.emplace(state.worth, match.entry);
+  states_alone_ -= alone(state) ? 1 : 0;
   match.state = state.blocks;
   for (const BlockId block : match.state) blocks_.share(block);
   return match;
@@ -53,7 +56,7 @@ PrefixIndex::Probe PrefixIndex::probe(PrefixEntry root, std::span<const TokenId>
     entry = node->entry;
     probe.evictable += blocks_.count(node->block) == 1;
   }
-  if (state_blocks_ > 0 && probe.blocks > 0 && blocks_.count(states_.at(entry).blocks.front()) == 1) probe.evictable += state_blocks_;
+  if (state_blocks_ > 0 && probe.blocks > 0 && alone(states_.at(entry))) probe.evictable += state_blocks_;
   return probe;
 }
 
@@ -83,37 +86,40 @@ void PrefixIndex::release(BlockId block) {
   blocks_.release(block);
 }
 
+void PrefixIndex::release_state(std::span<const BlockId> state) {
+  if (state.empty()) return;
+  if (blocks_.count(state.front()) == 2 && state_fronts_.contains(state.front())) ++states_alone_;
+  for (const BlockId block : state) blocks_.release(block);
+}
+
 void PrefixIndex::keep_state(PrefixEntry entry, std::vector<BlockId> state, uint32_t saved) {
   CHECK_EQ(state.size(), size_t{state_blocks_});
-  const bool there = states_max_ > 0 && !states_.contains(entry);
-  if (!there) {
-    for (const BlockId block : state) blocks_.release(block);
-    return;
-  }
+  if (states_max_ == 0 || states_.contains(entry)) return release_state(state);
   if (states_.size() >= states_max_) evict_state();
-  states_[entry] = {std::move(state), saved, clock_ + saved};
+  CHECK(state_fronts_.insert(state.front()).second);
+  const uint64_t worth = clock_ + saved;
+  by_worth_.emplace(worth, entry);
+  State& kept = states_[entry] = {std::move(state), saved, worth};
+  states_alone_ += alone(kept) ? 1 : 0;
 }
 
 void PrefixIndex::drop_state(PrefixEntry entry) {
   const auto found = states_.find(entry);
   if (found == states_.end()) return;
-  for (const BlockId block : found->second.blocks) blocks_.release(block);
+  const State& state = found->second;
+  states_alone_ -= alone(state) ? 1 : 0;
+  by_worth_.erase({state.worth, entry});
+  state_fronts_.erase(state.blocks.front());
+  for (const BlockId block : state.blocks) blocks_.release(block);
   states_.erase(found);
 }
 
-uint32_t PrefixIndex::state_blocks_evictable() const {
-  uint32_t states = 0;
-  for (const auto& [entry, state] : states_) states += blocks_.count(state.blocks.front()) == 1;
-  return states * state_blocks_;
-}
-
-// That of the least worth; of equal ones the one that was kept first, so that every run evicts the same.
+// That of the least worth.
 bool PrefixIndex::evict_state() {
-  const auto less = [](const auto& a, const auto& b) { return std::pair(a.second.worth, a.first) < std::pair(b.second.worth, b.first); };
-  const auto least = std::min_element(states_.begin(), states_.end(), less);
-  if (least == states_.end()) return false;
-  clock_ = least->second.worth;
-  drop_state(least->first);
+  if (by_worth_.empty()) return false;
+  const auto [worth, entry] = *by_worth_.begin();
+  clock_ = worth;
+  drop_state(entry);
   return true;
 }
 
@@ -135,10 +141,16 @@ void PrefixIndex::evict_all() {
 
 void PrefixIndex::check() const {
   CHECK_LE(states_.size(), size_t{states_max_});
+  CHECK_EQ(by_worth_.size(), states_.size());
+  CHECK_EQ(state_fronts_.size(), states_.size());
+  uint32_t states_alone = 0;
   for (const auto& [entry, state] : states_) {
     CHECK_EQ(state.blocks.size(), size_t{state_blocks_});
+    CHECK(by_worth_.contains({state.worth, entry}) && state_fronts_.contains(state.blocks.front()));
     for (const BlockId block : state.blocks) CHECK_GE(blocks_.count(block), 1u);
+    states_alone += alone(state) ? 1 : 0;
   }
+  CHECK_EQ(states_alone, states_alone_);
   CHECK_EQ(entries_.size(), lru_.size() + held_.size());
   CHECK_EQ(by_block_.size(), entries_.size());
   for (const Node& node : lru_) CHECK_EQ(blocks_.count(node.block), 1u);

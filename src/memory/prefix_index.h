@@ -5,10 +5,13 @@
 #include <array>
 #include <cstdint>
 #include <list>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "base/ids.h"
 #include "memory/block_pool.h"
 
@@ -57,11 +60,13 @@ class PrefixIndex {
   bool evict_one();
   void evict_all();  // all such blocks
 
-  uint32_t evictable() const { return static_cast<uint32_t>(lru_.size()) + state_blocks_evictable(); }
+  uint32_t evictable() const { return static_cast<uint32_t>(lru_.size()) + states_alone_ * state_blocks_; }
   size_t size() const { return entries_.size(); }
 
   // Gives up one count of a block that a sequence holds; the index learns here that nobody else needs it.
   void release(BlockId block);
+  // Likewise of the blocks of a state.
+  void release_state(std::span<const BlockId> state);
 
   void check() const;
 
@@ -90,7 +95,7 @@ class PrefixIndex {
 
   static Key make_key(PrefixEntry parent, std::span<const TokenId> tokens, uint32_t block);
   uint32_t useful_blocks(PrefixEntry root, std::span<const TokenId> tokens, uint32_t blocks_max) const;
-  uint32_t state_blocks_evictable() const;
+  bool alone(const State& state) const { return blocks_.count(state.blocks.front()) == 1; }
   bool evict_state();
 
   BlockPool& blocks_;
@@ -100,6 +105,9 @@ class PrefixIndex {
   absl::flat_hash_map<Key, Lru::iterator> entries_;
   absl::flat_hash_map<BlockId, Lru::iterator> by_block_;
   absl::flat_hash_map<PrefixEntry, State> states_;  // by the entry that they follow
+  std::set<std::pair<uint64_t, PrefixEntry>> by_worth_;  // of these states; of equal ones the one that was kept first goes first
+  absl::flat_hash_set<BlockId> state_fronts_;            // their first blocks
+  uint32_t states_alone_ = 0;                            // those of them that only the index holds
   uint64_t clock_ = 0;                              // worth of the state that was evicted last
   PrefixEntry next_entry_ = 1;
 };
