@@ -12,7 +12,7 @@ namespace {
 // A state is kept so often within a long prompt, and once more a little before its end: what follows a prompt in the next turn may
 // differ from it in the few tokens that ask for an answer (four at most in the templates of 32 published models).
 constexpr uint32_t kStateInterval = 1024;
-constexpr uint32_t kBeforeEnd = 8;
+constexpr uint32_t kBeforeEnd = 6;
 
 }  // namespace
 
@@ -31,16 +31,17 @@ uint32_t DeviceKv::matchable_blocks(const Sequence& s) const {
   return share_prefixes_ && !s.scores_prompt() ? (s.known() - 1) / kTokensPerBlock : 0;
 }
 
-PrefixIndex::Probe DeviceKv::find_prefix(const Sequence& s) const { return index_.probe(root_for(s), s.tokens, matchable_blocks(s)); }
+PrefixIndex::Probe DeviceKv::find_prefix(const Sequence& s) const { return index_.probe(root_for(s), std::span(s.tokens).first(s.known() - 1), matchable_blocks(s)); }
 
 bool DeviceKv::take_prefix(Sequence& s) {
   CHECK(s.blocks.empty());
   const uint32_t matchable = matchable_blocks(s);
-  PrefixIndex::Match match = index_.acquire(root_for(s), s.tokens, matchable);
+  PrefixIndex::Match match = index_.acquire(root_for(s), std::span(s.tokens).first(s.known() - 1), matchable);
   s.blocks = std::move(match.blocks);
   s.published = static_cast<uint32_t>(s.blocks.size());
   s.entry = match.entry;
-  s.computed = s.published * kTokensPerBlock;
+  s.computed = s.published * kTokensPerBlock + match.tail;
+  s.state.tail = match.tail_block;
   s.state.now = std::move(match.state);
   s.state.last_kept = s.computed;
   return matchable > 0;
@@ -75,25 +76,28 @@ void DeviceKv::release_state(std::vector<BlockId>& state) {
 void DeviceKv::grow_states(Sequence& s) {
   if (state_blocks_ == 0) return;
   CHECK(s.state.next.empty() && s.state.spare.empty());
+  grow(s, s.computed);  // the block that the tail is copied to
   s.state.next = allocate_state();
   s.state.spare = allocate_state();
 }
 
-void DeviceKv::plan_kept_state(Sequence& s, uint32_t begin, uint32_t end) {
-  if (state_blocks_ == 0 || !share_prefixes_ || begin >= s.prompt_length()) return;
+bool DeviceKv::plan_kept_state(Sequence& s, uint32_t begin, uint32_t end) {
+  if (state_blocks_ == 0 || !share_prefixes_ || begin >= s.prompt_length()) return false;
   SequenceState& state = s.state;
   const bool last = end >= s.prompt_length();
-  const uint32_t reach = last ? s.prompt_length() - std::min(s.prompt_length(), kBeforeEnd) : end;
-  const uint32_t at = reach / kTokensPerBlock * kTokensPerBlock;
+  const uint32_t at = last ? s.prompt_length() - std::min(s.prompt_length(), kBeforeEnd) : end / kTokensPerBlock * kTokensPerBlock;
   const bool worth = at > begin && at < end && at > state.last_kept && (last || at - state.last_kept >= kStateInterval);
-  if (!worth || blocks_.obtainable() < 2 * state_blocks_) return;
+  if (!worth || blocks_.obtainable() < 2 * state_blocks_) return false;
+  CHECK(state.kept.empty());
   state.kept = allocate_state();
   state.kept_at = at;
+  return true;
 }
 
 void DeviceKv::advance_state(Sequence& s) {
   if (state_blocks_ == 0) return;
   SequenceState& state = s.state;
+  drop_tail(s);
   std::swap(state.now, state.next);  // next: the one before
   if (!state.next.empty() && blocks_.count(state.next.front()) == 1) return;
   release_state(state.next);
@@ -101,19 +105,28 @@ void DeviceKv::advance_state(Sequence& s) {
   CHECK(!state.next.empty());
 }
 
-// Gives the index the state that is after the entry, which follows `tokens` tokens: the kept one, or the one now where there is another
-// to write to.
+void DeviceKv::drop_tail(Sequence& s) {
+  if (s.state.tail) index_.release(*std::exchange(s.state.tail, {}));
+}
+
+// Gives the index the state that was kept, if it is within the block of the entry, which begins after `begin` tokens, or after it.
+void DeviceKv::keep_planned(Sequence& s, PrefixEntry entry, uint32_t begin) {
+  SequenceState& state = s.state;
+  if (state.kept.empty() || state.kept_at <= begin || state.kept_at > begin + kTokensPerBlock) return;
+  index_.keep_state(entry, state.kept_at - begin, std::exchange(state.kept, {}), state.kept_at - std::min(state.kept_at, state.last_kept));
+  state.last_kept = state.kept_at;
+}
+
+// Gives the index the state now, which is after the entry, where there is another to write to.
 void DeviceKv::keep(Sequence& s, PrefixEntry entry, uint32_t tokens) {
   SequenceState& state = s.state;
-  const bool answer = tokens > s.prompt_length(), kept = !state.kept.empty() && tokens == state.kept_at;
-  if (kept) {
-    index_.keep_state(entry, std::exchange(state.kept, {}), tokens - std::min(tokens, state.last_kept));
-  } else if (tokens == s.computed && (answer || tokens - state.last_kept >= kStateInterval)) {
+  const bool answer = tokens > s.prompt_length();
+  if (tokens == s.computed && (answer || tokens - state.last_kept >= kStateInterval)) {
     if (state.spare.empty() && blocks_.obtainable() < 2 * state_blocks_) return;
     if (state.spare.empty()) state.spare = allocate_state();
     if (answer) index_.drop_state(std::exchange(state.rolling, entry));
     for (const BlockId block : state.now) blocks_.share(block);
-    index_.keep_state(entry, state.now, tokens - std::min(tokens, state.last_kept));
+    index_.keep_state(entry, kTokensPerBlock, state.now, tokens - std::min(tokens, state.last_kept));
   } else {
     return;
   }
@@ -126,9 +139,20 @@ void DeviceKv::publish(Sequence& s) {
   for (; (s.published + 1) * kTokensPerBlock <= s.computed; ++s.published) {
     const std::span<const TokenId> tokens(s.tokens.data() + s.published * kTokensPerBlock, kTokensPerBlock);
     s.entry = index_.publish(s.entry, tokens, s.blocks[s.published]);
-    if (state_blocks_ > 0) keep(s, s.entry, (s.published + 1) * kTokensPerBlock);
+    if (state_blocks_ == 0) continue;
+    keep_planned(s, s.entry, s.published * kTokensPerBlock);
+    keep(s, s.entry, (s.published + 1) * kTokensPerBlock);
   }
-  release_state(s.state.kept);
+}
+
+void DeviceKv::publish_end(Sequence& s) {
+  const uint32_t begin = s.published * kTokensPerBlock;
+  const bool part = s.computed > begin && s.computed < begin + kTokensPerBlock;  // or there is none, or it just came back to the device
+  if (!share_prefixes_ || state_blocks_ == 0 || s.state.tail || !part || s.computed < s.prompt_length()) return;
+  const PrefixEntry entry = index_.publish_part(s.entry, std::span(s.tokens).subspan(begin, s.computed - begin), s.blocks[s.published]);
+  keep_planned(s, entry, begin);
+  index_.drop_state(std::exchange(s.state.rolling, 0));  // this one says more
+  index_.keep_state(entry, s.computed - begin, std::exchange(s.state.now, {}), s.computed - std::min(s.computed, s.state.last_kept));
 }
 
 void DeviceKv::release(Sequence& s) {
@@ -138,6 +162,7 @@ void DeviceKv::release(Sequence& s) {
   }
   s.published = 0;
   s.entry = 0;
+  drop_tail(s);
   for (auto* state : {&s.state.now, &s.state.next, &s.state.spare, &s.state.kept}) release_state(*state);
   s.state = {};
 }

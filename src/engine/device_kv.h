@@ -19,8 +19,8 @@ class DeviceKv {
 
   // What take_prefix() would find.
   PrefixIndex::Probe find_prefix(const Sequence& s) const;
-  // Gives it the blocks of its longest computed prefix; false if it can share none, and nothing was looked up.
-  // REQUIRES: it holds no block.
+  // Gives it the blocks of its longest computed prefix, which may end within one more, state.tail; false if it can share none, and
+  // nothing was looked up. REQUIRES: it holds no block.
   bool take_prefix(Sequence& s);
   // Until its blocks cover so many tokens. REQUIRES: as many are available.
   void grow(Sequence& s, uint32_t tokens);
@@ -30,14 +30,16 @@ class DeviceKv {
   uint32_t state_blocks() const { return state_blocks_; }
   // One for itself, to be copied to. REQUIRES: as many blocks are available.
   void take_state(Sequence& s) { s.state.now = allocate_state(); }
-  // Where the state is to be kept while tokens [begin, end) are computed, if it is worth keeping and there is room: state.kept_at.
-  void plan_kept_state(Sequence& s, uint32_t begin, uint32_t end);
+  // Whether the state is to be kept while tokens [begin, end) are computed, as it is worth keeping and there is room: state.kept_at.
+  bool plan_kept_state(Sequence& s, uint32_t begin, uint32_t end);
   // The step counted for nothing: what was to be kept of it is room for the next.
   void forget_kept_state(Sequence& s) { release_state(s.state.kept); }
   // The step is done: the state that it wrote is the sequence's.
   void advance_state(Sequence& s);
   // Lets others share the blocks that are full of computed tokens.
   void publish(Sequence& s);
+  // It ends as it should: its last state is kept, with the block that is not full.
+  void publish_end(Sequence& s);
   // Gives its blocks back: free at once, but for those that the index or others hold.
   void release(Sequence& s);
 
@@ -56,6 +58,8 @@ class DeviceKv {
   BlockId allocate_block();
   std::vector<BlockId> allocate_state();
   void release_state(std::vector<BlockId>& state);
+  void drop_tail(Sequence& s);
+  void keep_planned(Sequence& s, PrefixEntry entry, uint32_t begin);
   void keep(Sequence& s, PrefixEntry entry, uint32_t tokens);
   PrefixEntry root_for(const Sequence& s) const;
   uint32_t matchable_blocks(const Sequence& s) const;

@@ -98,6 +98,7 @@ bool Engine::cancel(RequestId id) {
   if (s.stage == Stage::kStepping || s.moving()) {
     s.next = Sequence::Next::kEnd;  // the step still writes into its blocks, or a copy
   } else {
+    if (s.stage == Stage::kRunning) device_.publish_end(s);  // a reader who stopped an answer may go on from there
     erase(s);
   }
   return true;
@@ -153,9 +154,9 @@ std::optional<StepInput> Engine::begin_step(TimePoint now, uint32_t tokens_max) 
   for (const Slice& slice : plan.slices) input.slices.push_back(make_slice(*sequences_.at(slice.request), slice));
   for (StepSlice& slice : input.slices) {  // states are kept in the memory that is left
     Sequence& s = *sequences_.at(slice.request);
-    device_.plan_kept_state(s, slice.begin, slice.begin + static_cast<uint32_t>(slice.tokens.size()));
+    if (!device_.plan_kept_state(s, slice.begin, slice.begin + static_cast<uint32_t>(slice.tokens.size()))) continue;
     slice.state_kept = s.state.kept;
-    if (!slice.state_kept.empty()) slice.kept_tokens = s.state.kept_at - slice.begin;
+    slice.kept_tokens = s.state.kept_at - slice.begin;
   }
   in_flight_.clear();
   for (const StepSlice& slice : input.slices) {
@@ -214,7 +215,7 @@ BatchPlan Engine::make_plan(TimePoint now, uint32_t tokens_max) const {
   if (limits.admit && !parking_.any_parked()) {
     for (const Sequence* s : line_.next(next_step_, now, WaitingLine::kSeenMax)) {
       const PrefixIndex::Probe prefix = device_.find_prefix(*s);
-      waiting.push_back({.request = s->request->id, .known = s->known(), .computed = prefix.blocks * kTokensPerBlock, .blocks_held = prefix.blocks,
+      waiting.push_back({.request = s->request->id, .known = s->known(), .computed = prefix.blocks * kTokensPerBlock + prefix.tail, .blocks_held = prefix.blocks,
                          .prefix_evictable = prefix.evictable, .state_blocks = device_.blocks_for_states(), .scores_prompt = s->scores_prompt()});
     }
   }
@@ -307,6 +308,7 @@ StepSlice Engine::make_slice(Sequence& s, const Slice& slice) {
   out.begin = slice.begin;
   out.tokens.assign(s.tokens.begin() + slice.begin, s.tokens.begin() + slice.end);
   out.blocks.assign(s.blocks.begin(), s.blocks.begin() + blocks_for(slice.end));
+  if (s.state.tail) out.tail_from = {*s.state.tail};
   out.state_before = s.state.now;
   out.state_after = s.state.next;
   out.prompt_length = s.prompt_length();
@@ -360,7 +362,9 @@ void Engine::commit(Sequence& s, const InFlight& slice, const SliceResult& resul
   delta.finish = result.complete ? FinishReason::kStop : finished(s, config_.max_model_len);
   const bool ends = delta.finish.has_value();
   deltas.push_back(std::move(delta));
-  if (ends) erase(s);
+  if (!ends) return;
+  device_.publish_end(s);
+  erase(s);
 }
 
 void Engine::erase(Sequence& s) {

@@ -51,6 +51,7 @@ uint32_t Engine::blocks_active() const {
   std::vector<BlockId> held;
   const auto add = [&held](const Sequence& s) {
     for (const auto* blocks : {&s.blocks, &s.state.now, &s.state.next, &s.state.spare, &s.state.kept}) held.insert(held.end(), blocks->begin(), blocks->end());
+    if (s.state.tail) held.push_back(*s.state.tail);
   };
   for (const Sequence* s : running_) add(*s);
   parking_.for_each(add);

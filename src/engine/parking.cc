@@ -32,6 +32,7 @@ KvMove Parking::move_of(Sequence& s, Tier to) {
 
 std::optional<KvMove> Parking::park(Sequence& s) {
   CHECK(s.stage == Sequence::Stage::kRunning);
+  if (s.state.tail) return std::nullopt;  // not all that is computed is in its blocks yet
   const uint32_t count = s.computed == 0 ? 0 : blocks_for(s.computed) + device_.state_blocks();
   if (host_ == nullptr || count == 0 || host_->obtainable() < count) return std::nullopt;
   for (uint32_t i = 0; i < count; ++i) s.host_blocks.push_back(host_->allocate().value());
@@ -94,7 +95,7 @@ void Parking::release_host(Sequence& s) {
 
 uint32_t Parking::blocks_leaving() const {
   size_t blocks = 0;
-  for (const auto& [id, s] : moves_) blocks += s->stage == Sequence::Stage::kParking ? s->blocks.size() + s->state.now.size() + s->state.next.size() + s->state.spare.size() : 0;
+  for (const auto& [id, s] : moves_) blocks += s->stage == Sequence::Stage::kParking ? s->blocks.size() + s->state.now.size() + s->state.next.size() + s->state.spare.size() + s->state.kept.size() : 0;
   return static_cast<uint32_t>(blocks);
 }
 

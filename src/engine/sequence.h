@@ -19,14 +19,14 @@ struct HostKv {
 };
 
 // The state of a sequence in layers that keep one: each list is as many KV blocks as hold one, or empty. A step reads one state and
-// writes another, so that a step that counts for nothing loses nothing, and a state that is full of whole blocks' tokens can be
-// kept in the prefix index as it is.
+// writes another, so that a step that counts for nothing loses nothing, and a state can be kept in the prefix index as it is.
 struct SequenceState {
   std::vector<BlockId> now;    // after [0, computed); empty: nothing is computed. The index may hold it too
   std::vector<BlockId> next;   // the step writes it; nobody else holds it
   std::vector<BlockId> spare;  // takes its place when the index holds the one that `next` would be; likewise
-  std::vector<BlockId> kept;   // the step in flight writes it when tokens [0, kept_at) are computed; likewise
-  uint32_t kept_at = 0;        // a multiple of kTokensPerBlock
+  std::vector<BlockId> kept;   // a step writes it when tokens [0, kept_at) are computed; for the index, when that has their blocks
+  uint32_t kept_at = 0;
+  std::optional<BlockId> tail; // a block of the index: the first tokens of its own are to be copied from there by the next step
   uint32_t last_kept = 0;      // tokens before the last state of it that the index was given
   PrefixEntry rolling = 0;     // where that of its answer is; 0: nowhere
 };

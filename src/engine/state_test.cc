@@ -68,8 +68,12 @@ TEST(State, TheNextTurnComputesOnlyWhatIsNew) {
     r.prompt.insert(r.prompt.end(), 20, 5);
   }).ok());
   h.step();
-  EXPECT_EQ(h.last().slices[0].begin, 144u) << "the last whole block of what was computed for turn 1";
+  EXPECT_EQ(h.last().slices[0].begin, 159u) << "all that was computed for turn 1: all but the token drawn last";
   EXPECT_EQ(h.last().slices[0].state_before.size(), 2u);
+  ASSERT_EQ(h.last().slices[0].tail_from.size(), 1u);
+  EXPECT_NE(h.last().slices[0].tail_from[0], h.last().slices[0].blocks[9]) << "others may need what is there";
+  h.step();
+  EXPECT_TRUE(h.last().slices[0].tail_from.empty());
   h.run();
   EXPECT_EQ(h.received(2), 5u);
 }
@@ -77,19 +81,58 @@ TEST(State, TheNextTurnComputesOnlyWhatIsNew) {
 // Those tokens that ask for an answer may differ the next time.
 TEST(State, APromptIsFoundAgainALittleBeforeItsEnd) {
   for (uint32_t length = 96; length < 112; ++length) {
-    Harness h(64, with_states());
-    ASSERT_TRUE(h.submit(1, length, 1).ok());
-    h.run();
-    const StepSlice first = h.last().slices[0];
-    const uint32_t kept = (length - 8) / kTokensPerBlock * kTokensPerBlock;  // 8 to 23 tokens before the end
-    EXPECT_EQ(first.kept_tokens, kept) << length;
-    EXPECT_EQ(first.state_kept.size(), 2u);
-    ASSERT_TRUE(h.submit(32, length, 1, [&](Request& r) {
-      for (uint32_t i = 0; i < length - 8; ++i) r.prompt[i] = static_cast<TokenId>((31 + i) % 1000);
-    }).ok());
-    h.step();
-    EXPECT_EQ(h.last().slices[0].begin, kept) << length;
+    for (const uint32_t answer : {1u, 40u}) {
+      Harness h(64, with_states());
+      ASSERT_TRUE(h.submit(1, length, answer).ok());
+      h.step();
+      const StepSlice first = h.last().slices[0];
+      EXPECT_EQ(first.kept_tokens, length - 6);
+      EXPECT_EQ(first.state_kept.size(), 2u);
+      h.run();
+      ASSERT_TRUE(h.submit(32, length, 1, [&](Request& r) {
+        for (uint32_t i = 0; i < length - 6; ++i) r.prompt[i] = static_cast<TokenId>((31 + i) % 1000);
+      }).ok());
+      h.step();
+      EXPECT_EQ(h.last().slices[0].begin, length - 6) << length << " " << answer;
+      EXPECT_EQ(h.last().slices[0].tail_from.empty(), (length - 6) % kTokensPerBlock == 0);
+    }
   }
+}
+
+// An answer that was stopped is in the history of the next turn, too.
+TEST(State, WhatWasCancelledIsFoundAgain) {
+  Harness h(64, with_states());
+  ASSERT_TRUE(h.submit(1, 50, 60).ok());
+  for (int i = 0; i < 8; ++i) h.step();
+  ASSERT_TRUE(h.engine().cancel(RequestId(1)));
+  ASSERT_TRUE(h.submit(2, 80, 1, [&](Request& r) {
+    for (uint32_t i = 0; i < 50; ++i) r.prompt[i] = static_cast<TokenId>((31 + i) % 1000);
+    std::copy_n(h.answer(1).begin(), 8, r.prompt.begin() + 50);
+  }).ok());
+  h.step();
+  EXPECT_EQ(h.last().slices[0].begin, 57u);
+}
+
+// A step that counts for nothing has copied nothing for good: the next one does, and until then the sequence stays where it is.
+TEST(State, ADeferredStepCopiesTheTailAgain) {
+  EngineConfig config = with_states();
+  Harness h(64, config, /*host_pages=*/64);
+  ASSERT_TRUE(h.submit(1, 100, 1).ok());
+  h.run();
+  ASSERT_TRUE(h.submit(32, 120, 3, [&](Request& r) {
+    for (uint32_t i = 0; i < 100; ++i) r.prompt[i] = static_cast<TokenId>((31 + i) % 1000);
+  }).ok());
+  h.defer(2);
+  h.step();
+  const StepSlice first = h.last().slices[0];
+  EXPECT_EQ(first.begin, 100u);
+  EXPECT_EQ(first.tail_from.size(), 1u);
+  EXPECT_FALSE(h.engine().park(RequestId(32)).has_value());
+  h.step();
+  EXPECT_EQ(h.last().slices[0].tail_from, first.tail_from);
+  h.step();
+  EXPECT_EQ(h.last().slices[0].tail_from, first.tail_from);
+  EXPECT_TRUE(h.engine().park(RequestId(32)).has_value());
 }
 
 TEST(State, LongPromptsKeepStatesOnTheWay) {
@@ -106,7 +149,7 @@ TEST(State, LongPromptsKeepStatesOnTheWay) {
 }
 
 TEST(State, OnlySoManyAreKept) {
-  Harness h(200, with_states(/*kept=*/3));
+  Harness h(200, with_states(/*kept=*/6));
   for (uint64_t id = 1; id <= 8; ++id) {
     ASSERT_TRUE(h.submit(id * 100, 100, 1).ok());
     h.run();
@@ -120,7 +163,8 @@ TEST(State, OnlySoManyAreKept) {
     found += h.last().slices[0].begin > 0;
     h.run();
   }
-  EXPECT_EQ(found, 3);
+  EXPECT_GE(found, 3) << "each prompt has two, one of them of little worth";
+  EXPECT_LE(found, 6);
 }
 
 TEST(State, KeptStatesGiveWayToRunningSequences) {
@@ -174,7 +218,7 @@ TEST(State, ARequestIsAdmittedOnlyWithRoomForItsStates) {
 // plan counts on for the second, though that was used longest ago.
 TEST(State, WhoIsAdmittedBeforeAnotherDoesNotTakeThePrefixThatThePlanGaveIt) {
   Harness h(7, with_states());  // 28 blocks
-  for (const auto& [id, prompt] : {std::pair(1, 100), std::pair(5, 100), std::pair(6, 60)}) {
+  for (const auto& [id, prompt] : {std::pair(1, 100), std::pair(5, 60), std::pair(6, 44)}) {
     ASSERT_TRUE(h.submit(id, prompt, 1).ok());
     h.run();
   }
@@ -183,11 +227,11 @@ TEST(State, WhoIsAdmittedBeforeAnotherDoesNotTakeThePrefixThatThePlanGaveIt) {
   ASSERT_EQ(h.engine().blocks_cached(), 21u);  // and 6 are held
   ASSERT_TRUE(h.submit(3, 16, 2).ok());
   ASSERT_TRUE(h.submit(4, 100, 2, [](Request& r) {
-    for (uint32_t i = 0; i < 84; ++i) r.prompt[i] = static_cast<TokenId>((31 + i) % 1000);
+    for (uint32_t i = 0; i < 94; ++i) r.prompt[i] = static_cast<TokenId>((31 + i) % 1000);
   }).ok());
   h.step();
   ASSERT_EQ(h.last().slices.size(), 3u);
-  EXPECT_EQ(h.last().slices[2].begin, 80u);
+  EXPECT_EQ(h.last().slices[2].begin, 94u);
   h.run();
   EXPECT_EQ(h.received(3), 2u);
   EXPECT_EQ(h.received(4), 2u);

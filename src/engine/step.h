@@ -19,6 +19,7 @@ struct StepSlice {
   uint32_t begin = 0;                    // position of the first token; those before it are in the blocks
   std::vector<TokenId> tokens;
   std::vector<BlockId> blocks;           // cover [0, begin + tokens.size())
+  std::vector<BlockId> tail_from;        // one: the tokens of the block of `begin` that are before it are to be copied from there first
   std::vector<BlockId> state_before;     // of a model with a state: after [0, begin); empty if begin is 0
   std::vector<BlockId> state_after;      // after all tokens
   std::vector<BlockId> state_kept;       // also after the first `kept_tokens` of them, fewer than all; empty: nothing is kept

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "experts/request_rows.h"
+#include "nlohmann/json.hpp"
 
 namespace shoal {
 namespace {

@@ -98,7 +98,7 @@ void KvDriver::copy(const CopyKv& effect) {
 std::vector<DeviceAddress> KvDriver::blocks_of(const StepInput& input, uint64_t block_bytes) const {
   std::vector<DeviceAddress> blocks;
   for (const StepSlice& slice : input.slices) {
-    for (const auto* ids : {&slice.blocks, &slice.state_before, &slice.state_after, &slice.state_kept}) {
+    for (const auto* ids : {&slice.blocks, &slice.tail_from, &slice.state_before, &slice.state_after, &slice.state_kept}) {
       for (const BlockId block : *ids) blocks.push_back(kv_.block(block_bytes, block));
     }
   }

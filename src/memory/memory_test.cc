@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "base/rng.h"
 #include "memory/block_pool.h"
@@ -266,7 +269,7 @@ TEST(PrefixIndex, AChainIsOfUseUpToTheLastState) {
     index.release(block);
   }
   EXPECT_EQ(index.probe(PrefixIndex::root(0), tokens, 10).blocks, 0u);
-  index.keep_state(entries[1], state_of(blocks), 32);
+  index.keep_state(entries[1], 16, state_of(blocks), 32);
   EXPECT_EQ(index.evictable(), 4u + 2u);
   const PrefixIndex::Probe probe = index.probe(PrefixIndex::root(0), tokens, 10);
   EXPECT_EQ(probe.blocks, 2u);
@@ -283,9 +286,9 @@ TEST(PrefixIndex, AChainIsOfUseUpToTheLastState) {
   }
   EXPECT_EQ(index.evictable(), 2u) << "somebody reads it still";
   index.check();
-  index.keep_state(entries[1], state_of(blocks), 32);  // there is one: these come free
-  index.keep_state(entries[3], state_of(blocks), 64);
-  index.keep_state(entries[2], state_of(blocks), 16);  // the least worth goes, also while somebody reads it
+  index.keep_state(entries[1], 16, state_of(blocks), 32);  // there is one: these come free
+  index.keep_state(entries[3], 16, state_of(blocks), 64);
+  index.keep_state(entries[2], 16, state_of(blocks), 16);  // the least worth goes, also while somebody reads it
   EXPECT_EQ(index.states(), 2u);
   EXPECT_EQ(index.probe(PrefixIndex::root(0), tokens, 2).blocks, 0u);
   EXPECT_EQ(blocks.count(match.state[0]), 1u);
@@ -296,6 +299,85 @@ TEST(PrefixIndex, AChainIsOfUseUpToTheLastState) {
   index.check();
   index.evict_all();
   EXPECT_EQ(pages.free(), 8u);
+}
+
+// A state within a block, and one within a block that never was full.
+TEST(PrefixIndex, AChainIsOfUseUpToAStateWithinABlock) {
+  PagePool pages(8);
+  BlockPool blocks(pages, kPageBytes / 4);
+  PrefixIndex index(blocks, /*state_blocks=*/1, /*states_max=*/40);
+  const PrefixEntry root = PrefixIndex::root(0);
+  std::vector<TokenId> tokens(40);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const auto part = [&](size_t begin, size_t count) { return std::span<const TokenId>(tokens).subspan(begin, count); };
+  const auto add = [&](PrefixEntry parent, std::span<const TokenId> of) {
+    const BlockId block = *blocks.allocate();
+    const PrefixEntry entry = of.size() == kTokensPerBlock ? index.publish(parent, of, block) : index.publish_part(parent, of, block);
+    index.release(block);
+    return std::pair(entry, block);
+  };
+  const auto [first, first_block] = add(root, part(0, 16));
+  const auto [second, second_block] = add(first, part(16, 16));
+  const auto [third, third_block] = add(second, part(32, 5));
+  index.keep_state(first, 10, {*blocks.allocate()}, 10);
+  index.keep_state(second, 3, {*blocks.allocate()}, 9);
+  index.keep_state(third, 5, {*blocks.allocate()}, 18);
+  index.check();
+  const auto found = [&](size_t count) {
+    const PrefixIndex::Probe probe = index.probe(root, part(0, count), 10);
+    return std::pair(probe.blocks, probe.tail);
+  };
+  EXPECT_EQ(found(9), std::pair(0u, 0u));
+  EXPECT_EQ(found(10), std::pair(0u, 10u));
+  EXPECT_EQ(found(18), std::pair(0u, 10u));
+  EXPECT_EQ(found(19), std::pair(1u, 3u));
+  EXPECT_EQ(found(36), std::pair(1u, 3u));
+  EXPECT_EQ(found(37), std::pair(2u, 5u));
+  EXPECT_EQ(found(40), std::pair(2u, 5u));
+  EXPECT_EQ(index.probe(root, part(0, 40), 10).evictable, 2u + 1 + 1);
+  EXPECT_EQ(index.probe(root, part(0, 40), 0).tail, 0u) << "nothing may be shared";
+  EXPECT_EQ(index.probe(root, part(0, 40), 1).tail, 3u);
+  tokens[20] = 7;  // within the second block, behind its state
+  EXPECT_EQ(found(40), std::pair(1u, 3u));
+  tokens[18] = 7;
+  EXPECT_EQ(found(40), std::pair(0u, 10u));
+  tokens[18] = 18, tokens[20] = 20;
+
+  auto match = index.acquire(root, part(0, 40), 10);
+  EXPECT_EQ(match.blocks, std::vector<BlockId>({first_block, second_block}));
+  EXPECT_EQ(match.tail_block, third_block);
+  EXPECT_EQ(match.tail, 5u);
+  EXPECT_EQ(index.evictable(), 2u) << "the other two states";
+  index.check();
+  while (index.evict_one()) {
+  }
+  EXPECT_EQ(index.states(), 0u) << "also that which is read: its reader has it";
+  EXPECT_EQ(index.size(), 3u);
+  index.check();
+  for (const BlockId block : match.blocks) index.release(block);
+  index.release(*match.tail_block);
+  index.release_state(match.state);
+  index.evict_all();
+  EXPECT_EQ(pages.free(), 8u);
+}
+
+TEST(PrefixIndex, TooManyStatesWithinBlocksAfterOnePrefixReplaceOneAnother) {
+  PagePool pages(64);
+  BlockPool blocks(pages, kPageBytes / 4);
+  PrefixIndex index(blocks, 1, 200);
+  for (TokenId id = 0; id < 100; ++id) {
+    const std::vector<TokenId> tokens = {id, id};
+    const BlockId block = *blocks.allocate();
+    index.keep_state(index.publish_part(PrefixIndex::root(0), tokens, block), 2, {*blocks.allocate()}, 2);
+    index.release(block);
+    index.check();
+  }
+  EXPECT_EQ(index.states(), 32u);
+  const std::vector<TokenId> oldest(17, 0), latest(17, 99);
+  EXPECT_EQ(index.probe(PrefixIndex::root(0), oldest, 1).tail, 0u);
+  EXPECT_EQ(index.probe(PrefixIndex::root(0), latest, 1).tail, 2u);
+  index.evict_all();
+  EXPECT_EQ(pages.free(), 64u);
 }
 
 TEST(PrefixIndex, SaltedSequencesDoNotShare) {

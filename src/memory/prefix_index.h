@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <list>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -23,7 +24,8 @@ using PrefixEntry = uint64_t;
 class PrefixIndex {
  public:
   // `blocks` outlives the index; every indexed block is held by one count of its own. Of a model whose sequences have a state of
-  // `state_blocks` blocks besides, a chain is of use up to an entry that has the state there: at most `states_max` are kept.
+  // `state_blocks` blocks besides, a chain is of use up to a place where its state is kept: at the end of a block, or within one. At most
+  // `states_max` are.
   explicit PrefixIndex(BlockPool& blocks, uint32_t state_blocks = 0, uint32_t states_max = 0)
       : blocks_(blocks), state_blocks_(state_blocks), states_max_(states_max) {}
 
@@ -33,13 +35,16 @@ class PrefixIndex {
   struct Match {
     std::vector<BlockId> blocks;  // one count of each now belongs to the caller
     PrefixEntry entry;            // of the last one
-    std::vector<BlockId> state;   // after the last one, likewise
+    uint32_t tail = 0;            // so many tokens more, fewer than a block has, are the first ones of `tail_block`
+    std::optional<BlockId> tail_block;  // to be copied, not written to; likewise
+    std::vector<BlockId> state;   // after all of them, likewise
   };
-  // The longest indexed chain of whole blocks of `tokens` that is of use, at most blocks_max. Counts as a use of each.
+  // The longest indexed chain of blocks of `tokens` that is of use, at most blocks_max whole ones. Counts as a use of each.
   Match acquire(PrefixEntry root, std::span<const TokenId> tokens, uint32_t blocks_max);
   struct Probe {
     uint32_t blocks = 0;     // length of that chain
-    uint32_t evictable = 0;  // how many of them, and of those of the state, nobody else holds now
+    uint32_t tail = 0;       // tokens of the block after it
+    uint32_t evictable = 0;  // how many of these blocks, and of those of the state, nobody else holds now
   };
   // What acquire() would find, without taking or touching anything.
   Probe probe(PrefixEntry root, std::span<const TokenId> tokens, uint32_t blocks_max) const;
@@ -47,12 +52,14 @@ class PrefixIndex {
   // Indexes a computed block that follows `parent`; returns its entry. If the same content is indexed already, the
   // older block stays and its entry is returned.
   PrefixEntry publish(PrefixEntry parent, std::span<const TokenId> tokens, BlockId block);
+  // Likewise of a block with fewer tokens that nobody writes to any more: of use up to the states that are kept in it.
+  PrefixEntry publish_part(PrefixEntry parent, std::span<const TokenId> tokens, BlockId block);
 
-  // Keeps the state after entry `entry`: counts of its blocks are the index's own from here on. `saved`: tokens that need not be
-  // computed again because of it. If the entry has one already, or is no more, these blocks come free.
-  void keep_state(PrefixEntry entry, std::vector<BlockId> state, uint32_t saved);
-  // What was kept there is of no use any more. No error if there is none.
-  void drop_state(PrefixEntry entry);
+  // Keeps the state after the first `tokens` tokens of the block of `entry`: counts of its blocks are the index's own from here on.
+  // `saved`: tokens that need not be computed again because of it. If there is one already, or the entry is no more, these blocks come free.
+  void keep_state(PrefixEntry entry, uint32_t tokens, std::vector<BlockId> state, uint32_t saved);
+  // What was kept after that block is of no use any more. No error if there is none.
+  void drop_state(PrefixEntry entry) { drop_state({entry, kTokensPerBlock}); }
   uint32_t states() const { return static_cast<uint32_t>(states_.size()); }
 
   // Frees the least recently used block that nobody but the index holds, with the state after it; then states. False if there is
@@ -91,10 +98,20 @@ class PrefixIndex {
     uint32_t saved;
     uint64_t worth;
   };
+  using StateKey = std::pair<PrefixEntry, uint32_t>;  // after so many tokens of its block
   using Lru = std::list<Node>;
+  struct Useful {
+    uint32_t blocks = 0;  // of a chain; then
+    uint32_t tail = 0;    // tokens of
+    Lru::iterator of{};   // this one
+  };
 
-  static Key make_key(PrefixEntry parent, std::span<const TokenId> tokens, uint32_t block);
-  uint32_t useful_blocks(PrefixEntry root, std::span<const TokenId> tokens, uint32_t blocks_max) const;
+  // Where not so many tokens are left, none of a sequence: they are no ids.
+  static Key make_key(PrefixEntry parent, std::span<const TokenId> tokens);
+  PrefixEntry add(const Key& key, BlockId block);
+  void hold(Lru::iterator node);
+  Useful useful(PrefixEntry root, std::span<const TokenId> tokens, uint32_t blocks_max) const;
+  void drop_state(StateKey key);
   bool alone(const State& state) const { return blocks_.count(state.blocks.front()) == 1; }
   bool evict_state();
 
@@ -104,8 +121,11 @@ class PrefixIndex {
   Lru lru_;   // blocks that only the index holds, least recently used first
   absl::flat_hash_map<Key, Lru::iterator> entries_;
   absl::flat_hash_map<BlockId, Lru::iterator> by_block_;
-  absl::flat_hash_map<PrefixEntry, State> states_;  // by the entry that they follow
-  std::set<std::pair<uint64_t, PrefixEntry>> by_worth_;  // of these states; of equal ones the one that was kept first goes first
+  // Only of a model with states:
+  absl::flat_hash_map<PrefixEntry, Lru::iterator> by_entry_;
+  absl::flat_hash_map<StateKey, State> states_;
+  absl::flat_hash_map<PrefixEntry, std::vector<StateKey>> tails_;  // those of states_ within a block, by the entry before it
+  std::set<std::pair<uint64_t, StateKey>> by_worth_;     // of these states; of equal ones the one whose block was indexed first goes first
   absl::flat_hash_set<BlockId> state_fronts_;            // their first blocks
   uint32_t states_alone_ = 0;                            // those of them that only the index holds
   uint64_t clock_ = 0;                              // worth of the state that was evicted last

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -77,6 +78,7 @@ CpuStep::CpuStep(CpuCompute& compute, const StepContext& context, const ForwardI
   for (const SequenceSlice& slice : input.slices) {
     first_block_.push_back(blocks_.size());
     for (const DeviceAddress block : slice.blocks) blocks_.push_back(CpuDevice::at(block));
+    for (const DeviceAddress from : slice.tail_from) std::memcpy(blocks_[first_block_.back() + slice.position / kTokensPerBlock], CpuDevice::at(from), context.kv.block_bytes);
   }
   splits_ = split_attention(context, input, compute.threads.size());
   if (compute_.spare.empty()) return;

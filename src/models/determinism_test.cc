@@ -143,7 +143,7 @@ TEST(DeterminismTest, BitsAreThoseOfAStateThatWasKeptOnTheWay) {
     if (model->plan().state_blocks() == 0) return;
     const auto prompt = random_prompt(4, kPromptTokens, vocab);
     const uint32_t last = kPromptTokens - 1;
-    for (const uint32_t kept : {16u, 48u, 80u}) {
+    for (const uint32_t kept : {16u, 37u, 48u, 63u, 80u}) {
       TestSequence sequence(*model, prompt);
       const SequenceSlice whole = sequence.slice_keeping(kPromptTokens, kept);
       const auto want = model->forward(sequence.next(kPromptTokens), {&whole, 1}, {&last, 1});

@@ -30,6 +30,8 @@ struct SequenceSlice {
   uint32_t rope_length;                   // prompt length of the sequence: fixes the base of dynamic rope for its life
   std::span<const DeviceAddress> blocks;  // KV blocks that cover tokens [0, position + rows), each block_bytes long
   SliceState state = {};
+  // One or none: the tokens before `position` of the block that it is in are copied from that block first.
+  std::span<const DeviceAddress> tail_from = {};
 };
 
 // What is wanted of the logits of a row. A device brings that to the host and nothing else.

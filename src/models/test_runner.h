@@ -168,21 +168,25 @@ class TestSequence {
     while (blocks_.size() * kTokensPerBlock < done_ + rows) {
       blocks_.push_back(model_.on().garbage(model_.plan().kv_block_bytes()).begin);  // NaN until written
     }
-    return {rows, done_, rope_length_, blocks_, state(0)};
+    return {rows, done_, rope_length_, blocks_, state(0), tail_};
   }
-  // Keeps the state of the first `kept` of the next slice's rows, too, and goes on from there: rows after it are computed again.
+  // Keeps the state of the first `kept` of the next slice's rows, too.
   SequenceSlice slice_keeping(uint32_t rows, uint32_t kept) {
     SequenceSlice s = slice(rows);
     s.state = state(kept);
     return s;
   }
+  // Goes on from there: rows after it are computed again, in blocks that hold nothing else.
   void go_back_to(uint32_t tokens) {
     done_ = tokens;
+    if (tokens % kTokensPerBlock > 0) tail_ = {blocks_[tokens / kTokensPerBlock]};
+    blocks_.resize(tokens / kTokensPerBlock);
     std::swap(states_[0], states_[2]);
   }
   std::span<const TokenId> next(uint32_t rows) const { return std::span(tokens_).subspan(done_, rows); }
   void advance(uint32_t rows) {
     done_ += rows;
+    tail_.clear();
     std::swap(states_[0], states_[1]);
   }
 
@@ -208,6 +212,7 @@ class TestSequence {
   uint32_t rope_length_;
   uint32_t done_ = 0;
   std::vector<DeviceAddress> blocks_;
+  std::vector<DeviceAddress> tail_;  // the block that holds the first tokens of the next one
   std::vector<DeviceAddress> states_[3];
 };
 

@@ -45,7 +45,7 @@ std::string step_text(const StartStep& step) {
   hash.add(step.input.step);
   for (const StepSlice& s : step.input.slices) {
     hash.add(s.request), hash.add(s.begin), hash.all(s.tokens), hash.all(s.blocks), hash.add(s.prompt_length);
-    if (!s.state_after.empty()) hash.all(s.state_before), hash.all(s.state_after), hash.all(s.state_kept), hash.add(s.kept_tokens);
+    if (!s.state_after.empty()) hash.all(s.state_before), hash.all(s.state_after), hash.all(s.state_kept), hash.add(s.kept_tokens), hash.all(s.tail_from);
     hash.add(s.sample), hash.add(s.output_index), hash.add(s.ban_stop_ids), hash.all(s.output), hash.add(s.score_begin), hash.add(s.score_end);
     hash.add(s.params->id), hash.add(s.params->epoch), hash.add(s.params->sampling.seed), hash.add(s.params->max_tokens);
   }

@@ -131,6 +131,7 @@ void StepRunner::lay_out(const ResolvedStep& step, uint32_t lanes) {
     lane.of_step.push_back(i);
     lane.tokens.insert(lane.tokens.end(), slice.tokens.begin(), slice.tokens.end());
     SequenceSlice part{count, slice.begin, slice.prompt_length, next_blocks(step.blocks, slice.blocks, first_block)};
+    part.tail_from = next_blocks(step.blocks, slice.tail_from, first_block);
     part.state.before = next_blocks(step.blocks, slice.state_before, first_block);
     part.state.after = next_blocks(step.blocks, slice.state_after, first_block);
     part.state.kept = next_blocks(step.blocks, slice.state_kept, first_block);

@@ -18,7 +18,7 @@ namespace shoal {
 // A StepInput with its block ids turned into addresses, by the thread that owns the KvStore.
 struct ResolvedStep {
   StepInput input;
-  std::vector<DeviceAddress> blocks;  // of all slices, one after the other: KV, then the states before, after and kept
+  std::vector<DeviceAddress> blocks;  // of all slices, one after the other: KV, the one to copy from, then the states before, after and kept
 };
 
 // A step to be done. All outlive it.

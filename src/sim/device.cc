@@ -127,20 +127,28 @@ void StrictDevice::check_state(const NodeModel& m, const std::vector<BlockId>& s
   for (const BlockId id : state) CHECK(block(Tier::kDevice, m.kv_block_bytes, id) == want);
 }
 
+void StrictDevice::write_tokens(const NodeModel& m, const StepSlice& slice) {
+  for (const BlockId from : slice.tail_from) {
+    const uint32_t tail = slice.begin % kTokensPerBlock;
+    const std::vector<TokenId>& source = block(Tier::kDevice, m.kv_block_bytes, from);
+    CHECK(tail > 0 && source.size() >= tail);
+    block(Tier::kDevice, m.kv_block_bytes, slice.blocks.at(slice.begin / kTokensPerBlock)).assign(source.begin(), source.begin() + tail);
+  }
+  for (uint32_t i = 0; i < slice.tokens.size(); ++i) {
+    const uint32_t position = slice.begin + i;
+    std::vector<TokenId>& content = block(Tier::kDevice, m.kv_block_bytes, slice.blocks.at(position / kTokensPerBlock));
+    if (content.size() > position % kTokensPerBlock) content.resize(position % kTokensPerBlock);  // a block used before
+    CHECK_EQ(content.size(), position % kTokensPerBlock);
+    content.push_back(slice.tokens[i]);
+  }
+}
+
 StepResult StrictDevice::run(ModelId model, const StepInput& input) {
   CHECK(weights_.at(model).loaded);
   const NodeModel& m = facts(model);
   StepResult result{input.step, {}};
   // Writes first: a step's rows may attend to what other rows of the same step wrote (shared blocks are only read).
-  for (const StepSlice& slice : input.slices) {
-    for (uint32_t i = 0; i < slice.tokens.size(); ++i) {
-      const uint32_t position = slice.begin + i;
-      std::vector<TokenId>& content = block(Tier::kDevice, m.kv_block_bytes, slice.blocks.at(position / kTokensPerBlock));
-      if (content.size() > position % kTokensPerBlock) content.resize(position % kTokensPerBlock);  // a block used before
-      CHECK_EQ(content.size(), position % kTokensPerBlock);
-      content.push_back(slice.tokens[i]);
-    }
-  }
+  for (const StepSlice& slice : input.slices) write_tokens(m, slice);
   for (const StepSlice& slice : input.slices) {
     SliceResult out;
     out.request = slice.request;
@@ -149,7 +157,7 @@ StepResult StrictDevice::run(ModelId model, const StepInput& input) {
     for (const auto* state : {&slice.state_before, &slice.state_after, &slice.state_kept}) CHECK(state->empty() || state->size() == m.state_blocks);
     CHECK_EQ(slice.state_before.empty(), m.state_blocks == 0 || slice.begin == 0);
     CHECK_EQ(slice.state_after.empty(), m.state_blocks == 0);
-    CHECK(slice.state_kept.empty() || (slice.kept_tokens > 0 && slice.begin + slice.kept_tokens < end));
+    CHECK(slice.state_kept.empty() || (slice.kept_tokens > 0 && slice.kept_tokens < slice.tokens.size()));
     for (uint32_t position = 0; position < end; ++position) {
       if (position == slice.begin) check_state(m, slice.state_before, hash);
       if (position == slice.begin + slice.kept_tokens) write_state(m, slice.state_kept, hash);

@@ -74,6 +74,7 @@ class StrictDevice final : public SimDevice {
   std::vector<TokenId> host_block(uint64_t block_bytes, BlockId id) const override { return block(Tier::kHost, block_bytes, id); }
 
  private:
+  void write_tokens(const NodeModel& m, const StepSlice& slice);
   void write_state(const NodeModel& m, const std::vector<BlockId>& state, uint64_t context);
   void check_state(const NodeModel& m, const std::vector<BlockId>& state, uint64_t context);
   struct PageOwner {  // of a page of the pool: nobody, a model's weights or a slab
