@@ -3,10 +3,15 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <climits>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
+#include "base/queue.h"
+#include "device/cpu_device.h"
+#include "host/model_loader.h"
 #include "host/test_client.h"
 #include "wire/records.pb.h"
 
@@ -152,7 +157,102 @@ TEST(Adoption, AModelWithOtherFilesAdoptsNothing) {
   fs::remove_all(copy);
 }
 
-// A load is called off somewhere in its course; what stood by before it is still there, and what it wrote is not believed.
+// A loader by itself, whose loads are called off before a piece of our choice.
+class Loading {
+ public:
+  Loading() : plan_(*plan_node(for_one(0), two_models())), device_(*CpuDevice::make(2 * kPages)), threads_(2), backend_(make_cpu_backend(*device_, threads_)) {
+    loader_ = std::make_unique<ModelLoader>(*device_, *backend_, CpuShare{.threads = 2}, *WeightCache::make(0), nullptr, [] { return false; },
+                                            [this] { if (begun_++ == last_) loader_->cancel(); }, [this](LoadedModel loaded) { loaded_.push(std::move(loaded)); });
+  }
+
+  struct End {
+    Status status;
+    LoadStages stages;
+    std::vector<PageSpan> whole;
+    std::string bytes;  // of the weights, where the load ended well
+  };
+  // Into the model's own pages, of which `whole` are said to be as a load left them.
+  End load(uint32_t model, std::vector<PageSpan> whole, int last = INT_MAX) {
+    begun_ = 0;
+    last_ = last;
+    const NodeModel& facts = plan_.node.models.at(model);
+    loader_->start({plan_.served.at(ModelId(model)), facts, {{model * kPages, weight_pages(facts)}}, false, std::move(whole)});
+    LoadedModel loaded = *loaded_.pop(std::chrono::seconds(60));
+    End end{loaded.status, loaded.stages, loaded.whole, {}};
+    if (end.status.ok()) end.bytes.assign(reinterpret_cast<const char*>(CpuDevice::at(loaded.memory.begin)), facts.weight_bytes);
+    loaded.model.reset();
+    if (!loaded.memory.empty()) device_->unmap(loaded.memory);
+    return end;
+  }
+  int pieces() const { return begun_; }  // of the last load
+
+ private:
+  static constexpr uint32_t kPages = 16;
+  const NodePlan plan_;
+  const std::unique_ptr<CpuDevice> device_;
+  ThreadPool threads_;
+  const std::unique_ptr<Backend> backend_;
+  BoundedQueue<LoadedModel> loaded_{4};
+  std::atomic<int> begun_{0}, last_{INT_MAX};
+  std::unique_ptr<ModelLoader> loader_;
+};
+
+TEST(Adoption, WhatALoadHadBroughtWhenItWasCalledOffIsNotBroughtAgain) {
+  const std::string want = Loading().load(0, {}).bytes;
+  ASSERT_FALSE(want.empty());
+  uint64_t adopted = 0;
+  int stages = 0;
+  for (int pieces = 0;; ++pieces, ++stages) {
+    SCOPED_TRACE(pieces);
+    Loading loading;
+    const Loading::End off = loading.load(0, {}, pieces);
+    if (off.status.ok()) break;
+    ASSERT_EQ(off.status.code(), StatusCode::kCancelled) << off.status;
+    const Loading::End again = loading.load(0, off.whole);
+    ASSERT_TRUE(again.status.ok()) << again.status;
+    EXPECT_TRUE(again.bytes == want);
+    EXPECT_EQ(again.stages.bytes_adopted > 0, !off.whole.empty());
+    EXPECT_LE(again.stages.bytes_written + again.stages.bytes_adopted, want.size());
+    EXPECT_GE(again.stages.bytes_adopted, adopted / 2) << "about as much as came";
+    adopted = again.stages.bytes_adopted;
+  }
+  EXPECT_GE(stages, 3);
+  EXPECT_GT(adopted, want.size() / 3);
+}
+
+TEST(Adoption, WhatIsThereOfALoadGrowsHoweverOftenItIsCalledOff) {
+  const std::string want = Loading().load(0, {}).bytes;
+  Loading loading;
+  std::vector<PageSpan> whole;
+  int called_off = 0;
+  for (int pieces = 0;; pieces += 3, ++called_off) {
+    ASSERT_LT(pieces, 10'000);
+    const Loading::End end = loading.load(0, whole, pieces);
+    if (end.status.ok()) {
+      EXPECT_TRUE(end.bytes == want);
+      EXPECT_GT(end.stages.bytes_adopted, 0u);
+      break;
+    }
+    EXPECT_GE(page_count(end.whole), page_count(whole)) << "nothing of it is lost";
+    whole = end.whole;
+  }
+  EXPECT_GE(called_off, 3);
+}
+
+TEST(Adoption, NobodyAdoptsWhatAnotherModelsLoadBrought) {
+  const std::string want = Loading().load(1, {}).bytes;
+  Loading loading;
+  ASSERT_TRUE(loading.load(0, {}).status.ok());
+  const Loading::End off = loading.load(0, {}, loading.pieces() - 3);
+  ASSERT_EQ(off.status.code(), StatusCode::kCancelled);
+  ASSERT_FALSE(off.whole.empty());
+  const Loading::End other = loading.load(1, off.whole);
+  ASSERT_TRUE(other.status.ok()) << other.status;
+  EXPECT_EQ(other.stages.bytes_adopted, 0u);
+  EXPECT_TRUE(other.bytes == want);
+}
+
+// A load is called off somewhere in its course; what stood by before it is still there, and so is what it brought.
 TEST(Adoption, LoadsThatAreCalledOffLeaveNothingWrong) {
   std::vector<Bits> want;
   for (uint32_t model : {0u, 1u}) want.push_back(bits_of(Watched(for_one(0), two_models(), false).ask(model)));

@@ -55,6 +55,24 @@ Status check_shape(const ModelLoader::Job& job, const ModelPlan& plan) {
   return OkStatus();
 }
 
+// Of `count` pages those that none of these bytes lie in.
+std::vector<PageSpan> pages_without(std::vector<ByteRange> bytes, uint32_t count) {
+  std::sort(bytes.begin(), bytes.end(), [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
+  std::vector<PageSpan> spans;
+  uint32_t at = 0;
+  const auto until = [&](uint64_t page) {
+    const auto end = static_cast<uint32_t>(std::min<uint64_t>(page, count));
+    if (end > at) spans.push_back({at, end - at});
+  };
+  for (const ByteRange& range : bytes) {
+    if (range.begin == range.end) continue;
+    until(range.begin / kPageBytes);
+    at = static_cast<uint32_t>(std::clamp<uint64_t>(div_up(range.end, kPageBytes), at, count));
+  }
+  until(count);
+  return spans;
+}
+
 }  // namespace
 
 // The stages of a load, one after the other.
@@ -201,12 +219,16 @@ Status ModelLoader::fill(const Work& work, LoadedModel& result, LoadStopwatch& s
   const DeviceSpan memory = result.memory.part(0, std::min(opened.plan->weight_bytes(), job.facts.weight_bytes));
   StatusOr<std::unique_ptr<Model>> model = opened.plan->load(memory, backend_, load_threads_, control);
   if (!model.ok()) {
-    // Nothing else was written to what is adopted than what was there, if the files are what they were.
-    const bool unchanged = model.status().code() == StatusCode::kCancelled && opened.checkpoint->check().ok();
-    if (!unchanged) filled_.erase(job.model.id);
-    return model.status();
+    // What was written is what is to be there, if the files are what they were.
+    const bool called_off = model.status().code() == StatusCode::kCancelled && opened.checkpoint->check().ok();
+    if (!called_off) {
+      filled_.erase(job.model.id);
+      return model.status();
+    }
+    result.whole = pages_without(std::move(control.left), page_count(job.pages));
   }
   filled_[job.model.id] = filled;
+  RETURN_IF_ERROR(model.status());
   result.model = *std::move(model);
   return OkStatus();
 }

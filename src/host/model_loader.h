@@ -41,6 +41,7 @@ struct LoadedModel {
   std::unique_ptr<Model> model;   // null after a failure
   LoadStages stages;              // but unmapping
   ModelDigest weights;            // see WeightsReady
+  std::vector<PageSpan> whole;    // likewise
   std::shared_ptr<const Checkpoint> unread;  // if their content is not known, and kNamed may follow
 };
 
@@ -105,7 +106,7 @@ class ModelLoader {
   ThreadPool load_threads_;
   const std::unique_ptr<WeightCache> cache_;  // this and the next are used by the loader's thread
   OpenedModels opened_;
-  std::map<ModelId, Filled> filled_;  // whose last load ended well, or was called off when it had changed nothing
+  std::map<ModelId, Filled> filled_;  // whose last load ended well, or was called off
   const std::function<void()> give_way_;
   const OnLoaded on_loaded_;
   BoundedQueue<Work> jobs_{16};

@@ -50,9 +50,9 @@ Event WeightsDriver::ended(LoadedModel loaded, TimePoint now) {
   }
   log_end(loaded, now);
   loaded.stages.unmap_seconds = std::exchange(unmap_seconds_, 0);
-  if (loaded.part == LoadedModel::Part::kPacked) return WeightsPacked{id, loaded.status, loaded.stages};
+  if (loaded.part == LoadedModel::Part::kPacked) return WeightsPacked{id, loaded.status, loaded.stages, std::move(loaded.whole)};
   residents_[id] = {loaded.memory, std::move(loaded.model)};
-  return WeightsReady{id, loaded.status, loaded.stages, loaded.weights};
+  return WeightsReady{id, loaded.status, loaded.stages, loaded.weights, /*packing=*/false, std::move(loaded.whole)};
 }
 
 void WeightsDriver::log_end(const LoadedModel& loaded, TimePoint now) const {

@@ -37,17 +37,27 @@ void Residency::finish_load(ModelId model, LoadEnd end, TimePoint now) {
   }
   e.memory.whole = {{0, e.weight_pages}};
   e.last_used = now;
-  if (end == LoadEnd::kFailed) drop(model, /*sound=*/false);
+  if (end != LoadEnd::kFailed) return;
+  e.memory.whole.clear();
+  drop(model);
 }
 
-void Residency::drop(ModelId model, bool sound) {
+void Residency::set_whole(ModelId model, std::vector<PageSpan> whole) {
+  Entry& e = entry(model);
+  CHECK(e.state != WeightsState::kOnDisk);
+  uint64_t at = 0;
+  for (const PageSpan& span : whole) {
+    CHECK_LE(at, uint64_t{span.first});
+    at = uint64_t{span.first} + span.count;
+  }
+  CHECK_LE(at, uint64_t{e.weight_pages});
+  e.memory.whole = std::move(whole);
+}
+
+void Residency::drop(ModelId model) {
   Entry& e = entry(model);
   CHECK(e.state == WeightsState::kOnDevice);
-  if (sound) {
-    pages_.stand_by(model, e.memory.pages, e.memory.whole);
-  } else {
-    pages_.release(e.memory.pages);
-  }
+  pages_.stand_by(model, e.memory.pages, e.memory.whole);
   left(e);
 }
 

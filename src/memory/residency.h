@@ -28,11 +28,14 @@ class Residency {
   // Takes the pages of a model on disk, with what is left there of its weights; nullopt if so many are not free.
   std::optional<PagePool::Memory> begin_load(ModelId model);
   // The load ended. A failed one leaves the model on disk, its pages free and blank; of one that was called off stands by what
-  // was left of it when it began. REQUIRES: loading.
+  // was left of it when it began, or set_whole(). REQUIRES: loading.
   enum class LoadEnd : uint8_t { kDone, kFailed, kCalledOff };
   void finish_load(ModelId model, LoadEnd end, TimePoint now);
-  // Frees the pages of a model on the device, where its weights stand by, if `sound`, to be adopted by its next load.
-  void drop(ModelId model, bool sound = true);
+  // Of its pages, by their place in its memory, only these are as a load leaves them: of a load that did not come to its end.
+  // REQUIRES: loading or on the device; ascending and apart.
+  void set_whole(ModelId model, std::vector<PageSpan> whole);
+  // Frees the pages of a model on the device, where its weights stand by to be adopted by its next load.
+  void drop(ModelId model);
   void touch(ModelId model, TimePoint now);  // used just now
 
   WeightsState state(ModelId model) const { return entry(model).state; }

@@ -138,6 +138,26 @@ TEST(Standby, ALoadThatIsCalledOffLeavesWhatItFound) {
   residency.check();
 }
 
+TEST(Standby, WhatALoadBroughtThatWasCalledOffStandsBy) {
+  PagePool pages(10);
+  Residency residency(pages);
+  residency.add_model(kA, 6);
+  residency.add_model(kB, 6);
+  (void)residency.begin_load(kA);
+  residency.set_whole(kA, {{1, 2}, {4, 1}});
+  residency.finish_load(kA, Residency::LoadEnd::kCalledOff, TimePoint{});
+  EXPECT_EQ(residency.pages_missing(kA), 3u);
+  EXPECT_EQ(residency.pages_missing(kB), 6u);
+  EXPECT_TRUE(residency.begin_load(kB)->whole.empty());
+  residency.finish_load(kB, Residency::LoadEnd::kFailed, TimePoint{});
+  EXPECT_EQ(residency.begin_load(kA)->whole, (std::vector<PageSpan>{{1, 2}, {4, 1}}));
+  residency.finish_load(kA, Residency::LoadEnd::kDone, TimePoint{});
+  residency.drop(kA);
+  EXPECT_EQ(residency.pages_missing(kA), 0u);
+  residency.check();
+  pages.check();
+}
+
 TEST(Standby, OfALoadThatFailedAndOfAModelThatIsGoneNothingStandsBy) {
   PagePool pages(10);
   Residency residency(pages);
@@ -152,7 +172,8 @@ TEST(Standby, OfALoadThatFailedAndOfAModelThatIsGoneNothingStandsBy) {
   EXPECT_EQ(load(Residency::LoadEnd::kFailed), all(6));
   EXPECT_EQ(pages.standing_by(kA), 0u);
   load(Residency::LoadEnd::kDone);
-  residency.drop(kA, /*sound=*/false);
+  residency.set_whole(kA, {});
+  residency.drop(kA);
   EXPECT_EQ(pages.standing_by(kA), 0u);
   load(Residency::LoadEnd::kDone);
   residency.drop(kA);

@@ -196,6 +196,31 @@ TEST(DeterminismTest, BitsDoNotDependOnWhatALoadFindsInItsPlace) {
   });
 }
 
+// And of what a load has brought that was called off on its way.
+TEST(DeterminismTest, BitsDoNotDependOnWhereALoadWasCalledOff) {
+  for_each_model([](const auto& checkpoint, const LoadOptions& options, uint32_t vocab) {
+    const auto prompt = random_prompt(2, kPromptTokens, vocab);
+    const auto model = open(checkpoint, options, 2);
+    const auto want = run_alone(*model, prompt, 0);
+    const uint64_t all = *model->load_again({});
+    uint64_t before = all + 1;
+    int stages = 0;
+    for (int pieces = 0;; pieces = 2 * pieces + 1) {
+      const auto whole = model->load_called_off(pieces);
+      if (whole.status().code() == StatusCode::kOutOfRange) break;
+      ASSERT_TRUE(whole.ok()) << whole.status();
+      const auto written = model->load_again(*whole);
+      ASSERT_TRUE(written.ok()) << written.status();
+      EXPECT_LE(*written, all);
+      if (pieces > 4) EXPECT_LT(*written, before) << "the later it was called off, the less is missing";
+      before = *written;
+      ++stages;
+      EXPECT_TRUE(same_bits(run_alone(*model, prompt, 0), want)) << "called off before piece " << pieces;
+    }
+    EXPECT_GE(stages, 3);
+  });
+}
+
 // What run_alone() says, of a sequence that is given up on the way and computed once more, in chunks beside two others.
 std::vector<float> run_in_company(TestModel& model, std::vector<TokenId> tokens, uint32_t vocab) {
   const uint32_t prompt = kPromptTokens, given_up = 48;

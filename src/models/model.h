@@ -89,6 +89,8 @@ struct LoadControl {
   std::vector<ByteRange> present;
   std::shared_ptr<const ExpertSlots> slots;  // as of Model::expert_slots() when it left, or null
   std::atomic<uint64_t> bytes_written{0}; // of bytes_done; the others were there
+  // By a load that was cancelled: what of the memory it did not come to, in no order. All else is as it would have left it.
+  std::vector<ByteRange> left;
   std::function<void()> give_way;         // called before each piece; may wait a moment
   std::function<TimePoint()> clock;       // empty: no time below is measured
   // If set, and the files can be computed from: called with the model before its weights are packed. It makes what it needs

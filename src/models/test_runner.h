@@ -71,7 +71,7 @@ class TestModel {
   StatusOr<uint64_t> load_again(std::vector<ByteRange> present, uint64_t memory = 0) {
     const DeviceSpan place = memory == 0 ? memory_ : memory_.part(0, memory);
     LoadControl control;
-    control.slots = model_->expert_slots();
+    if (model_ != nullptr) control.slots = model_->expert_slots();
     model_.reset();
     uint64_t at = 0;
     for (const ByteRange& range : present) {
@@ -82,6 +82,29 @@ class TestModel {
     control.present = std::move(present);
     ASSIGN_OR_RETURN(model_, plan_->load(place, *on_.backend, on_.threads, control));
     return control.bytes_written.load();
+  }
+
+  // A load into the same memory, nothing of which is worth anything, that is called off before its piece number `pieces`: what
+  // of it is as the whole load leaves it. Its end if it was over by then.
+  StatusOr<std::vector<ByteRange>> load_called_off(int pieces) {
+    model_.reset();
+    std::memset(CpuDevice::at(memory_.begin), 0xff, memory_.bytes);
+    LoadControl control;
+    std::atomic<int> begun{0};
+    control.give_way = [&] {
+      if (begun++ == pieces) control.cancelled = true;
+    };
+    const Status status = plan_->load(memory_, *on_.backend, on_.threads, control).status();
+    if (status.code() != StatusCode::kCancelled) return status.ok() ? absl::OutOfRangeError("it was over") : status;
+    std::sort(control.left.begin(), control.left.end(), [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
+    std::vector<ByteRange> whole;
+    uint64_t at = 0;
+    for (const ByteRange& left : control.left) {
+      if (left.begin > at) whole.push_back({at, left.begin});
+      at = left.end;
+    }
+    if (at < memory_.bytes) whole.push_back({at, memory_.bytes});
+    return whole;
   }
 
   // The same, computing before its weights are packed: `meanwhile` is called when nothing is packed yet and before each piece.

@@ -177,6 +177,7 @@ class WeightLayout {
   std::vector<Piece> pieces(Experts experts) const;  // in the order of the files
   std::vector<Piece> missing(std::vector<Piece> pieces, std::span<const ByteRange> present, LoadControl& control, UnpackedWeights* unpacked) const;
   void note(const Piece& piece, UnpackedWeights& unpacked) const;
+  std::vector<ByteRange> left_of(std::span<const Piece> work, std::span<const char> filled, Experts experts) const;
   ByteRange place_of(const Piece& piece) const;  // in the model's memory
   uint64_t fill(const Piece& piece, std::span<const std::byte> source, WeightSink& sink) const;
   static void read_vector(const VectorJob& job, float* out);

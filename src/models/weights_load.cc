@@ -110,15 +110,26 @@ std::vector<WeightLayout::Piece> WeightLayout::missing(std::vector<Piece> pieces
   return pieces;
 }
 
+// Where those belong that are not filled, and what comes from no load.
+std::vector<ByteRange> WeightLayout::left_of(std::span<const Piece> work, std::span<const char> filled, Experts experts) const {
+  std::vector<ByteRange> left;
+  for (size_t i = 0; i < work.size(); ++i) {
+    if (!filled[i]) left.push_back(place_of(work[i]));
+  }
+  if (experts == Experts::kLeft) left.push_back({experts_at(), bytes()});
+  return left;
+}
+
 Status WeightLayout::load_matrices(WeightSink* sink, Experts experts, ThreadPool& threads, LoadControl& control, UnpackedWeights* unpacked) const {
   const std::vector<Piece> work = missing(pieces(experts), sink != nullptr ? control.present : std::vector<ByteRange>(), control, unpacked);
   std::vector<std::span<const std::byte>> extents;
   for (const Piece& piece : work) extents.push_back(piece.source);
-  KeptWeights* const kept = control.present.empty() ? control.kept : nullptr;  // those are of all extents, or of none
-  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weight_source(*checkpoint_, options_.io, std::move(extents), kept));
+  // What is kept is of all extents, or of none.
+  ASSIGN_OR_RETURN(const auto source, open_weight_source(*checkpoint_, options_.io, std::move(extents), control.present.empty() ? control.kept : nullptr));
   std::mutex mutex;
   Status first_error;
   std::atomic<bool> failed{false};
+  std::vector<char> filled(work.size(), 0);
   const auto fail = [&](const Status& status) {
     std::lock_guard lock(mutex);
     first_error.Update(status);
@@ -135,6 +146,7 @@ Status WeightLayout::load_matrices(WeightSink* sink, Experts experts, ThreadPool
     const TimePoint taken = control.clock ? control.clock() : TimePoint{};
     if (sink != nullptr) {
       const uint64_t written = fill(work[i], *bytes, *sink);
+      filled[i] = 1;
       control.bytes_done.fetch_add(written, std::memory_order_relaxed);
       control.bytes_written.fetch_add(written, std::memory_order_relaxed);
     }
@@ -146,11 +158,11 @@ Status WeightLayout::load_matrices(WeightSink* sink, Experts experts, ThreadPool
     control.repack_ns.fetch_add((control.clock() - taken).count(), std::memory_order_relaxed);
   });
   if (first_error.ok()) first_error = checkpoint_->check();
+  if (sink != nullptr) sink->finish();
+  if (first_error.code() == StatusCode::kCancelled) control.left = left_of(work, filled, experts);
   if (!first_error.ok() && first_error.code() != StatusCode::kCancelled && control.kept != nullptr) control.kept->have.clear();
   RETURN_IF_ERROR(first_error);
-  if (sink == nullptr) return OkStatus();
-  sink->finish();
-  control.bytes_done.store(experts == Experts::kLoaded ? bytes() : experts_at());
+  if (sink != nullptr) control.bytes_done.store(experts == Experts::kLoaded ? bytes() : experts_at());
   return OkStatus();
 }
 

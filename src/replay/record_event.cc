@@ -55,6 +55,10 @@ struct EventWriter {
     to->set_model(e.model.value);
     if (!e.status.ok()) put_failure(e.status, to->mutable_failure());
     put_stages(e.stages, to->mutable_stages());
+    for (const PageSpan& span : e.whole) {
+      to->add_whole()->set_first(span.first);
+      to->mutable_whole()->rbegin()->set_count(span.count);
+    }
   }
   void operator()(const WeightsReady& e) {
     put_end(e, event.mutable_weights());
@@ -131,6 +135,12 @@ StatusOr<End> load_end_from(const pb::LoadEnded& from) {
   const pb::LoadStages& s = from.stages();
   for (const double x : {s.unmap_seconds(), s.map_seconds(), s.open_seconds(), s.read_seconds(), s.repack_seconds()}) RETURN_IF_ERROR(finite(x, "a stage of a load"));
   to.stages = {s.unmap_seconds(), s.map_seconds(), s.open_seconds(), s.read_seconds(), s.repack_seconds(), s.bytes_read(), s.bytes_written(), s.bytes_adopted()};
+  uint64_t at = 0;
+  for (const pb::PageSpan& span : from.whole()) {
+    if (span.first() < at) return invalid_argument("event: pages of a load are not in their order");
+    at = uint64_t{span.first()} + span.count();
+    to.whole.push_back({span.first(), span.count()});
+  }
   return to;
 }
 

@@ -67,8 +67,8 @@ struct Replay::Life {
       if (models.contains(added->model.model)) return invalid_argument("model ", added->model.model.value, " is there already");
     }
     if (const auto* done = std::get_if<StepDone>(&event)) return can_follow(*done);
-    if (const auto* ready = std::get_if<WeightsReady>(&event)) return load == ready->model ? OkStatus() : invalid_argument("a load ends that was not begun");
-    if (const auto* packed = std::get_if<WeightsPacked>(&event)) return packing == packed->model ? OkStatus() : invalid_argument("weights are packed that were not begun");
+    if (const auto* ready = std::get_if<WeightsReady>(&event)) return load && load->ended_by(*ready) ? OkStatus() : invalid_argument("a load ends that was not begun");
+    if (const auto* packed = std::get_if<WeightsPacked>(&event)) return packing && packing->ended_by(*packed) ? OkStatus() : invalid_argument("weights are packed that were not begun");
     if (const auto* copied = std::get_if<KvCopied>(&event)) {
       const auto move = moves.find({copied->model, copied->move});
       if (move == moves.end() || (!copied->ok && !move->second)) return invalid_argument("a copy ends that was not begun");
@@ -80,8 +80,8 @@ struct Replay::Life {
     if (const auto* added = std::get_if<ModelAdded>(&event)) models.emplace(added->model.model, Known{added->model.name, added->model.vocab_size});
     if (const auto* done = std::get_if<StepDone>(&event)) steps.erase(done->model);
     if (const auto* ready = std::get_if<WeightsReady>(&event)) {
+      if (ready->packing) packing = load;
       load.reset();
-      if (ready->packing) packing = ready->model;
     }
     if (std::holds_alternative<WeightsPacked>(event)) packing.reset();
     if (const auto* copied = std::get_if<KvCopied>(&event)) moves.erase({copied->model, copied->move});
@@ -92,7 +92,7 @@ struct Replay::Life {
     counts.messages += std::holds_alternative<Send>(effect);
     counts.drops += std::holds_alternative<DropWeights>(effect);
     if (const auto* begun = std::get_if<StartStep>(&effect)) ++counts.steps, steps[begun->model] = {begun->input, now};
-    if (const auto* begun = std::get_if<LoadWeights>(&effect)) ++counts.loads, load = begun->model;
+    if (const auto* begun = std::get_if<LoadWeights>(&effect)) ++counts.loads, load = Load{begun->model, page_count(begun->pages)};
     if (const auto* begun = std::get_if<CopyKv>(&effect)) ++counts.copies, moves[{begun->model, begun->move.id}] = begun->move.remote;
   }
 
@@ -109,7 +109,15 @@ struct Replay::Life {
     TimePoint at{};
   };
   std::map<ModelId, Begun> steps;
-  std::optional<ModelId> load, packing;
+  struct Load {
+    ModelId model;
+    uint32_t pages = 0;
+    template <typename End>
+    bool ended_by(const End& end) const {
+      return model == end.model && (end.whole.empty() || uint64_t{end.whole.back().first} + end.whole.back().count <= pages);
+    }
+  };
+  std::optional<Load> load, packing;
   std::map<std::pair<ModelId, uint64_t>, bool> moves;  // under way; true: from another node
   std::map<ModelId, Known> models;                     // that ever were here
 };

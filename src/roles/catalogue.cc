@@ -95,8 +95,9 @@ bool Catalogue::fits_beside_pinned(const HostedModel& model, uint64_t pages_pinn
   return pages_needed(model) + pages_pinned - own <= pages_.capacity();
 }
 
-void Catalogue::drop(HostedModel& model, bool sound) {
-  residency_.drop(model.facts.model, sound && config_.adopt_weights);
+void Catalogue::drop(HostedModel& model) {
+  if (!config_.adopt_weights) residency_.set_whole(model.facts.model, {});
+  residency_.drop(model.facts.model);
   residency_.set_awaited(model.facts.model, model.engine->has_work());
 }
 

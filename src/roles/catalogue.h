@@ -67,8 +67,8 @@ class Catalogue {
   uint64_t pages_reserved() const;    // that the resident models are about to write: a slab each, and one for every so many answers
   uint32_t pages_spoken_for() const;  // of these, what they lack for their very next tokens, unless their turn is over
 
-  // Its weights leave the device; if they are `sound`, its next load may adopt them. REQUIRES: resident.
-  void drop(HostedModel& model, bool sound);
+  // Its weights leave the device; its next load may adopt them. REQUIRES: resident.
+  void drop(HostedModel& model);
 
   PagePool& pages() { return pages_; }
   const PagePool& pages() const { return pages_; }

@@ -81,6 +81,9 @@ struct WeightsReady {
   LoadStages stages;
   ModelDigest weights;   // which they are
   bool packing = false;  // one step can run, the load goes on: ends in WeightsPacked, and until then no other load begins
+  // Of a load that was called off: pages of its memory that are as it would have left them, ascending and apart. The next load of
+  // the same model may adopt them.
+  std::vector<PageSpan> whole = {};
 };
 
 // Node: the load that went on after WeightsReady ended. Not OK: what is on the device is not to be computed with; steps that
@@ -89,6 +92,7 @@ struct WeightsPacked {
   ModelId model;
   Status status;
   LoadStages stages;
+  std::vector<PageSpan> whole = {};  // as of WeightsReady
 };
 
 // Node: the files of a model that was loaded have been read, and these are its weights. Means nothing for others than those that

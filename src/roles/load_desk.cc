@@ -59,9 +59,11 @@ void LoadDesk::pack(ModelId model) {
   state_ = Packing{model};
 }
 
-void LoadDesk::fail_packing(const Status& why) {
+void LoadDesk::fail_packing(const Status& why, std::vector<PageSpan> whole) {
   CHECK(packing() != nullptr);
-  std::get<Packing>(state_).failed = why;
+  auto& packing = std::get<Packing>(state_);
+  packing.failed = why;
+  packing.whole = std::move(whole);
 }
 
 LoadDesk::Packing LoadDesk::end_packing() {

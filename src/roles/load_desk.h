@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/time.h"
+#include "memory/page_pool.h"
 #include "policy/estimator.h"
 
 namespace shoal {
@@ -36,6 +38,7 @@ class LoadDesk {
     bool stepped = false;       // its next step comes sooner after the load than beside it
     bool cancelled = false;
     Status failed = OkStatus();  // its weights have to go, when no step of it is under way
+    std::vector<PageSpan> whole = {};  // then; WeightsPacked
   };
   using State = std::variant<Idle, MakingRoom, Loading, Packing>;
 
@@ -56,7 +59,7 @@ class LoadDesk {
   void cancel();                             // REQUIRES: one is
   Loading end();                             // REQUIRES: loading
   void pack(ModelId model);                  // REQUIRES: it has just ended, well
-  void fail_packing(const Status& why);      // REQUIRES: packing
+  void fail_packing(const Status& why, std::vector<PageSpan> whole);  // REQUIRES: packing
   Packing end_packing();                     // REQUIRES: packing
 
   // ---- what it cost -----------------------------------------------------------------------------------------------------

@@ -65,19 +65,19 @@ void ModelScheduler::let_expire(HostedModel& hosted, TimePoint now, std::vector<
   const bool expires = may_go && !hosted.pinned && hosted.facts.pooling.idle_ttl != Duration::max();
   const TimePoint expiry = expires ? catalogue_.residency().last_used(id) + hosted.facts.pooling.idle_ttl : kForever;
   if (may_go && (hosted.unload_asked || hosted.retired || now >= expiry)) {
-    drop_weights(hosted, {.keep_cached = false}, effects);
+    drop_weights(hosted, /*keep_cached=*/false, effects);
   } else if (expires) {
     effects.push_back(WakeAt{expiry});
   }
 }
 
-void ModelScheduler::drop_weights(HostedModel& hosted, const Leave& leave, std::vector<Effect>& effects) {
+void ModelScheduler::drop_weights(HostedModel& hosted, bool keep_cached, std::vector<Effect>& effects) {
   const ModelId id = hosted.facts.model;
   CHECK(!in_flight_.has(id));
-  if (!leave.keep_cached) hosted.engine->drop_cached();
+  if (!keep_cached) hosted.engine->drop_cached();
   catalogue_.take_slab_changes(effects);
   effects.push_back(DropWeights{id});
-  catalogue_.drop(hosted, leave.sound);
+  catalogue_.drop(hosted);
   journal_.switches.abandoned(id);
   journal_.device.dropped(id);
   journal_.residency();
@@ -178,7 +178,7 @@ void ModelScheduler::apply(const SwitchPlan& plan, TimePoint now, std::vector<Ef
   journal_.switches.planned(*plan.load, wanted.wanted_since, now);
   for (const ModelId id : plan.drop) {
     journal_.switches.dropped(*plan.load, id);
-    drop_weights(catalogue_.at(id), {.keep_cached = token_level()}, effects);
+    drop_weights(catalogue_.at(id), /*keep_cached=*/token_level(), effects);
   }
   const PagePool& pages = catalogue_.pages();
   for (const ModelId id : plan.take_kv) {
@@ -427,7 +427,7 @@ std::vector<ReliefView> ModelScheduler::relief_views(TimePoint now) const {
 bool ModelScheduler::apply(const ReliefPlan& plan, TimePoint now, std::vector<Effect>& effects) {
   for (const ModelId id : plan.trim) catalogue_.at(id).engine->drop_cached();
   if (plan.drop) {
-    drop_weights(catalogue_.at(*plan.drop), {.keep_cached = false}, effects);
+    drop_weights(catalogue_.at(*plan.drop), /*keep_cached=*/false, effects);
     effects.push_back(WakeAt{now});  // who comes next on the device is to be decided anew
   }
   if (plan.take_kv) {

@@ -58,11 +58,7 @@ class ModelScheduler {
   void begin_move(const HostedModel& hosted, KvMove move, TimePoint now, std::vector<Effect>& effects);
   void end_move(const KvCopied& event, TimePoint now, std::vector<Effect>& effects);
   // `keep_cached`: what its prefixes hold stays until somebody needs the memory. REQUIRES: resident, not in a step.
-  struct Leave {
-    bool keep_cached = false;  // prefixes that were computed
-    bool sound = true;         // the weights may be adopted by the next load
-  };
-  void drop_weights(HostedModel& hosted, const Leave& leave, std::vector<Effect>& effects);
+  void drop_weights(HostedModel& hosted, bool keep_cached, std::vector<Effect>& effects);
   // Until a request of this model ends, nobody else admits.
   bool protects(ModelId model) const { return protected_ && protected_->model == model; }
 

@@ -148,9 +148,10 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   if (const auto cost = loads_.measure(load, hosted.facts.weight_bytes, step_in_flight(), now)) quotas_.observe(*cost);
 }
 
-// Whoever still wants it waits on, since when it did.
+// Whoever still wants it waits on, since when it did. What came stands by.
 void Node::on_load_cancelled(const WeightsReady& event, TimePoint wanted_since, TimePoint now, std::vector<Effect>& effects) {
   HostedModel& hosted = catalogue_.at(event.model);
+  catalogue_.residency().set_whole(event.model, config_.adopt_weights ? event.whole : std::vector<PageSpan>());
   catalogue_.residency().finish_load(event.model, Residency::LoadEnd::kCalledOff, now);
   catalogue_.residency().set_awaited(event.model, hosted.engine->has_work());
   effects.push_back(DropWeights{event.model});
@@ -165,7 +166,7 @@ void Node::on_weights_packed(const WeightsPacked& event, TimePoint now, std::vec
   journal_.switches.packed(event.model, event.stages);
   journal_.residency();
   if (!event.status.ok()) {
-    loads_.fail_packing(event.status);
+    loads_.fail_packing(event.status, event.whole);
     return end_failed_packing(effects);
   }
   loads_.end_packing();
@@ -177,14 +178,16 @@ void Node::end_failed_packing(std::vector<Effect>& effects) {
   const LoadDesk::Packing* packing = loads_.packing();
   if (packing == nullptr || packing->failed.ok() || scheduler_.in_flight().has(packing->model)) return;
   HostedModel& hosted = catalogue_.at(packing->model);
-  const Status why = loads_.end_packing().failed;
+  const LoadDesk::Packing ended = loads_.end_packing();
+  const Status& why = ended.failed;
   if (why.code() != StatusCode::kCancelled) {
     hosted.load_error = std::string(why.message());
     hosted.pinned = false;
     requests_.fail_all_of(hosted.facts.model, could_not_load(hosted.facts, why), effects);
     forget_computed(hosted);
   }
-  scheduler_.drop_weights(hosted, {.keep_cached = true, .sound = false}, effects);
+  catalogue_.residency().set_whole(hosted.facts.model, ended.whole);
+  scheduler_.drop_weights(hosted, /*keep_cached=*/true, effects);
 }
 
 // The files were replaced while the model was away, or a request was begun by a node that has others. Who has seen nothing

@@ -33,7 +33,7 @@ TEST(LoadDesk, GoesFromMakingRoomOverLoadingToPackingAndBack) {
   EXPECT_FALSE(desk.cancelled());
   desk.step_begun(ModelId(2), false, at(20));
   EXPECT_TRUE(desk.packing()->stepped);
-  desk.fail_packing(absl::DataLossError("gone"));
+  desk.fail_packing(absl::DataLossError("gone"), {});
   EXPECT_EQ(desk.end_packing().failed.code(), StatusCode::kDataLoss);
   EXPECT_TRUE(std::holds_alternative<LoadDesk::Idle>(desk.state()));
 }

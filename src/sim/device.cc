@@ -6,6 +6,13 @@
 #include "base/rng.h"
 
 namespace shoal {
+namespace {
+
+bool is_in(std::span<const PageSpan> spans, uint32_t page) {
+  return std::any_of(spans.begin(), spans.end(), [page](const PageSpan& s) { return page >= s.first && page - s.first < s.count; });
+}
+
+}  // namespace
 
 uint64_t extend_context(uint64_t hash, TokenId token) { return mix64(hash ^ mix64(static_cast<uint32_t>(token))); }
 
@@ -68,21 +75,22 @@ void StrictDevice::begin_load(const LoadWeights& effect) {
   uint32_t at = 0;
   for (const PageRun& run : effect.pages) {
     for (uint32_t i = 0; i < run.count; ++i, ++at) {
-      const bool whole = std::any_of(effect.whole.begin(), effect.whole.end(), [at](const PageSpan& s) { return at >= s.first && at - s.first < s.count; });
       Content& content = contents_.at(run.first.value + i);
-      if (whole) CHECK(content == (Content{effect.model, at}));
+      if (is_in(effect.whole, at)) CHECK(content == (Content{effect.model, at}));
       else content = {};
     }
   }
   weights_[effect.model] = {effect.pages, false};
 }
 
-void StrictDevice::end_load(ModelId model, bool ok) {
+void StrictDevice::end_load(ModelId model, bool ok, std::span<const PageSpan> whole) {
   Weights& weights = weights_.at(model);
   weights.loaded = ok;
   uint32_t at = 0;
   for (const PageRun& run : weights.pages) {
-    for (uint32_t i = 0; ok && i < run.count; ++i) contents_[run.first.value + i] = {model, at++};
+    for (uint32_t i = 0; i < run.count; ++i, ++at) {
+      if (ok || is_in(whole, at)) contents_[run.first.value + i] = {model, at};
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -29,7 +30,8 @@ class SimDevice {
   virtual StepResult run(ModelId model, const StepInput& input) = 0;
   virtual void remap(const RemapSlabs& effect) = 0;
   virtual void begin_load(const LoadWeights& effect) = 0;
-  virtual void end_load(ModelId model, bool ok) = 0;
+  // `whole`: of a load that did not end well, the pages that it filled all the same.
+  virtual void end_load(ModelId model, bool ok, std::span<const PageSpan> whole) = 0;
   virtual void drop(const DropWeights& effect) = 0;
   virtual void return_pages(const ReturnPages& effect) = 0;
   virtual void begin_copy(const CopyKv& effect) = 0;
@@ -45,7 +47,7 @@ class LightDevice final : public SimDevice {
   StepResult run(ModelId model, const StepInput& input) override;
   void remap(const RemapSlabs&) override {}
   void begin_load(const LoadWeights&) override {}
-  void end_load(ModelId, bool) override {}
+  void end_load(ModelId, bool, std::span<const PageSpan>) override {}
   void drop(const DropWeights&) override {}
   void return_pages(const ReturnPages&) override {}
   void begin_copy(const CopyKv&) override {}
@@ -64,7 +66,7 @@ class StrictDevice final : public SimDevice {
   StepResult run(ModelId model, const StepInput& input) override;
   void remap(const RemapSlabs& effect) override;
   void begin_load(const LoadWeights& effect) override;
-  void end_load(ModelId model, bool ok) override;
+  void end_load(ModelId model, bool ok, std::span<const PageSpan> whole) override;
   void drop(const DropWeights& effect) override;
   void return_pages(const ReturnPages& effect) override;
   // A copy reads its sources when it ends and spoils its targets when it begins: whoever gives a source away too early,

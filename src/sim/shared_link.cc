@@ -4,10 +4,22 @@
 
 namespace shoal {
 
-void SharedLink::transfer(double bytes, std::function<void()> done) {
+uint64_t SharedLink::transfer(double bytes, std::function<void()> done) {
   advance();
-  transfers_.push_back({bytes, next_order_++, std::move(done)});
+  transfers_.push_back({bytes, next_order_, std::move(done)});
   schedule();
+  return next_order_++;
+}
+
+double SharedLink::cancel(uint64_t number) {
+  advance();
+  const auto found = std::find_if(transfers_.begin(), transfers_.end(), [number](const Transfer& t) { return t.order == number; });
+  if (found == transfers_.end()) return 0;
+  const double left = found->bytes_left;
+  transfers_.erase(found);
+  ++plan_;
+  schedule();
+  return left;
 }
 
 void SharedLink::advance() {

@@ -15,8 +15,10 @@ class SharedLink {
  public:
   SharedLink(WorldState& world, double bytes_per_second) : world_(world), rate_(bytes_per_second) {}
 
-  // `done` at the instant when the last byte is through.
-  void transfer(double bytes, std::function<void()> done);
+  // `done` at the instant when the last byte is through. Returns its number.
+  uint64_t transfer(double bytes, std::function<void()> done);
+  // Nobody hears of it any more; the bytes that were left of it, 0 if it has ended.
+  double cancel(uint64_t number);
   void clear() { transfers_.clear(), ++plan_; }  // nobody hears of what was under way
 
  private:

@@ -45,7 +45,7 @@ void SimNode::stop() {
 void SimNode::settle() {
   if (!alive()) return;
   computing_ = false;
-  loading_since_.reset();
+  load_.reset();
   for (const ModelStatus& model : node_->status().models) {
     world_.outcome.preemptions += model.preemptions;
     world_.outcome.prefix_hits += model.prefix_hits;
@@ -131,7 +131,7 @@ void SimNode::start_step(StartStep effect) {
   ++seen().steps;
   ++world_.outcome.steps;
   seen().busy_seconds += to_seconds(takes);
-  if (loading_since_ && !computing_) seen().visible_load_seconds += world_.seconds() - visible_from_;
+  if (load_ && !computing_) seen().visible_load_seconds += world_.seconds() - visible_from_;
   computing_ = true;
   const double from = world_.seconds();
   in_this_life(takes, [this, from, done = StepDone{effect.model, std::move(result)}]() mutable {
@@ -143,53 +143,86 @@ void SimNode::start_step(StartStep effect) {
   });
 }
 
-void SimNode::move_bytes(double seconds_alone, double bytes, std::function<void()> done) {
-  in_this_life(from_seconds(seconds_alone), [this, bytes, done = std::move(done)] {
-    if (spec_.shared_link) {
-      bus_.transfer(bytes, done);
-    } else {
-      in_this_life(from_seconds(bytes / spec_.load_bytes_per_second), [done] { done(); });
-    }
-  });
-}
-
 void SimNode::load(const LoadWeights& effect) {
   world_.note(2, index_, effect.model.value);
   ++world_.outcome.loads;
   ++seen().loads;
   device_->begin_load(effect);
-  loading_since_ = world_.now;
   visible_from_ = world_.seconds();
-  const bool fails = load_failure_ > 0 && world_.rng.chance(load_failure_);
   const uint64_t weight_bytes = spec_.config.models.at(effect.model.value).weight_bytes;
   const auto bytes = static_cast<double>(spec_.load_bytes.empty() ? weight_bytes : spec_.load_bytes.at(effect.model.value));
-  const double from = world_.seconds(), pages = page_count(effect.pages);
+  const double pages = page_count(effect.pages);
   const double copied = pages > 0 ? 1 - page_count(effect.whole) / pages : 1;
   world_.outcome.loads_copied += copied;
   world_.outcome.loads_copied_nothing += copied == 0;
-  move_bytes((spec_.load_seconds * copied + kAdopt * (1 - copied)) * disk_factor_, bytes * copied * disk_factor_, [this, model = effect.model, fails, from, load = ++load_] {
-    if (load_ == load) end_load(model, from, fails ? data_loss("the file vanished") : OkStatus());
+  load_ = Load{.number = ++loads_, .model = effect.model, .since = world_.now, .pages = page_count(effect.pages), .whole = effect.whole};
+  load_->fails = load_failure_ > 0 && world_.rng.chance(load_failure_);
+  load_->bytes = bytes * copied * disk_factor_;
+  in_this_life(from_seconds((spec_.load_seconds * copied + kAdopt * (1 - copied)) * disk_factor_), [this, number = loads_] {
+    if (load_ && load_->number == number) move_weights();
   });
+}
+
+void SimNode::move_weights() {
+  load_->moves_since = world_.now;
+  auto done = [this, number = load_->number] {
+    if (load_ && load_->number == number) end_load(load_->fails ? data_loss("the file vanished") : OkStatus());
+  };
+  if (spec_.shared_link) {
+    load_->transfer = bus_.transfer(load_->bytes, std::move(done));
+  } else {
+    in_this_life(from_seconds(load_->bytes / spec_.load_bytes_per_second), std::move(done));
+  }
 }
 
 // It stops a moment later, or comes too late.
 void SimNode::cancel_load(ModelId model) {
   world_.note(10, index_, model.value);
-  if (world_.rng.chance(0.1)) return;
+  if (world_.rng.chance(0.1) || !load_) return;
   ++world_.outcome.loads_cancelled;
-  in_this_life(kCancel, [this, model, from = to_seconds(loading_since_->time_since_epoch()), load = ++load_] {
-    if (load_ == load) end_load(model, from, absl::CancelledError("called off"));
+  double left = load_->bytes;
+  if (load_->transfer) {
+    left = bus_.cancel(*load_->transfer);
+  } else if (load_->moves_since) {
+    left = std::max(0.0, left - to_seconds(world_.now - *load_->moves_since) * spec_.load_bytes_per_second);
+  }
+  load_->fill(load_->bytes > 0 ? 1 - left / load_->bytes : 0);
+  load_->number = ++loads_;
+  in_this_life(kCancel, [this, number = loads_] {
+    if (load_ && load_->number == number) end_load(absl::CancelledError("called off"));
   });
 }
 
-void SimNode::end_load(ModelId model, double from, const Status& status) {
+// So much of what was missing is there, from the first page on.
+void SimNode::Load::fill(double share) {
+  auto fills = static_cast<uint32_t>(share * (pages - page_count(whole)));
+  std::vector<PageSpan> filled;
+  uint32_t at = 0;
+  const auto fill_until = [&](uint32_t end) {
+    const uint32_t count = std::min(end - at, fills);
+    if (count > 0) filled.push_back({at, count});
+    fills -= count;
+  };
+  for (const PageSpan& span : whole) {
+    fill_until(span.first);
+    filled.push_back(span);
+    at = span.first + span.count;
+  }
+  fill_until(pages);
+  whole = std::move(filled);
+}
+
+void SimNode::end_load(const Status& status) {
+  const Load load = *std::exchange(load_, std::nullopt);
+  const double from = to_seconds(load.since.time_since_epoch());
   seen().load_seconds += world_.seconds() - from;
   if (!computing_) seen().visible_load_seconds += world_.seconds() - visible_from_;
-  loading_since_.reset();
-  span(TimelineSpan::Kind::kLoad, model, from);
-  weights_[model].now = status.ok();
-  device_->end_load(model, status.ok());
-  handle(WeightsReady{model, status, {}});
+  span(TimelineSpan::Kind::kLoad, load.model, from);
+  weights_[load.model].now = status.ok();
+  WeightsReady ready{load.model, status, {}};
+  if (status.code() == StatusCode::kCancelled) ready.whole = load.whole;
+  device_->end_load(load.model, status.ok(), ready.whole);
+  handle(std::move(ready));
 }
 
 // One after the other, as a node's copier does it.

@@ -45,7 +45,7 @@ class SimNode {
   // Whether it held the model's weights at any time since then.
   bool held_since(ModelId model, TimePoint then) const;
   bool computing() const { return computing_; }
-  bool loading() const { return loading_since_.has_value(); }
+  bool loading() const { return load_.has_value(); }
   void settle();  // what is known at the end: counters of the last life
 
  private:
@@ -53,13 +53,13 @@ class SimNode {
   void start_step(StartStep effect);
   void load(const LoadWeights& effect);
   void cancel_load(ModelId model);
-  void end_load(ModelId model, double from, const Status& status);
+  void move_weights();
+  void end_load(const Status& status);
   void copy(const CopyKv& effect);
   void end_copy(const CopyKv& effect, const Connection& source);
   void wake_at(TimePoint when);
   // Runs `act` after `delay`, unless this life ended meanwhile.
   void in_this_life(Duration delay, EventHeap::Act act, bool work = true);
-  void move_bytes(double seconds_alone, double bytes, std::function<void()> done);
   void span(TimelineSpan::Kind kind, ModelId model, double from);
   NodeOutcome& seen() { return world_.outcome.nodes[index_]; }
 
@@ -83,8 +83,20 @@ class SimNode {
   };
   std::map<ModelId, Held> weights_;
   bool computing_ = false;
-  std::optional<TimePoint> loading_since_;
-  uint64_t load_ = 0;           // number of the load under way; those before it have ended
+  struct Load {
+    uint64_t number = 0;
+    ModelId model;
+    TimePoint since{};
+    uint32_t pages = 0;
+    std::vector<PageSpan> whole;  // of them
+    bool fails = false;
+    double bytes = 0;           // to move
+    std::optional<TimePoint> moves_since;
+    std::optional<uint64_t> transfer;  // on the bus
+    void fill(double share);
+  };
+  std::optional<Load> load_;    // under way
+  uint64_t loads_ = 0;          // numbers given
   double visible_from_ = 0;     // loading and not computing since
   double disk_factor_ = 1, load_failure_ = 0, deferral_ = 0;
 };

@@ -89,7 +89,7 @@ class Run {
     }
     const Event event = pending_[choice];
     pending_.erase(pending_.begin() + choice);
-    if (const auto* ready = std::get_if<WeightsReady>(&event)) device_.end_load(ready->model, ready->status.ok());
+    if (const auto* ready = std::get_if<WeightsReady>(&event)) device_.end_load(ready->model, ready->status.ok(), ready->whole);
     if (const auto* copied = std::get_if<KvCopied>(&event)) device_.end_copy(copies_.at({copied->model, copied->move}), nullptr);
     give(event);
     return true;
@@ -117,10 +117,11 @@ class Run {
       ++loads;
       device_.begin_load(*load);
       pending_.push_back(WeightsReady{load->model, OkStatus(), {}});
+      pages_ = page_count(load->pages);
     } else if (std::holds_alternative<CancelLoad>(effect)) {
       ++cancelled_loads;
       for (Event& event : pending_) {
-        if (auto* ready = std::get_if<WeightsReady>(&event)) ready->status = absl::CancelledError("called off");
+        if (auto* ready = std::get_if<WeightsReady>(&event)) called_off(*ready);
       }
     } else if (const auto* drop = std::get_if<DropWeights>(&effect)) {
       device_.drop(*drop);
@@ -136,6 +137,12 @@ class Run {
     } else if (const auto* at = std::get_if<WakeAt>(&effect)) {
       wakes_.insert(at->at);
     }
+  }
+
+  // Its second half had come.
+  void called_off(WeightsReady& ready) {
+    ready.status = absl::CancelledError("called off");
+    ready.whole = {{pages_ / 2, pages_ - pages_ / 2}};
   }
 
   void receive(const Tokens& tokens) {
@@ -160,6 +167,7 @@ class Run {
   const std::vector<uint32_t>& path_;
   Node node_;
   StrictDevice device_;
+  uint32_t pages_ = 0;  // of the load under way
   TimePoint now_{};
   std::vector<Event> pending_;
   std::map<std::pair<ModelId, uint64_t>, CopyKv> copies_;
