@@ -139,6 +139,7 @@ StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, d
   WorldSetup setup;
   setup.seed = place.seed;
   setup.requests_max = 1'000'000;
+  setup.place_by_load = policy == "paper";
   if (policy == "paper") setup.balance_interval = Duration::max();
   ASSIGN_OR_RETURN(setup.nodes, make_nodes(cluster_of(place, policy, for_all)));
   SyntheticSpec load;
@@ -149,8 +150,9 @@ StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, d
   load.input_mean = place.input_mean;
   load.output_mean = place.output_mean;
   load.spread = 0.6;
-  // Long enough for a few hundred answers, and for lateness to grow beyond what the first token may take.
-  load.duration_seconds = std::clamp(250 / requests_per_second, 4 * to_seconds(place.slo.ttft) + 30, 600.0);
+  // Long enough for a few hundred answers, and for lateness to grow beyond what the first token may take. What several devices
+  // get is more in as long a time.
+  load.duration_seconds = std::clamp(250 / requests_per_second, 4 * to_seconds(place.slo.ttft) + 30.0 / place.devices, 600.0);
   setup.workload = std::make_unique<SyntheticWorkload>(load, model_lengths(setup.nodes));
   return setup;
 }
@@ -166,7 +168,7 @@ StatusOr<double> capacity_of(const Place& place) {
   const StepCost cost = roofline(*place.shapes.front(), *place.hardware);
   const std::string why = out_of_reach(*place.shapes.front(), cost, place.hardware->name, place.slo, static_cast<uint32_t>(place.input_mean), 0);
   if (!why.empty()) return absl::FailedPreconditionError(why);
-  double rate = 1 / seconds_alone(place), low = 0, high = 0;
+  double rate = place.devices / seconds_alone(place), low = 0, high = 0;
   for (int i = 0; i < 12 && (low == 0 || high == 0 || high > 1.1 * low); ++i) {
     ASSIGN_OR_RETURN(const double share, on_time(place, "token", rate, /*for_all=*/true));
     (share >= 0.9 ? low : high) = rate;

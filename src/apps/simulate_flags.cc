@@ -155,6 +155,7 @@ StatusOr<WorldSetup> SimulateInputs::setup(const RunSpec& run, const std::vector
   WorldSetup setup;
   setup.seed = flags_.seed;
   setup.requests_max = 1'000'000;
+  setup.place_by_load = run.policy == "paper";
   if (run.policy == "paper") setup.balance_interval = Duration::max();  // its partition is fixed, and nothing is stolen
   ASSIGN_OR_RETURN(setup.nodes, make_nodes(spec));
   const std::vector<uint32_t> lengths = model_lengths(setup.nodes);

@@ -1,7 +1,7 @@
 #include "policy/balance.h"
 
 #include <algorithm>
-#include <limits>
+#include <cstdint>
 #include <tuple>
 
 namespace shoal {
@@ -49,6 +49,20 @@ std::optional<RoleChange> call_for_help(std::span<const RoleView> nodes, const S
   return RoleChange{helper->node, needy.instance_role};
 }
 
+constexpr double kNearlyFull = 0.8, kGainMin = 0.05;
+
+size_t with_requests(const StealView& node) {
+  return static_cast<size_t>(std::count_if(node.batches.begin(), node.batches.end(), [](const BatchView& b) { return b.requests > 0; }));
+}
+
+// What of the pressure the node can take on beside what it has; 0 for a model that it would send others away for, or begin late.
+double spare_for(const StealView& node, ModelId model, bool idle) {
+  if (node.instance_role == InstanceRole::kPrefill) return 0;
+  const auto found = std::lower_bound(node.batches.begin(), node.batches.end(), model, [](const BatchView& b, ModelId m) { return b.model < m; });
+  if (found == node.batches.end() || found->model != model || found->late || (!found->room && !idle)) return 0;
+  return std::max(0.0, kNearlyFull - (idle ? 0 : node.decode_pressure));
+}
+
 }  // namespace
 
 std::optional<RoleChange> plan_roles(std::span<const RoleView> nodes, const RoleOptions& options) {
@@ -60,24 +74,26 @@ std::optional<RoleChange> plan_roles(std::span<const RoleView> nodes, const Role
 }
 
 std::optional<Steal> plan_steal(std::span<const StealView> nodes) {
-  constexpr double kNearlyFull = 0.8, kMuchMore = 1.5;
-  double least = std::numeric_limits<double>::infinity();
-  for (const StealView& node : nodes) {
-    if (node.instance_role != InstanceRole::kPrefill) least = std::min(least, node.batches.empty() ? 0 : node.decode_pressure);
+  std::vector<size_t> counts;
+  for (const StealView& node : nodes) counts.push_back(with_requests(node));
+  std::optional<Steal> best;
+  std::tuple<double, int64_t> most(kGainMin, INT64_MIN);  // gain, and few requests
+  for (size_t from = 0; from < nodes.size(); ++from) {
+    if (counts[from] < 2) continue;
+    for (const BatchView& batch : nodes[from].batches) {
+      if (batch.running || batch.requests == 0) continue;
+      double spare = 0;
+      for (size_t to = 0; to < nodes.size(); ++to) {
+        if (to != from) spare = std::max(spare, spare_for(nodes[to], batch.model, counts[to] == 0));
+      }
+      const double served_here = batch.late ? 0 : std::max(0.0, batch.pressure - std::max(0.0, nodes[from].decode_pressure - kNearlyFull));
+      const std::tuple gain(std::min(batch.pressure, spare) - served_here, -int64_t{batch.requests});
+      if (gain <= most) continue;
+      most = gain;
+      best = Steal{nodes[from].node, batch.model};
+    }
   }
-  const StealView* donor = nullptr;
-  for (const StealView& node : nodes) {
-    if (node.decode_pressure <= kNearlyFull || node.decode_pressure < kMuchMore * least || node.batches.size() < 2) continue;
-    if (donor == nullptr || node.decode_pressure > donor->decode_pressure) donor = &node;
-  }
-  if (donor == nullptr) return std::nullopt;
-  const BatchView* batch = nullptr;
-  for (const BatchView& b : donor->batches) {
-    if (b.running || b.requests == 0) continue;
-    if (batch == nullptr || std::tuple(b.requests, b.model) < std::tuple(batch->requests, batch->model)) batch = &b;
-  }
-  if (batch == nullptr) return std::nullopt;
-  return Steal{donor->node, batch->model};
+  return best;
 }
 
 }  // namespace shoal

@@ -41,17 +41,21 @@ std::optional<RoleChange> plan_roles(std::span<const RoleView> nodes, const Role
 
 // ---- stealing ---------------------------------------------------------------------------------------------------------------
 
+// What a node has of a model, or would have of one that it took.
 struct BatchView {
   ModelId model;
   bool running = false;   // on the device now
   uint32_t requests = 0;
+  double pressure = 0;    // that its answers add to the decode pressure, once they are under way
+  bool late = false;      // whoever of it waits, or would come now, will be late
+  bool room = true;       // it is there, or could be without others going
 };
 
 struct StealView {
   NodeId node;
   InstanceRole instance_role = InstanceRole::kBoth;
   double decode_pressure = 0;
-  std::span<const BatchView> batches;  // models with requests
+  std::span<const BatchView> batches;  // of all models that it serves, ascending
 };
 
 struct Steal {
@@ -60,9 +64,10 @@ struct Steal {
   friend bool operator==(const Steal&, const Steal&) = default;
 };
 
-// The batch with the fewest requests that is not on the device, of the node with the highest decode pressure: if that is near what a
-// device can give (late tokens are not made up for at 0.9), and half as much again as that of the node that decodes with the
-// least. A node with one batch keeps it.
+// The batch that is not on its device and of which the most tokens more would be on time on another node that decodes, has room for it
+// and begins it in time: what that node can still give, less what its own can (late tokens are not made up for at 0.9). One that
+// is late where it is gets nothing there. Of equal ones the one with the fewest requests; a gain of next to nothing is none, and a node
+// keeps the only batch that it has.
 std::optional<Steal> plan_steal(std::span<const StealView> nodes);
 
 }  // namespace shoal

@@ -59,10 +59,13 @@ TEST(PlanRoles, NodesThatDoBothByNatureStayAsTheyAre) {
   EXPECT_FALSE(plan_roles(nodes, {}).has_value());
 }
 
-TEST(PlanSteal, AnIdleNodeTakesASmallBatchThatIsNotRunning) {
-  const std::vector<BatchView> many{{ModelId(1), true, 1}, {ModelId(2), false, 4}, {ModelId(3), false, 2}}, none;
-  std::vector<StealView> nodes{{NodeId(1), InstanceRole::kDecode, 1.2, many}, {NodeId(2), InstanceRole::kDecode, 0, none}};
-  EXPECT_EQ(plan_steal(nodes), (Steal{NodeId(1), ModelId(3)}));
+BatchView batch(uint32_t model, bool running, uint32_t requests, double pressure, bool late = false) { return {ModelId(model), running, requests, pressure, late}; }
+const std::vector<BatchView> kNothing{batch(1, false, 0, 0), batch(2, false, 0, 0), batch(3, false, 0, 0)};
+
+TEST(PlanSteal, TheBatchMovesThatGainsTheMost) {
+  const std::vector<BatchView> many{batch(1, true, 9, 0.9), batch(2, false, 4, 0.3), batch(3, false, 2, 0.2)};
+  std::vector<StealView> nodes{{NodeId(1), InstanceRole::kDecode, 1.2, many}, {NodeId(2), InstanceRole::kDecode, 0, kNothing}};
+  EXPECT_EQ(plan_steal(nodes), (Steal{NodeId(1), ModelId(2)}));
   nodes[0].decode_pressure = 0.7;  // it keeps its time
   EXPECT_FALSE(plan_steal(nodes).has_value());
   nodes[0].decode_pressure = 1.2;
@@ -70,21 +73,36 @@ TEST(PlanSteal, AnIdleNodeTakesASmallBatchThatIsNotRunning) {
   EXPECT_FALSE(plan_steal(nodes).has_value());
 }
 
-TEST(PlanSteal, ABatchMovesToANodeThatIsBusyOnlyIfItsOwnHasMuchMoreToDo) {
-  const std::vector<BatchView> two{{ModelId(1), true, 1}, {ModelId(2), false, 4}};
-  std::vector<StealView> nodes{{NodeId(1), InstanceRole::kBoth, 1.5, two}, {NodeId(2), InstanceRole::kBoth, 0.9, two}};
+TEST(PlanSteal, WhoIsLateWhereHeIsMovesToWhereThereIsTime) {
+  const std::vector<BatchView> two{batch(1, true, 9, 0.5), batch(2, false, 4, 0.3, true)};
+  std::vector<BatchView> busy{batch(2, false, 0, 0), batch(3, true, 5, 0.6)};
+  std::vector<StealView> nodes{{NodeId(1), InstanceRole::kBoth, 0.7, two}, {NodeId(2), InstanceRole::kBoth, 0.6, busy}};
   EXPECT_EQ(plan_steal(nodes), (Steal{NodeId(1), ModelId(2)}));
-  nodes[1].decode_pressure = 1.1;
+  busy[0].late = true;  // there it would be, too
   EXPECT_FALSE(plan_steal(nodes).has_value());
-  nodes[1].decode_pressure = 3;
-  EXPECT_EQ(plan_steal(nodes), (Steal{NodeId(2), ModelId(2)}));
-  nodes[0].instance_role = InstanceRole::kPrefill;  // nobody else decodes
+  busy[0] = batch(2, false, 0, 0);
+  busy[0].room = false;  // it would send another one away
+  EXPECT_FALSE(plan_steal(nodes).has_value());
+  busy[1].requests = 0;  // which has nothing to do
+  EXPECT_TRUE(plan_steal(nodes).has_value());
+}
+
+TEST(PlanSteal, WhatANodeTakesItsOwnDoNotLose) {
+  const std::vector<BatchView> two{batch(1, true, 9, 0.9), batch(2, false, 4, 0.6)}, one{batch(2, false, 0, 0), batch(3, true, 5, 0.5)};
+  std::vector<StealView> nodes{{NodeId(1), InstanceRole::kBoth, 1.5, two}, {NodeId(2), InstanceRole::kBoth, 0.5, one}};
+  EXPECT_EQ(plan_steal(nodes), (Steal{NodeId(1), ModelId(2)}));  // half of it is served there, and nothing here
+  nodes[1].decode_pressure = 1.1;
   EXPECT_FALSE(plan_steal(nodes).has_value());
 }
 
+TEST(PlanSteal, OfEqualGainsTheSmallerBatchMoves) {
+  const std::vector<BatchView> many{batch(1, true, 9, 0.9), batch(2, false, 4, 0.3), batch(3, false, 2, 0.3)};
+  EXPECT_EQ(plan_steal(std::vector<StealView>{{NodeId(1), InstanceRole::kBoth, 1.5, many}, {NodeId(2), InstanceRole::kBoth, 0, kNothing}}), (Steal{NodeId(1), ModelId(3)}));
+}
+
 TEST(PlanSteal, ANodeKeepsItsOnlyBatchAndWhatIsRunning) {
-  const std::vector<BatchView> one{{ModelId(1), false, 3}}, running{{ModelId(1), true, 1}, {ModelId(2), true, 4}}, none;
-  const std::vector<StealView> nodes{{NodeId(1), InstanceRole::kBoth, 1.5, one}, {NodeId(2), InstanceRole::kBoth, 1.2, running}, {NodeId(3), InstanceRole::kBoth, 0, none}};
+  const std::vector<BatchView> one{batch(1, false, 3, 0.5)}, running{batch(1, true, 1, 0.6), batch(2, true, 4, 0.6)};
+  const std::vector<StealView> nodes{{NodeId(1), InstanceRole::kBoth, 1.5, one}, {NodeId(2), InstanceRole::kBoth, 1.2, running}, {NodeId(3), InstanceRole::kBoth, 0, kNothing}};
   EXPECT_FALSE(plan_steal(nodes).has_value());
 }
 

@@ -28,7 +28,12 @@ struct NodeView {
   bool decodes_model = false;   // has requests of this model under way
   double wait_seconds = 0;      // predicted, until the first step of a request that comes now
   double switch_seconds = 0;    // predicted, of the switch that it would cause; 0: the model is there, or waited for already
+  bool room = true;             // for its weights, without those of others
+  double prompt_seconds = 0;    // predicted, of what is to be computed before its next token
   double decode_pressure = 0;   // policy/decode_turns.h; > 1: over-committed
+  double answer_pressure = 0;   // that it adds to that
+  double answer_tokens = 0;     // expected of it
+  double slack_seconds = 0, tbt_seconds = 0.1;  // until its next token is due, and between those that follow
   uint32_t requests_live = 0;   // placed by this router and not ended
   uint32_t requests_queued = 0; // reported by the node, over all models
 };
@@ -37,6 +42,7 @@ struct ClusterView {
   std::span<const NodeView> nodes;
   uint32_t requests_live = 0;  // of this router
   uint32_t requests_max = 0;
+  bool by_load = false;        // as published, without a look at what would be on time: for comparison
 };
 
 struct PlaceOn {
@@ -50,13 +56,18 @@ struct Reject {
 };
 using Placement = std::variant<PlaceOn, Reject>;
 
-// Nodes with the phase's role, or with both, before the others. Among them
-//   a prompt  goes where it is begun first, seconds of a switch counted for those that would wait for it as well: so it
-//             joins its model's group, or goes where the load is least (Aegaeon, SOSP'25, algorithm 1);
-//   a decode  joins its model's, where one more costs least, on a node that is not over-committed if there is one; else it
-//             goes where the least is wanted. Another node would have another model to make turns for;
-// then the fewest live requests, then the lowest id. Rejected when the router is full, or when no node that is not
-// draining serves the model.
+// Nodes with the phase's role, or with both, before the others. Among them those where the most of its tokens would be on time; of
+// these, where the fewest seconds go into switches, those counted twice that send others away, who may have to come back; then where
+// it would end first, then the fewest live requests, then the lowest id. So a model has a home that its requests come to while they
+// are in time there, and another one when they are not.
+//
+// By load: a prompt goes where it is begun first, seconds of a switch counted for those that would wait for it as well (Aegaeon,
+// SOSP'25, algorithm 1); a decode joins its model's, on a node that is not over-committed if there is one.
+//
+// Rejected when the router is full, or when no node that is not draining serves the model.
 Placement place(const ClusterView& view, Phase phase);
+
+// Of its tokens, how many would be on time there, 0..1: as tokens_in_time(), of a wait that may be longer than predicted.
+double share_on_time(const NodeView& node);
 
 }  // namespace shoal

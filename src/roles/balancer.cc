@@ -6,6 +6,7 @@ namespace shoal {
 namespace {
 
 constexpr Duration kCompareInterval = std::chrono::milliseconds(100);
+constexpr Duration kStealInterval = std::chrono::milliseconds(250);  // until the reports show what the last one did
 
 }  // namespace
 
@@ -18,9 +19,13 @@ void Balancer::learn(NodeId node, const NodeStatus& status) {
   known.prompt_pressure = status.prompt_pressure;
   known.decode_pressure = status.decode_pressure;
   known.batches.clear();
+  known.batches.reserve(status.models.size());
   for (const ModelStatus& m : status.models) {
-    if (m.waiting + m.running > 0) known.batches.push_back({m.model, m.state == ModelState::kLoaded, m.waiting + m.running});
+    const uint32_t requests = m.waiting + m.running;
+    known.batches.push_back({m.model, m.state == ModelState::kLoaded, requests, requests * m.answer_pressure, m.wait_seconds > to_seconds(m.slo.ttft), m.room});
   }
+  const auto lower = [](const BatchView& a, const BatchView& b) { return a.model < b.model; };
+  if (!std::is_sorted(known.batches.begin(), known.batches.end(), lower)) std::sort(known.batches.begin(), known.batches.end(), lower);
 }
 
 void Balancer::lose(NodeId node) {
@@ -53,7 +58,7 @@ void Balancer::balance(TimePoint now, std::vector<Effect>& effects) {
   }
   if (const auto batch = steal()) {
     effects.push_back(Send{batch->from, MigrateRequests{batch->model}});
-    next_ = now + interval_;
+    next_ = std::max(next_, now + std::min(interval_, kStealInterval));
   }
 }
 

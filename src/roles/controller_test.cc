@@ -24,6 +24,7 @@ MessageFrom report(uint32_t node, double decode_pressure, uint32_t life = 1) {
     ModelStatus m;
     m.model = ModelId(model);
     m.running = decode_pressure > 0 ? 4 : 0;
+    m.answer_pressure = 0.1;
     m.state = model == 0 ? ModelState::kLoaded : ModelState::kUnloaded;
     status.models.push_back(m);
   }

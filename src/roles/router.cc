@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "policy/slo.h"
 
 namespace shoal {
 namespace {
@@ -16,6 +17,10 @@ bool lower(const ModelStatus& a, const ModelStatus& b) { return a.model < b.mode
 const ModelStatus* status_of(const NodeStatus& status, ModelId model) {
   const auto found = std::lower_bound(status.models.begin(), status.models.end(), model, [](const ModelStatus& m, ModelId id) { return m.model < id; });
   return found == status.models.end() || found->model != model ? nullptr : &*found;
+}
+
+double prompt_seconds(const ModelStatus& model, const Request& request) {
+  return model.prompt_token_seconds * static_cast<double>(request.prompt.size() + request.output.size());
 }
 
 }  // namespace
@@ -49,7 +54,7 @@ std::vector<Effect> Router::handle(const Event& event, TimePoint now) {
   return effects;
 }
 
-NodeView Router::view_of(const Member& member, const Entry& entry) const {
+NodeView Router::view_of(const Member& member, const Entry& entry, TimePoint now) const {
   const ModelId model = entry.request.model;
   NodeView view;
   view.node = member.id;
@@ -64,10 +69,26 @@ NodeView Router::view_of(const Member& member, const Entry& entry) const {
   if (status == status_.end()) return view;
   view.instance_role = status->second.instance_role;
   view.decode_pressure = status->second.decode_pressure;
-  if (const ModelStatus* m = status_of(status->second, model)) {
-    view.wait_seconds += m->wait_seconds;
-    view.switch_seconds = m->switch_seconds;
-    view.decodes_model = m->running > 0;
+  const ModelStatus* const m = status_of(status->second, model);
+  if (m == nullptr) return view;
+  view.wait_seconds += m->wait_seconds;
+  view.switch_seconds = m->switch_seconds;
+  view.room = m->room;
+  view.decodes_model = m->running > 0;
+  view.answer_pressure = m->answer_pressure;
+  view.answer_tokens = m->answer_tokens;
+  view.prompt_seconds = entry.kv ? 0 : prompt_seconds(*m, entry.request);
+  const SloTarget slo = tightened(m->slo, entry.request.ttft_max, entry.request.tbt_max);
+  view.slack_seconds = to_seconds(slack(slo, entry.request.arrival, entry.request.output.size() + 1, now));
+  view.tbt_seconds = std::max(to_seconds(slo.tbt), 1e-3);
+  const auto placed = placed_.find(member.id);
+  if (placed == placed_.end()) return view;
+  view.decode_pressure += placed->second.pressure;
+  if (placed->second.coming.contains(model)) {
+    view.switch_seconds = 0;
+  } else if (m->switch_seconds > 0) {  // one load after the other, and what was free is for those
+    view.wait_seconds += placed->second.switch_seconds;
+    view.room &= placed->second.coming.empty();
   }
   return view;
 }
@@ -88,16 +109,16 @@ std::vector<NodeId> Router::hosts(ModelId model) const {
   return found == hosts_.end() ? std::vector<NodeId>() : found->second;
 }
 
-Placement Router::choose(const Entry& entry, Phase phase) const {
+Placement Router::choose(const Entry& entry, Phase phase, TimePoint now) const {
   std::vector<NodeId> able = hosts(entry.request.model);
   // Who has the request serves its model to the end, also if it is on no list any more.
   if (std::find(able.begin(), able.end(), entry.node) == able.end()) able.push_back(entry.node);
   std::vector<NodeView> nodes;
   nodes.reserve(able.size());
   for (const NodeId id : able) {
-    if (const auto member = cluster_.members.find(id); member != cluster_.members.end()) nodes.push_back(view_of(member->second, entry));
+    if (const auto member = cluster_.members.find(id); member != cluster_.members.end()) nodes.push_back(view_of(member->second, entry, now));
   }
-  return place({nodes, static_cast<uint32_t>(journal_.size()), config_.requests_max}, phase);
+  return place({nodes, static_cast<uint32_t>(journal_.size()), config_.requests_max, config_.place_by_load}, phase);
 }
 
 void Router::on_new(const NewRequest& event, TimePoint now, std::vector<Effect>& effects) {
@@ -115,7 +136,7 @@ void Router::on_new(const NewRequest& event, TimePoint now, std::vector<Effect>&
 // Places and sends a request that is in no journal at this moment, or refuses it.
 void Router::submit(Entry entry, TimePoint now, std::vector<Effect>& effects, Phase phase) {
   const RequestId id = entry.request.id;
-  const Placement placement = choose(entry, phase);
+  const Placement placement = choose(entry, phase, now);
   if (const auto* reject = std::get_if<Reject>(&placement)) {
     give_up_ticket(entry, effects);
     entry.kv.reset();
@@ -128,19 +149,21 @@ void Router::submit(Entry entry, TimePoint now, std::vector<Effect>& effects, Ph
   }
   entry.held_until = kForever;
   entry.node = std::get<PlaceOn>(placement).node;
-  Placed& placed = placed_[entry.node];
-  ++placed.live;
-  if (phase == Phase::kPrompt) placed.seconds += prompt_seconds(entry);
+  note_placed(entry, phase);
   deadlines_.emplace(entry.deadline, id);
   effects.push_back(Send{entry.node, Submit{entry.request, now - entry.request.arrival, entry.kv}});
   journal_.emplace(id, std::move(entry));
 }
 
-double Router::prompt_seconds(const Entry& entry) const {
+void Router::note_placed(const Entry& entry, Phase phase) {
+  Placed& placed = placed_[entry.node];
+  ++placed.live;
   const auto status = status_.find(entry.node);
-  if (status == status_.end()) return 0;
-  const ModelStatus* const m = status_of(status->second, entry.request.model);
-  return m == nullptr ? 0 : m->prompt_token_seconds * static_cast<double>(entry.request.prompt.size() + entry.request.output.size());
+  const ModelStatus* const m = status == status_.end() ? nullptr : status_of(status->second, entry.request.model);
+  if (m == nullptr) return;
+  if (phase == Phase::kPrompt) placed.seconds += prompt_seconds(*m, entry.request);
+  placed.pressure += m->answer_pressure;
+  if (m->switch_seconds > 0 && placed.coming.insert(entry.request.model).second) placed.switch_seconds += m->switch_seconds;
 }
 
 Router::Entry Router::take(RequestId id) {
@@ -216,8 +239,7 @@ void Router::on_status(NodeId from, const NodeStatus& status, TimePoint now, std
   if (!std::is_sorted(known.models.begin(), known.models.end(), lower)) std::sort(known.models.begin(), known.models.end(), lower);
   const auto member = cluster_.members.find(from);
   Placed& placed = placed_[from];
-  placed.seconds = 0;
-  placed.waiting = 0;
+  placed = {.live = placed.live};
   for (const ModelStatus& m : status.models) placed.waiting += m.waiting;
   if (lost_.erase(from) > 0) {
     if (member != cluster_.members.end()) send_settings(member->second, effects);

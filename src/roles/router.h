@@ -20,6 +20,7 @@ struct RouterConfig {
   uint32_t requests_max = 10'000;  // accepted and not ended
   uint32_t replays_max = 3;        // re-placements of one request that nodes gave up; losses of nodes do not count
   RoleOptions roles;
+  bool place_by_load = false;      // policy/placement.h
   Duration balance_interval = std::chrono::seconds(2);  // of its Balancer; max(): somebody else's business
   Duration hold_max = std::chrono::seconds(30);  // an accepted request waits so long for a node when the last one is lost
   uint32_t life = 0;               // its epoch in the cluster: in the ids of the requests that it takes
@@ -52,7 +53,10 @@ class Router {
   // What this router knows of a node beside its report.
   struct Placed {
     uint32_t live = 0;            // requests there
-    double seconds = 0;           // predicted, of prompts placed since the last report
+    // Since the last report, as predicted: of the prompts placed there, of the switches that they cause, to which models, and what
+    // their answers add to its pressure.
+    double seconds = 0, switch_seconds = 0, pressure = 0;
+    std::set<ModelId> coming;
     uint32_t waiting = 0;         // requests, by its last report
   };
 
@@ -68,8 +72,9 @@ class Router {
   Status overdue(const Entry& entry) const;
   void expire(TimePoint now, std::vector<Effect>& effects);
   void list_hosts();
-  NodeView view_of(const Member& member, const Entry& entry) const;
-  Placement choose(const Entry& entry, Phase phase) const;
+  NodeView view_of(const Member& member, const Entry& entry, TimePoint now) const;
+  Placement choose(const Entry& entry, Phase phase, TimePoint now) const;
+  void note_placed(const Entry& entry, Phase phase);
   void submit(Entry entry, TimePoint now, std::vector<Effect>& effects, Phase phase = Phase::kPrompt);
   void on_status(NodeId from, const NodeStatus& status, TimePoint now, std::vector<Effect>& effects);
   void on_handover(NodeId from, const Handover& message, TimePoint now, std::vector<Effect>& effects);
@@ -81,7 +86,6 @@ class Router {
   void place_held(TimePoint now, std::vector<Effect>& effects);
   Entry take(RequestId id);
   void give_up_ticket(const Entry& entry, std::vector<Effect>& effects) const;
-  double prompt_seconds(const Entry& entry) const;  // predicted, on the node it is placed on
 
   const RouterConfig config_;
   ClusterState cluster_;

@@ -115,6 +115,10 @@ uint32_t TurnQuotas::step_tokens(const HostedModel& hosted) const {
 }
 
 double TurnQuotas::planned(const HostedModel& hosted) const {
+  if (!token_level()) {  // until its answers have ended
+    const Prospects expected = prospects(hosted);
+    return expected.answer_tokens * expected.step_seconds;
+  }
   const bool planned = contended_ && hosted.turn.planned_seconds > 0 && hosted.turn.planned_seconds < Turn::kUnlimited;
   return planned ? hosted.turn.planned_seconds : 2 * switch_to(hosted);
 }
@@ -165,6 +169,12 @@ double TurnQuotas::decode_pressure() const {
     if (sequences > 0) share += hosted.costs.decode_seconds(sequences, 0) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
   }
   return share;
+}
+
+double TurnQuotas::answer_pressure(const HostedModel& hosted) const {
+  const auto sequences = hosted.engine->running();
+  const double now = sequences > 0 ? hosted.costs.decode_seconds(sequences, 0) : 0;
+  return std::max(0.0, hosted.costs.decode_seconds(sequences + 1, 0) - now) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
 }
 
 }  // namespace shoal

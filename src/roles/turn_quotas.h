@@ -63,6 +63,9 @@ class TurnQuotas {
   double prompt_pressure(std::optional<ModelId> stepping) const;
   // Of the round, or while everybody has room: the share of time that keeping everybody's pace takes.
   double decode_pressure() const;
+  // What one more answer of this model adds to that.
+  double answer_pressure(const HostedModel& hosted) const;
+  Prospects prospects(const HostedModel& hosted) const { return served_.prospects(hosted); }
 
  private:
   double planned(const HostedModel& hosted) const;

@@ -110,6 +110,7 @@ struct WorldSetup {
   uint32_t requests_max = 10'000;  // RouterConfig
   uint32_t replays_max = 8;
   RoleOptions roles;
+  bool place_by_load = false;      // RouterConfig
   Duration balance_interval = std::chrono::seconds(2);
   std::unique_ptr<Workload> workload;
   std::vector<Fault> faults;

@@ -184,7 +184,7 @@ void World::start_gateway(uint32_t gateway) {
   if (of.router != nullptr) return;
   ++of.life;
   const NodeId id(kRouterId.value + gateway);
-  RouterConfig config{id, setup_.requests_max, setup_.replays_max, setup_.roles, setup_.balance_interval};
+  RouterConfig config{id, setup_.requests_max, setup_.replays_max, setup_.roles, setup_.place_by_load, setup_.balance_interval};
   if (setup_.gateways > 1) {
     config.balance_interval = Duration::max();
     config.life = of.life;

@@ -37,6 +37,11 @@ void to_pb(const ModelStatus& from, pb::ModelStatus* to) {
   to->set_wait_seconds(from.wait_seconds);
   to->set_switch_seconds(from.switch_seconds);
   to->set_prompt_token_seconds(from.prompt_token_seconds);
+  to->set_no_room(!from.room);
+  to->set_ttft_ns(from.slo.ttft.count());
+  to->set_tbt_ns(from.slo.tbt.count());
+  to->set_answer_tokens(from.answer_tokens);
+  to->set_answer_pressure(from.answer_pressure);
   if (from.experts != ExpertCounts{}) shoal::to_pb(from.experts, to->mutable_experts());
 }
 
@@ -106,6 +111,12 @@ StatusOr<ModelStatus> from_pb(const pb::ModelStatus& from) {
   RETURN_IF_ERROR(finite(from.prompt_token_seconds(), "prompt_token_seconds"));
   to.switch_seconds = from.switch_seconds();
   to.prompt_token_seconds = from.prompt_token_seconds();
+  to.room = !from.no_room();
+  to.slo = {Duration(from.ttft_ns()), Duration(from.tbt_ns())};
+  RETURN_IF_ERROR(finite(from.answer_tokens(), "answer_tokens"));
+  RETURN_IF_ERROR(finite(from.answer_pressure(), "answer_pressure"));
+  to.answer_tokens = from.answer_tokens();
+  to.answer_pressure = from.answer_pressure();
   ASSIGN_OR_RETURN(to.experts, shoal::from_pb(from.experts()));
   return to;
 }

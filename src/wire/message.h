@@ -157,6 +157,10 @@ struct ModelStatus {
   double wait_seconds = 0;       // predicted, until the first step of a request that comes now
   double switch_seconds = 0;     // predicted, of the switch that such a request would cause; 0: none
   double prompt_token_seconds = 0;  // predicted, of computing one
+  bool room = true;              // it is there, or could be without others going
+  SloTarget slo;
+  double answer_tokens = 0;      // expected of an answer
+  double answer_pressure = 0;    // that one more answer adds to decode_pressure
   ExpertCounts experts;          // empty of a model without
   friend bool operator==(const ModelStatus&, const ModelStatus&) = default;
 };
