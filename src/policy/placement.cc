@@ -11,7 +11,7 @@ namespace {
 constexpr double kAsGood = 0.02;   // of its tokens: less is no reason for a switch
 constexpr double kWaitDoubt = 2;   // a wait may be so many times as long as predicted
 
-using Key = std::tuple<bool, bool, bool, double, double, uint32_t, uint32_t>;  // the least is chosen
+using Key = std::tuple<bool, bool, bool, double, uint32_t, uint32_t>;  // the least is chosen
 
 bool of_other_role(const NodeView& n, Phase phase) {
   return n.instance_role == (phase == Phase::kPrompt ? InstanceRole::kDecode : InstanceRole::kPrefill);
@@ -23,14 +23,14 @@ double pressure(const NodeView& n) { return n.decode_pressure + n.answer_pressur
 double end_seconds(const NodeView& n) { return n.wait_seconds + n.prompt_seconds + n.answer_tokens * n.tbt_seconds * pressure(n); }
 
 Key key(const NodeView& n, Phase phase) {
-  const double switches = n.room ? n.switch_seconds : 2 * n.switch_seconds;
-  return {of_other_role(n, phase), false, false, switches, end_seconds(n), n.requests_live + n.requests_queued, n.node.value};
+  const bool comes = n.switch_seconds > 0;
+  return {of_other_role(n, phase), comes && !n.room, comes, end_seconds(n), n.requests_live + n.requests_queued, n.node.value};
 }
 
 Key key_by_load(const NodeView& n, Phase phase) {
   const uint32_t load = n.requests_live + n.requests_queued;
-  if (phase == Phase::kPrompt) return {of_other_role(n, phase), false, false, n.wait_seconds + n.switch_seconds, 0, load, n.node.value};
-  return {of_other_role(n, phase), !n.decodes_model, n.decode_pressure > 1, n.decode_pressure, 0, load, n.node.value};
+  if (phase == Phase::kPrompt) return {of_other_role(n, phase), false, false, n.wait_seconds + n.switch_seconds, load, n.node.value};
+  return {of_other_role(n, phase), !n.decodes_model, n.decode_pressure > 1, n.decode_pressure, load, n.node.value};
 }
 
 }  // namespace

@@ -57,8 +57,8 @@ struct Reject {
 using Placement = std::variant<PlaceOn, Reject>;
 
 // Nodes with the phase's role, or with both, before the others. Among them those where the most of its tokens would be on time; of
-// these, where the fewest seconds go into switches, those counted twice that send others away, who may have to come back; then where
-// it would end first, then the fewest live requests, then the lowest id. So a model has a home that its requests come to while they
+// these, where its model is, or else where it has room, so that nobody is sent away who may have to come back; then where it would
+// end first, then the fewest live requests, then the lowest id. So a model has a home that its requests come to while they
 // are in time there, and another one when they are not.
 //
 // By load: a prompt goes where it is begun first, seconds of a switch counted for those that would wait for it as well (Aegaeon,

@@ -1,6 +1,7 @@
 #include "roles/turn_quotas.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace shoal {
@@ -115,9 +116,9 @@ uint32_t TurnQuotas::step_tokens(const HostedModel& hosted) const {
 }
 
 double TurnQuotas::planned(const HostedModel& hosted) const {
-  if (!token_level()) {  // until its answers have ended
+  if (!token_level()) {  // until the last of its answers has ended: of n, the mean times about 1 + ln n
     const Prospects expected = prospects(hosted);
-    return expected.answer_tokens * expected.step_seconds;
+    return expected.answer_tokens * expected.step_seconds * (1 + std::log(std::max<double>(1, static_cast<double>(hosted.engine->running()))));
   }
   const bool planned = contended_ && hosted.turn.planned_seconds > 0 && hosted.turn.planned_seconds < Turn::kUnlimited;
   return planned ? hosted.turn.planned_seconds : 2 * switch_to(hosted);
