@@ -82,7 +82,7 @@ NodeView Router::view_of(const Member& member, const Entry& entry, TimePoint now
   view.slack_seconds = to_seconds(slack(slo, entry.request.arrival, entry.request.output.size() + 1, now));
   view.tbt_seconds = std::max(to_seconds(slo.tbt), 1e-3);
   const auto placed = placed_.find(member.id);
-  if (placed == placed_.end()) return view;
+  if (placed == placed_.end() || config_.place_by_load) return view;
   view.decode_pressure += placed->second.pressure;
   if (placed->second.coming.contains(model)) {
     view.switch_seconds = 0;
