@@ -179,7 +179,8 @@ TEST(Experts, WhatIsLoadedWhileAClientConnectsIsToldToIt) {
   const auto inbox = *Region::make_shared({1, response_bytes(welcome->rows_max, f.plan->hidden())});
   const int own[] = {inbox->fd(), bell()->fd()};
   ASSERT_TRUE(socket->send_descriptors(own).ok());
-  for (const int theirs : *socket->receive_descriptors(2)) ::close(theirs);
+  const std::vector<int> theirs = *socket->receive_descriptors(2);
+  for (const int descriptor : theirs) ::close(descriptor);
   socket->set_timeout(std::chrono::seconds(5));
   const auto note = read_note(*socket);
   ASSERT_TRUE(note.ok()) << note.status();
