@@ -45,8 +45,13 @@ TEST(StateOnANode, TheSecondTurnComputesOnlyWhatIsNewToTheBitsOfAColdRun) {
     second.insert(second.end(), answer.tokens.begin(), answer.tokens.end());
     for (const TokenId token : prompt_of(4, 30)) second.push_back(token);
     const Client::Answer warm = client.wait(client.submit(asked(0, second, 20)));
-    EXPECT_EQ(warm.cached, 224u) << "the last whole block of the 239 tokens that were computed";
+    EXPECT_EQ(warm.cached, 239u) << "all that was computed: all but the token drawn last";
     EXPECT_EQ(bits_of(warm), bits_of(cold.wait(cold.submit(asked(0, second, 20)))));
+    std::vector<TokenId> without_answer(first.begin(), first.end() - 4);
+    for (const TokenId token : prompt_of(5, 30)) without_answer.push_back(token);
+    const Client::Answer other_turn = client.wait(client.submit(asked(0, without_answer, 20)));
+    EXPECT_EQ(other_turn.cached, 194u) << "but for the last tokens of a prompt, which ask for an answer";
+    EXPECT_EQ(bits_of(other_turn), bits_of(cold.wait(cold.submit(asked(0, without_answer, 20)))));
   }
 }
 
