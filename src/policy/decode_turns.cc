@@ -112,7 +112,7 @@ RoundPlan plan_round(std::span<const TurnBatch> batches, const TurnOptions& opti
 bool ends_early(const EarlyEndView& view, const TurnOptions& options) {
   if (!options.end_early) return false;
   const Duration start = from_seconds(view.waiting_switch_seconds + view.waiting_step_seconds);
-  if (view.waiting_slack >= start) return false;
+  if (view.waiting_slack >= start || view.waiting_slack < Duration(0)) return false;
   // Away: the other's switch and first step, then its own switch back.
   return view.running_slack > start + from_seconds(view.running_switch_seconds);
 }

@@ -84,8 +84,9 @@ struct EarlyEndView {
   double waiting_switch_seconds = 0;
   double waiting_step_seconds = 0;
 };
-// Whether the running turn should end for the waiting one: that one is late unless its switch begins now, and the running
-// one has buffered enough to come back without being late.
+// Whether the running turn should end for the waiting one: that one is late unless its switch begins now, and is not so yet (or turns
+// would be cut short without end while not everybody can be on time), and the running one has buffered enough to come back without
+// being late.
 bool ends_early(const EarlyEndView& view, const TurnOptions& options);
 
 // Who had a turn in the round under way. A model that enters is to have one in this round, or in the next.

@@ -171,6 +171,8 @@ TEST(EndsEarly, OnlyForOneThatWouldBeLateAndIfTheRunningOneCanAffordIt) {
   EXPECT_FALSE(ends_early(view, {}));
   view.running_slack = milliseconds(3000);
   EXPECT_FALSE(ends_early(view, TurnOptions::paper()));
+  view.waiting_slack = milliseconds(-1);  // is late anyhow
+  EXPECT_FALSE(ends_early(view, {}));
 }
 
 TEST(RoundMembers, EveryoneHasOneTurnARound) {

@@ -65,7 +65,9 @@ class Actor {
   }
   double spent() const { return spent_; }
   double lost() const { return lost_ * facts_->weight; }
-  void come() { here_ = true, spent_ = 0; }
+  void come() { here_ = true, closed_ = false, spent_ = 0; }
+  bool closed() const { return closed_; }
+  void close(bool closed) { closed_ = closed; }  // begins no answers
   void go() { here_ = false; }
 
   // What came until then and can be on time; of a long while in parts. What cannot be any more is forgotten.
@@ -107,11 +109,11 @@ class Actor {
     return due;
   }
 
-  // Seconds of the device that would finish everything promising.
+  // Seconds of the device that would finish everything promising; of one that begins no answers, all that began.
   double work(double now) const {
     double n = 0, longest = 0, prompts = 0;
     for (const Cohort& c : cohorts_) {
-      if (!worth(c, now)) continue;
+      if (closed_ ? c.prompt_seconds > 0 : !worth(c, now)) continue;
       n += c.requests;
       prompts += c.requests * c.prompt_seconds;
       longest = std::max(longest, c.left);
@@ -150,7 +152,7 @@ class Actor {
     double spent = 0, room = std::max(0.0, facts_->sequences_max - decoding());
     std::sort(cohorts_.begin(), cohorts_.end(), [](const Cohort& a, const Cohort& b) { return a.due < b.due; });
     for (Cohort& c : cohorts_) {
-      if (c.prompt_seconds <= 0 || !worth(c, from) || room <= 0 || spent >= budget) continue;
+      if (closed_ || c.prompt_seconds <= 0 || !worth(c, from) || room <= 0 || spent >= budget) continue;
       const double began = std::min({c.requests, room, (budget - spent) / c.prompt_seconds});
       const double first = from + wall * std::min(1.0, (spent + 0.5 * began * c.prompt_seconds) / budget);
       spent += began * c.prompt_seconds;
@@ -187,7 +189,7 @@ class Actor {
   double horizon_, dilation_ = 1;
   Cohorts cohorts_;
   double arrived_ = 0, spent_ = 0, lost_ = 0;
-  bool here_ = false;
+  bool here_ = false, closed_ = false;
   Cohorts begun_;
 };
 
@@ -209,6 +211,7 @@ class Rehearsal {
         if (a.here() || served(a)) a.arrive_until(now_);  // of the others everything is lost, at the end
       }
       Actor* const next = next_to_come();
+      for (Actor& a : actors_) a.close(course_.ends && next != nullptr && a.here() && spent(a));
       Actor* const leaves = next == nullptr || here() < rooms_ ? nullptr : next_to_go();
       if (next == nullptr || (leaves == nullptr && here() >= rooms_)) {
         pass(next == nullptr ? slot_ : std::clamp(until_a_turn_ends(), 0.02, slot_));
@@ -235,6 +238,7 @@ class Rehearsal {
     return static_cast<uint32_t>(std::count_if(actors_.begin(), actors_.end(), [](const Actor& a) { return a.here(); }));
   }
   double quota(const Actor& a) const { return a.quota(course_.stretch); }
+  bool spent(const Actor& a) const { return a.spent() >= quota(a); }
 
   // Of the served ones that are away, the one whose token is due first.
   Actor* next_to_come() {
@@ -256,7 +260,7 @@ class Rehearsal {
     for (Actor& a : actors_) {
       if (!a.here() || a.facts().stays) continue;
       const double due = a.due(now_);
-      const int rank = !served(a) ? 2 : due == std::numeric_limits<double>::infinity() ? 1 : a.spent() >= quota(a) ? 0 : -1;
+      const int rank = !served(a) ? 2 : due == std::numeric_limits<double>::infinity() ? 1 : spent(a) && !(a.closed() && a.decoding() > kTiny) ? 0 : -1;
       if (rank < 0 || (gone != nullptr && std::pair(rank, due) <= best)) continue;
       best = {rank, due};
       gone = &a;
@@ -269,7 +273,7 @@ class Rehearsal {
     double until = slot_;
     for (const Actor& a : actors_) {
       if (!a.here() || a.facts().stays) continue;
-      until = std::min(until, std::max(0.0, quota(a) - a.spent()));
+      if (!a.closed()) until = std::min(until, std::max(0.0, quota(a) - a.spent()));
       if (const double work = a.work(now_); work > 0) until = std::min(until, here() * work);
     }
     return until;
@@ -280,15 +284,18 @@ class Rehearsal {
     seconds = std::min(seconds, horizon_ - now_);
     if (seconds <= 0) return;
     double steps = 0, left = seconds;
+    bool any = false;
     busy_.clear();
     for (Actor& a : actors_) {
       if (!a.here()) continue;
       const double work = a.work(now_);
       if (work <= kTiny && a.decoding() <= 0) continue;
       const double step = a.facts().step_seconds(a.decoding() + 1);
-      busy_.push_back({&a, work, step});
-      steps += step;
+      busy_.push_back({&a, work, step, served(a)});
+      any |= served(a);
     }
+    if (any) std::erase_if(busy_, [](const Busy& b) { return !b.served; });  // they have what nobody else wants
+    for (const Busy& b : busy_) steps += b.step;
     std::sort(busy_.begin(), busy_.end(), [](const Busy& a, const Busy& b) { return a.work / a.step < b.work / b.step; });
     for (const Busy& b : busy_) {
       const double takes = std::min(std::max(b.work, b.step), left * b.step / steps);
@@ -302,6 +309,7 @@ class Rehearsal {
   struct Busy {
     Actor* actor;
     double work, step;
+    bool served;
   };
   const uint32_t rooms_;
   const Course course_;
@@ -320,14 +328,15 @@ Rehearsed rehearse(std::span<const RehearsedModel> models, uint32_t rooms, const
 
 Course best_course(std::span<const RehearsedModel> models, uint32_t rooms, double horizon, const Course& kept, const CourseOptions& options) {
   const auto count = static_cast<uint32_t>(models.size());
-  if (count <= rooms) return {count, 1};
   constexpr double kStretches[] = {1, 2, 4, 8, Course::kUntilDone};
-  std::vector<Course> courses{{rooms, 1}};
-  for (uint32_t served = rooms + 1, more = 1;; served = std::min(count, rooms + (more *= 4))) {
+  std::vector<Course> courses;
+  for (uint32_t served = std::min(rooms, count); served > 0; served -= 1 + served / 4) courses.push_back({served, 1});
+  for (uint32_t served = rooms + 1, more = 1; served <= count; served = std::min(count, rooms + (more *= 4))) {
     for (const double stretch : kStretches) courses.push_back({served, stretch});
+    for (const double stretch : {1.0, 4.0}) courses.push_back({served, stretch, true});
     if (served == count) break;
   }
-  const auto clamped = [&](Course c) { return Course{std::clamp(c.served, rooms, count), c.served <= rooms ? 1 : c.stretch}; };
+  const auto clamped = [&](Course c) { return Course{std::min(c.served, count), c.served <= rooms ? 1 : c.stretch, c.served > rooms && c.ends}; };
   const Course everybody{count, 1}, before = kept.served == 0 ? everybody : clamped(kept);
   const Rehearsed wide = rehearse(models, rooms, everybody, horizon);
   if (wide.lost <= options.loss_max * wide.on_time) return everybody;

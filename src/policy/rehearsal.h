@@ -68,6 +68,7 @@ struct RehearsedModel {
 struct Course {
   uint32_t served = 0;
   double stretch = 1;
+  bool ends = false;  // when others wait after that, a model begins no answers, and goes when those that it began have ended
   static constexpr double kUntilDone = std::numeric_limits<double>::infinity();  // until nothing promising is left of it
   friend bool operator==(const Course&, const Course&) = default;
 };
@@ -85,9 +86,10 @@ struct CourseOptions {
   double gain_min = 0.03;      // by which another course must be better than the one that is kept
   double loss_max = 0.005;     // that short turns for everybody may cost
 };
-// The best of: the first models alone, as many as there is room for; more and more of them, up to all, in short turns, in
-// longer ones, and in such as let answers end. `kept` stays unless another is better by gain_min, or short turns for everybody
-// are as good but for loss_max, or lose next to nothing. REQUIRES: rooms > 0.
+// The best of: the first models alone, as many as there is room for or fewer, for those that are here share the device's time; more and
+// more of them, up to all, in short turns, in longer ones, in such as let answers end, and in such as go on until nothing is left. `kept`
+// stays unless another is better by gain_min, or short turns for everybody are as good but for loss_max, or lose next to nothing.
+// REQUIRES: rooms > 0.
 Course best_course(std::span<const RehearsedModel> models, uint32_t rooms, double horizon, const Course& kept, const CourseOptions& options);
 
 // Whether a switch to it, begun now, would bring it anything that is on time.

@@ -114,6 +114,29 @@ TEST(BestCourse, WhatIsKeptGoesForLittle) {
   EXPECT_EQ(best_course(models, 1, 60, {3, 1}, {.gain_min = 1e9}), (Course{3, 1}));
 }
 
+// Three models that are here need three steps for a token of each; only one of them can be read at that pace.
+TEST(BestCourse, WhereStepsOfAllAreTooSlowFewerAreServedThanAreHere) {
+  RehearsedModel models[] = {model(0, true, 2, 0.1), model(1, true, 2, 0.1), model(2, true, 2, 0.1)};
+  for (RehearsedModel& m : models) m.step_base = 0.08;
+  const Course course = best_course(models, 3, 30, {}, {});
+  EXPECT_LT(course.served, 3u);
+  EXPECT_GT(rehearse(models, 3, course, 30).on_time, 1.2 * rehearse(models, 3, {3, 1}, 30).on_time);
+}
+
+// A short answer that waits for its model's next turn between two tokens is late; one that is waited for is not.
+TEST(Rehearse, AnswersThatEndBeforeTheirModelGoesAreOnTime) {
+  RehearsedModel models[] = {model(0, true, 8, 3), model(1, false, 8, 3)};
+  for (RehearsedModel& m : models) {
+    m.ttft = 20;
+    m.tbt = 0.05;
+    m.step_base = 0.01;
+    m.answer_tokens = 16;
+    m.prompt_seconds = 0.06;
+    m.quota_seconds = 2;
+  }
+  EXPECT_GT(rehearse(models, 1, {2, 1, true}, 60).on_time, rehearse(models, 1, {2, 1}, 60).on_time);
+}
+
 TEST(WorthASwitch, NotIfEverythingWouldBeTooLate) {
   RehearsedModel m = model(0, false, 0, 3);
   EXPECT_TRUE(worth_a_switch(m));

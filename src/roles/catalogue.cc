@@ -191,4 +191,13 @@ void Catalogue::check(std::map<uint64_t, uint64_t> host_blocks) const {
   for (const auto& [bytes, blocks] : shape_classes_) CHECK_EQ(held[bytes], uint64_t{blocks->used()});
 }
 
+uint64_t pages_to_return(const Catalogue& catalogue) {
+  uint64_t pages = 0;
+  for (const auto& [id, hosted] : catalogue.active()) {
+    if (!catalogue.resident(hosted) || hosted.turn.over() || !hosted.engine->parking().any_parked()) continue;
+    pages += slab_pages_for(hosted.facts.kv_block_bytes) * div_up(hosted.engine->parking().host_blocks_held(), hosted.blocks->blocks_per_slab());
+  }
+  return pages;
+}
+
 }  // namespace shoal

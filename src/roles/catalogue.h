@@ -98,4 +98,7 @@ class Catalogue {
   Likeness likeness_;
 };
 
+// Pages that what the resident models have on the host tier would take, but for those whose turn is over.
+uint64_t pages_to_return(const Catalogue& catalogue);
+
 }  // namespace shoal

@@ -19,8 +19,12 @@ struct TurnState {
   double planned_seconds = 0;      // by the last plan of a round that it was in
   double spent_seconds = 0;        // of it, by steps after the first
   double stretch = 1;              // quotas that a turn is long
+  bool ends = false;               // and then the answers that began end
+  bool answering = false;          // some that began have not ended
   uint64_t steps = 0;
-  bool over() const { return spent_seconds >= quota_seconds * stretch; }
+  bool spent() const { return spent_seconds >= quota_seconds * stretch; }
+  bool closing() const { return ends && spent(); }
+  bool over() const { return spent() && !(ends && answering); }
 };
 
 struct HostedModel {

@@ -162,7 +162,7 @@ void ModelScheduler::hold_admissions(const SwitchPlan& plan, TimePoint now, std:
   for (auto& [id, hosted] : catalogue_.active()) {
     const bool held = !hosted.fresh && std::find(plan.hold.begin(), plan.hold.end(), id) != plan.hold.end();
     uint32_t most = held ? hosted.engine->line().came_by(catalogue_.at(*plan.next).wanted_since) : UINT32_MAX;
-    const bool may = most > 0 && (!protected_ || protected_->model == id) && (starved == nullptr || starved == &hosted);
+    const bool may = most > 0 && !(hosted.turn.closing() && anybody_waits()) && (!protected_ || protected_->model == id) && (starved == nullptr || starved == &hosted);
     if (quotas_.contended() && !config_.turns.narrow) most = requests_.prompts().ready(id) + static_cast<uint32_t>(hosted.engine->waiting()) - requests_.prompts_queued(id);
     hosted.engine->set_admitting(may, most);
   }
@@ -296,7 +296,7 @@ std::vector<StepView> ModelScheduler::step_views(TimePoint now) {
     if (step.runnable) hosted.demand = hosted.engine->demand(hosted.facts.pooling.slo, now);
     if (step.runnable && token_level()) {
       step.slack = hosted.demand.slack;
-      step.late = hosted.demand.promising == 0;
+      step.late = hosted.demand.promising == 0 || !hosted.served;
       step.step_seconds = quotas_.next_token(hosted, hosted.demand);
     }
     steps.push_back(step);
@@ -368,19 +368,23 @@ void ModelScheduler::unpark(TimePoint now, std::vector<Effect>& effects) {
   }
 }
 
-// Keeps pages free for what the resident models are about to write: prefixes of models that are away are forgotten, and
-// KV of their requests goes to the host tier, before a model that computes would have to preempt its own.
+// Keeps pages free for what the resident models are about to write, and for what they have on the host tier: prefixes of models that
+// are away are forgotten, and KV of their requests goes to that tier, all at once, before a model that computes would have to preempt its
+// own, or spend its turn on the few that came back so far.
 void ModelScheduler::park_ahead(TimePoint now, std::vector<Effect>& effects) {
   if (catalogue_.host_tier().pages() == 0 || !token_level() || catalogue_.pages_coming() > 0) return;
-  const uint64_t wanted = catalogue_.pages_reserved();
+  const uint64_t wanted = catalogue_.pages_reserved() + pages_to_return(catalogue_);
   for (auto& [id, hosted] : catalogue_.active()) {
     if (catalogue_.pages().free() >= wanted) return;
     if (catalogue_.away(hosted)) hosted.engine->drop_cached();
   }
-  if (catalogue_.pages().free() >= wanted) return;
-  if (const std::optional<ModelId> id = first_to_park(relief_views(now))) {
+  while (catalogue_.pages().free() + catalogue_.pages_coming() < wanted) {
+    const std::optional<ModelId> id = first_to_park(relief_views(now));
+    if (!id) return;
     HostedModel& victim = catalogue_.at(*id);
-    if (std::optional<KvMove> move = victim.engine->park()) begin_move(victim, *std::move(move), now, effects);
+    std::optional<KvMove> move;
+    while (catalogue_.pages().free() + catalogue_.pages_coming() < wanted && (move = victim.engine->park())) begin_move(victim, *std::move(move), now, effects);
+    if (victim.engine->running() > 0) return;  // the tier is full
   }
 }
 
@@ -407,16 +411,10 @@ std::vector<ReliefView> ModelScheduler::relief_views(TimePoint now) const {
   std::vector<ReliefView> views;
   for (const auto& [id, hosted] : catalogue_.active()) {
     const Engine& engine = *hosted.engine;
-    ReliefView view{.model = id, .resident = catalogue_.resident(hosted), .away = catalogue_.away(hosted)};
-    view.pinned = hosted.pinned;
-    view.fresh = hosted.fresh;
-    view.turn_over = hosted.turn.over() || hosted.stalled_since != kForever;
-    view.running = engine.running();
-    view.moving = engine.parking().moves();
-    view.waiting = engine.waiting();
-    view.blocks_cached = engine.blocks_cached();
-    view.last_used = catalogue_.residency().last_used(id);
-    view.last_turn = hosted.last_turn;
+    ReliefView view{.model = id, .resident = catalogue_.resident(hosted), .away = catalogue_.away(hosted), .pinned = hosted.pinned, .fresh = hosted.fresh,
+                    .turn_over = hosted.turn.over() || hosted.stalled_since != kForever, .running = engine.running(), .moving = engine.parking().moves(),
+                    .waiting = engine.waiting(), .blocks_cached = engine.blocks_cached(), .last_used = catalogue_.residency().last_used(id),
+                    .last_turn = hosted.last_turn};
     if (const auto oldest = engine.oldest_running()) view.oldest = requests_.order_of(*oldest);
     if (view.away && view.running > 0) view.slack = engine.demand(hosted.facts.pooling.slo, now).slack;
     views.push_back(view);

@@ -56,17 +56,17 @@ void ServedSet::update(bool contended, TimePoint now) {
     next_course_ = now + std::max(kInterval, from_seconds(ahead / kCoursesAhead));
   }
   if (course_.served == rehearsed.size()) course_.served = UINT32_MAX;  // whoever comes, too
-  const double stretch = course_.stretch;
   for (uint32_t i = 0; i < models.size(); ++i) {
     HostedModel& hosted = catalogue_.at(models[i].model);
     const bool chosen = i < course_.served && (models[i].resident || hosted.facts.model == favoured_ || worth_a_switch(models[i]));
     hosted.served = chosen || idle_long_enough(models, i);
-    hosted.turn.stretch = stretch;
+    hosted.turn.stretch = course_.stretch;
+    hosted.turn.ends = course_.ends;
   }
 }
 
 void ServedSet::serve_all() {
-  for (auto& [id, hosted] : catalogue_.active()) hosted.served = true, hosted.turn.stretch = 1;
+  for (auto& [id, hosted] : catalogue_.active()) hosted.served = true, hosted.turn.stretch = 1, hosted.turn.ends = false;
 }
 
 // Those on the device have work and can do none of it.
@@ -106,7 +106,7 @@ bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size
 
 void ServedSet::note_dark(TimePoint now) {
   for (auto& [id, hosted] : catalogue_.active()) {
-    const bool dark = hosted.engine->has_work() && catalogue_.away(hosted);
+    const bool dark = hosted.engine->has_work() && (catalogue_.away(hosted) || !hosted.served);
     if (!dark) hosted.dark_since = kForever;
     if (dark && hosted.dark_since == kForever) hosted.dark_since = now;
   }

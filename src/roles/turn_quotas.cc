@@ -11,6 +11,7 @@ void TurnQuotas::update(TimePoint now) {
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (!hosted.engine->has_work()) continue;
     contended |= !catalogue_.resident(hosted);
+    hosted.turn.answering = hosted.engine->running() > 0;
     if (config_.turns.triage) hosted.engine->line().sort_out(served_.prospects(hosted), now);
   }
   served_.update(contended, now);
@@ -67,8 +68,8 @@ void TurnQuotas::admit_late(TimePoint now) {
 }
 
 void TurnQuotas::begin_turn(HostedModel& hosted) {
-  const double planned = hosted.turn.planned_seconds, stretch = hosted.turn.stretch;
-  hosted.turn = {.planned_seconds = planned, .stretch = stretch};
+  const TurnState& last = hosted.turn;
+  hosted.turn = {.planned_seconds = last.planned_seconds, .stretch = last.stretch, .ends = last.ends};
 }
 
 void TurnQuotas::observe(const LoadDesk::Cost& cost) {
