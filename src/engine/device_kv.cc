@@ -9,6 +9,9 @@
 namespace shoal {
 namespace {
 
+// Of the tokens, those whose K and V may be shared: the last one is computed in any case.
+std::span<const TokenId> shareable(const Sequence& s) { return std::span(s.tokens).first(s.known() - 1); }
+
 // A state is kept so often within a long prompt, and once more a little before its end: what follows a prompt in the next turn may
 // differ from it in the few tokens that ask for an answer (four at most in the templates of 32 published models).
 constexpr uint32_t kStateInterval = 1024;
@@ -31,12 +34,12 @@ uint32_t DeviceKv::matchable_blocks(const Sequence& s) const {
   return share_prefixes_ && !s.scores_prompt() ? (s.known() - 1) / kTokensPerBlock : 0;
 }
 
-PrefixIndex::Probe DeviceKv::find_prefix(const Sequence& s) const { return index_.probe(root_for(s), std::span(s.tokens).first(s.known() - 1), matchable_blocks(s)); }
+PrefixIndex::Probe DeviceKv::find_prefix(const Sequence& s) const { return index_.probe(root_for(s), shareable(s), matchable_blocks(s)); }
 
 bool DeviceKv::take_prefix(Sequence& s) {
   CHECK(s.blocks.empty());
   const uint32_t matchable = matchable_blocks(s);
-  PrefixIndex::Match match = index_.acquire(root_for(s), std::span(s.tokens).first(s.known() - 1), matchable);
+  PrefixIndex::Match match = index_.acquire(root_for(s), shareable(s), matchable);
   s.blocks = std::move(match.blocks);
   s.published = static_cast<uint32_t>(s.blocks.size());
   s.entry = match.entry;
@@ -121,15 +124,12 @@ void DeviceKv::keep_planned(Sequence& s, PrefixEntry entry, uint32_t begin) {
 void DeviceKv::keep(Sequence& s, PrefixEntry entry, uint32_t tokens) {
   SequenceState& state = s.state;
   const bool answer = tokens > s.prompt_length();
-  if (tokens == s.computed && (answer || tokens - state.last_kept >= kStateInterval)) {
-    if (state.spare.empty() && blocks_.obtainable() < 2 * state_blocks_) return;
-    if (state.spare.empty()) state.spare = allocate_state();
-    if (answer) index_.drop_state(std::exchange(state.rolling, entry));
-    for (const BlockId block : state.now) blocks_.share(block);
-    index_.keep_state(entry, kTokensPerBlock, state.now, tokens - std::min(tokens, state.last_kept));
-  } else {
-    return;
-  }
+  if (tokens != s.computed || !(answer || tokens - state.last_kept >= kStateInterval)) return;
+  if (state.spare.empty() && blocks_.obtainable() < 2 * state_blocks_) return;
+  if (state.spare.empty()) state.spare = allocate_state();
+  if (answer) index_.drop_state(std::exchange(state.rolling, entry));
+  for (const BlockId block : state.now) blocks_.share(block);
+  index_.keep_state(entry, kTokensPerBlock, state.now, tokens - std::min(tokens, state.last_kept));
   if (!answer) state.last_kept = tokens;
 }
 
