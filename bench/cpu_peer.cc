@@ -6,7 +6,8 @@
 //
 //   prefill   512 tokens in one step; share of the multiply-add limit (int8, or f32 for unquantised weights) that the
 //             products of the layers take; attention and the rest are not counted as work
-//   decode    64 tokens of one sequence; tokens/s x bytes of weights that a token reads, as a share of the read bandwidth
+//   decode    64 tokens of one sequence; tokens/s x bytes of weights that a token reads, as a share of the read bandwidth; of a
+//             model that keeps a state also with the state, which every token reads and writes
 //   batch B   12 steps of B sequences at once; share of the read bandwidth for the weights that they have in common, or of the
 //             multiply-add limit where that is the lower one
 //
@@ -119,6 +120,7 @@ class Ours {
     const double idle = idle_parameters_ > 0 ? idle_parameters_ / idle_share_ * std::pow(idle_share_, rows) : 0;
     return weight_bytes() * (1 - ((tied_ ? 0 : table_parameters_) + idle) / parameters());
   }
+  double state_bytes() const { return static_cast<double>(plan_->state_bytes()); }  // of one sequence
   double active_parameters() const { return parameters() - (tied_ ? 0 : table_parameters_) - idle_parameters_; }
   bool quantized() const { return weight_bytes() < 1.5 * parameters(); }
 
@@ -243,10 +245,11 @@ struct Row {
   std::string what;
   std::vector<double> ours, peer;
   double limit = 0;  // tokens per second that the machine's limit would allow; 0: none stated
+  double limit_with_state = 0;  // likewise, counting the state's way to the cores and back
 };
 
 struct Table {
-  Row prefill{"prefill 512", {}, {}, 0}, decode{"decode", {}, {}, 0};
+  Row prefill{"prefill 512", {}, {}}, decode{"decode", {}, {}};
   std::vector<Row> batches;
   Limits limits;
 
@@ -273,7 +276,7 @@ void measure_peer(const Flags& flags, Table& table) {
 
 Table measure(const Flags& flags, Ours& ours, LimitMeter& meter) {
   Table table;
-  for (const uint32_t batch : flags.batches) table.batches.push_back({"decode batch " + std::to_string(batch), {}, {}, 0});
+  for (const uint32_t batch : flags.batches) table.batches.push_back({"decode batch " + std::to_string(batch), {}, {}});
   std::vector<Limits> limits;
   (void)ours.prefill_per_s();  // touches every page once
   for (int run = 0; run < flags.runs; ++run) {
@@ -289,6 +292,7 @@ Table measure(const Flags& flags, Ours& ours, LimitMeter& meter) {
   const double ops = ours.quantized() ? table.limits.int8_ops_per_s : table.limits.f32_ops_per_s;
   table.prefill.limit = ops / (2 * ours.prefill_parameters());
   table.decode.limit = table.limits.read_bytes_per_s / ours.decode_bytes();
+  if (ours.state_bytes() > 0) table.decode.limit_with_state = table.limits.read_bytes_per_s / (ours.decode_bytes() + 2 * ours.state_bytes());
   for (size_t b = 0; b < flags.batches.size(); ++b) {
     const double rows = flags.batches[b], read = ours.batch_bytes(flags.batches[b]) / table.limits.read_bytes_per_s;
     table.batches[b].limit = rows / std::max(read, rows * 2 * ours.active_parameters() / ops);
@@ -315,6 +319,7 @@ void print_table(const Flags& flags, const Table& table, const Ours& ours) {
     std::printf("%-16s %12.1f %12.1f %8s %14s\n", row->what.c_str(), ours_rate, peer_rate,
                 peer_rate > 0 ? (std::to_string(ours_rate / peer_rate).substr(0, 4) + "x").c_str() : "-",
                 row->limit > 0 ? (std::to_string(100 * ours_rate / row->limit).substr(0, 4) + " %").c_str() : "-");
+    if (row->limit_with_state > 0) std::printf("%-44s %14.1f %%\n", "  with its state, read and written", 100 * ours_rate / row->limit_with_state);
   }
 }
 
@@ -328,7 +333,7 @@ void print_json(const Flags& flags, const Table& table, const Ours& ours) {
               {"rows", Json::array()}};
   for (const Row* row : table.rows()) {
     out["rows"].push_back({{"what", row->what}, {"shoal_tokens_per_s", median(row->ours)}, {"peer_tokens_per_s", median(row->peer)},
-                           {"limit_tokens_per_s", row->limit}, {"shoal_runs", row->ours}, {"peer_runs", row->peer}});
+                           {"limit_tokens_per_s", row->limit}, {"limit_with_state_tokens_per_s", row->limit_with_state}, {"shoal_runs", row->ours}, {"peer_runs", row->peer}});
   }
   std::printf("%s\n", dump_json(out).c_str());
 }

@@ -33,8 +33,9 @@ def passes(args, models, peer):
         result = report.run(args, "cpu_peer", *options)
         limits = result["limits"]
         for row in result["rows"]:
-            ours, theirs, limit = row["shoal_tokens_per_s"], row["peer_tokens_per_s"], row["limit_tokens_per_s"]
-            rows.append([f"{shape} {kind}", row["what"], f"{ours:.1f}", f"{theirs:.1f}" if theirs else "-", ratio(ours, theirs), percent(ours / limit if limit else 0),
+            ours, theirs, limit, stateful = (row[key] for key in ("shoal_tokens_per_s", "peer_tokens_per_s", "limit_tokens_per_s", "limit_with_state_tokens_per_s"))
+            share = percent(ours / limit if limit else 0) + (f" ({percent(ours / stateful)})" if stateful else "")
+            rows.append([f"{shape} {kind}", row["what"], f"{ours:.1f}", f"{theirs:.1f}" if theirs else "-", ratio(ours, theirs), share,
                          f"{limits['read_bytes_per_s'] / 1e9:.0f}", result["load_average"]])
     return f"\nBeside {name}.\n\n" + table(["model", "what", "shoal tokens/s", "peer", "ratio", "of the limit", "read GB/s", "load"], rows)
 
@@ -46,12 +47,13 @@ def script(args, name, *arguments):
 def turns(args, folder):
     rows = []
     for shape, kind in TURNS:
-        result = script(args, "second_turn.py", "--shoal", args.shoal, "--model", report.model_file(args, shape, kind), "--peer-server", folder / "llama-server",
-                        "--threads", args.threads, "--runs", args.turn_runs, "--between", args.between, "--json")
-        ours, peer = result["seconds"]["shoal"], result["seconds"]["peer"]
-        for turn, what in (("first", f"first turn of {result['tokens']} tokens"), ("kept", "second turn, with the answer"), ("dropped", "second turn, without the answer")):
-            rows.append([f"{shape} {kind}", what, f"{ours[turn]:.3f}", f"{peer[turn]:.3f}", f"{peer[turn] / ours[turn]:.1f}x"])
-    return table(["model", "what", "shoal, s", "peer, s", "peer / shoal"], rows)
+        for between in map(int, args.between.split(",")):
+            result = script(args, "second_turn.py", "--shoal", args.shoal, "--model", report.model_file(args, shape, kind), "--peer-server", folder / "llama-server",
+                            "--threads", args.threads, "--runs", args.turn_runs, "--between", between, "--json")
+            ours, peer = result["seconds"]["shoal"], result["seconds"]["peer"]
+            for turn, what in (("first", f"first turn of {result['tokens']} tokens"), ("kept", "second turn, with the answer"), ("dropped", "second turn, without the answer")):
+                rows.append([f"{shape} {kind}", between, what, f"{ours[turn]:.3f}", f"{peer[turn]:.3f}", f"{peer[turn] / ours[turn]:.1f}x"])
+    return table(["model", "other chats between", "what", "shoal, s", "peer, s", "peer / shoal"], rows)
 
 
 def embeddings(args, folder):
@@ -82,7 +84,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--turn-runs", type=int, default=1)
-    parser.add_argument("--between", type=int, default=0, help="other chats between the turns of one")
+    parser.add_argument("--between", default="0,1", help="other chats between the turns of one, a number or several")
     parser.add_argument("--out", type=pathlib.Path, default=report.ROOT / "docs/PERFORMANCE-MODELS.md")
     args = parser.parse_args()
     args.bench, args.shoal, args.real = args.build / "bench", args.build / "shoal", None
@@ -92,10 +94,10 @@ def main():
         "# Performance of experts, states and embedders\n",
         f"Printed by `bench/model_report.py` on {datetime.date.today()} at {report.commit()}: {report.machine(args)}. Both sides of a ratio ran in turn within one run, "
         f"medians of {args.runs}; models are random weights of the named shapes (`bench/random_model --list`). The limit of prefill is the int8 multiply-add rate, that of decode the read "
-        "bandwidth for the weights of a token, both measured in the same run. [PERFORMANCE.md](PERFORMANCE.md) has dense models, serving, loading and pooling.\n",
+        "bandwidth for the weights of a token (in brackets: for its state as well, read and written), both measured in the same run. [PERFORMANCE.md](PERFORMANCE.md) has dense models, serving, loading and pooling.\n",
         "## Experts\n" + "".join(passes(args, EXPERTS, one) for one in args.peer),
         "## Models that keep a state\n" + passes(args, STATES, args.peer[0]),
-        f"## The second turn of a long chat\n\nTime to the first token; medians of {args.turn_runs}, {args.between} other chats between.\n\n" + turns(args, folder),
+        f"## The second turn of a long chat\n\nTime to the first token; medians of {args.turn_runs}.\n\n" + turns(args, folder),
         *(["## Switching\n\n" + "\n".join(map(report.pooling, args.pooling))] if args.pooling else []),
         *(["## Embeddings\n\nMiniLM in F32, `/v1/embeddings`; sentence-transformers is called within its own process.\n\n" + embeddings(args, folder)] if args.embedder else []),
         "## Commands\n\n```\n" + "\n".join(report.COMMANDS).replace(str(report.ROOT) + "/", "").replace(str(args.work), "$WORK") + "\n```\n",
