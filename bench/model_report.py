@@ -52,7 +52,7 @@ def turns(args, folder):
                             "--threads", args.threads, "--runs", args.turn_runs, "--between", between, "--json")
             ours, peer = result["seconds"]["shoal"], result["seconds"]["peer"]
             for turn, what in (("first", f"first turn of {result['tokens']} tokens"), ("kept", "second turn, with the answer"), ("dropped", "second turn, without the answer")):
-                rows.append([f"{shape} {kind}", between, what, f"{ours[turn]:.3f}", f"{peer[turn]:.3f}", f"{peer[turn] / ours[turn]:.1f}x"])
+                rows.append([f"{shape} {kind}", str(between), what, f"{ours[turn]:.3f}", f"{peer[turn]:.3f}", f"{peer[turn] / ours[turn]:.1f}x"])
     return table(["model", "other chats between", "what", "shoal, s", "peer, s", "peer / shoal"], rows)
 
 
@@ -84,7 +84,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--turn-runs", type=int, default=1)
-    parser.add_argument("--between", default="0,1", help="other chats between the turns of one, a number or several")
+    parser.add_argument("--between", default="0", help="other chats between the turns of one, a number or several")
     parser.add_argument("--out", type=pathlib.Path, default=report.ROOT / "docs/PERFORMANCE-MODELS.md")
     args = parser.parse_args()
     args.bench, args.shoal, args.real = args.build / "bench", args.build / "shoal", None
