@@ -208,7 +208,7 @@ class Bench {
     std::vector<float> x(uint64_t{rows} * k), out(uint64_t{rows} * n);
     Rng rng(1);
     for (float& v : x) v = static_cast<float>(rng.uniform() - 0.5);
-    std::vector<QuantBlock> scratch(uint64_t{rows} * k / kQuantBlock);
+    std::vector<QuantBlock> scratch(rows * quant_row_stride(k));
     const double seconds = best_seconds(flags_.seconds, [&](int run) {
       const PackedMatrix matrix{format, n, k, weights.data + run % copies * bytes, nullptr, 0};
       const LinearOutput output{matrix, out.data()};

@@ -8,7 +8,7 @@
 namespace shoal {
 const Kernels& ref_kernels() {
   static constexpr Kernels kKernels = {
-      "scalar",       &ref::linear,   &ref::linear, &ref::quantize_row, &ref::rms_norm, &ref::layer_norm,
+      "scalar",       &ref::linear,   &ref::linear, false, &ref::quantize_row, &ref::rms_norm, &ref::layer_norm,
       &ref::add,      &ref::scale,    &ref::add_scaled,
       &ref::silu_mul, &ref::gelu_mul, &ref::gelu_erf_mul, &ref::clamped_mul, &ref::sigmoid_mul, &ref::mul, &ref::square_positive,
       &ref::softcap,  &ref::rope, &ref::store_kv, &ref::attention, &ref::merge_attention, &ref::convolve, &ref::scan, &ref::index_scores,
@@ -22,7 +22,9 @@ Kernels best_kernels() {
   Kernels kernels{};
   kernels.name = hwy::TargetName(targets.front() & -targets.front());
   kernels.float_linear = chosen_float_linear();
-  kernels.quantized_linear = chosen_quantized_linear();
+  const QuantizedLinear quantized = chosen_quantized_linear();
+  kernels.quantized_linear = quantized.function;
+  kernels.quant_pairs = quantized.pairs;
   const AttentionFunctions attention = chosen_attention();
   kernels.attention = attention.attention;
   kernels.merge_attention = attention.merge;

@@ -40,7 +40,7 @@ ExpertInput taken(const ExpertInput& all, const ExpertRoutes& routes, std::span<
 
 void gather_rows(const Kernels& kernels, ThreadPool& threads, const ExpertRoutes& routes, uint32_t used, const float* x, uint64_t columns, bool weigh,
                  const ExpertInput& to) {
-  const uint64_t blocks = columns / kQuantBlock;
+  const uint64_t stride = quant_row_stride(columns), written = kernels.quant_pairs ? stride : stride / 2;
   const auto routed = static_cast<uint32_t>(routes.routed.size());
   if (weigh || to.x != nullptr) {
     for_rows(threads, routed, columns, [&](uint32_t i) {
@@ -52,15 +52,15 @@ void gather_rows(const Kernels& kernels, ThreadPool& threads, const ExpertRoutes
   if (to.quantized == nullptr) return;
   for_rows(threads, routed / used, columns * 2, [&](uint32_t row) {
     const std::span<const uint32_t> slots = std::span(routes.slots).subspan(uint64_t{row} * used, used);
-    QuantBlock* const first = to.quantized + slots.front() * blocks;
+    QuantBlock* const first = to.quantized + slots.front() * stride;
     kernels.quantize_row(x + row * columns, columns, first);
-    for (const uint32_t slot : slots.subspan(1)) std::memcpy(to.quantized + slot * blocks, first, blocks * sizeof(QuantBlock));
+    for (const uint32_t slot : slots.subspan(1)) std::memcpy(to.quantized + slot * stride, first, written * sizeof(QuantBlock));
   });
 }
 
 void quantize_rows(const Kernels& kernels, ThreadPool& threads, uint32_t rows, uint64_t columns, const ExpertInput& input) {
   if (input.quantized == nullptr) return;
-  for_rows(threads, rows, columns, [&](uint32_t row) { kernels.quantize_row(input.x + row * columns, columns, input.quantized + row * (columns / kQuantBlock)); });
+  for_rows(threads, rows, columns, [&](uint32_t row) { kernels.quantize_row(input.x + row * columns, columns, input.quantized + row * quant_row_stride(columns)); });
 }
 
 void expert_linear(const Kernels& kernels, ThreadPool& threads, const ExpertRoutes& routes, const ExpertInput& input, std::span<const ExpertOutput> outputs) {
@@ -71,7 +71,7 @@ void expert_linear(const Kernels& kernels, ThreadPool& threads, const ExpertRout
       const LinearOutput& at = output.matrices[a.expert];
       const uint64_t columns = at.matrix.columns, width = at.matrix.rows, first = a.begin;
       products.push_back({{at.matrix, a.rows, input.x == nullptr ? nullptr : input.x + first * columns, columns,
-                           input.quantized == nullptr ? nullptr : input.quantized + first * (columns / kQuantBlock), output.out + first * width, width, false, {}},
+                           input.quantized == nullptr ? nullptr : input.quantized + first * quant_row_stride(columns), output.out + first * width, width, false, {}},
                           at.maker});
     }
   }

@@ -39,7 +39,7 @@ struct ExpertOutput {
 // Inputs of the routed rows, in the forms that matrices take; null: none takes it.
 struct ExpertInput {
   float* x = nullptr;               // [routed rows, columns], for float formats
-  QuantBlock* quantized = nullptr;  // [routed rows, columns / 32]
+  QuantBlock* quantized = nullptr;  // [routed rows][quant_row_stride(columns)]
 };
 // `all`, less what none of the active experts' matrices takes.
 ExpertInput taken(const ExpertInput& all, const ExpertRoutes& routes, std::span<const ExpertOutput> outputs);

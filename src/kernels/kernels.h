@@ -47,7 +47,7 @@ struct LinearCall {
   size_t rows = 0;                       // m
   const float* x = nullptr;              // [m][x_stride] f32, for float formats
   size_t x_stride = 0;
-  const QuantBlock* quantized = nullptr; // [m][columns / 32], for quantised formats
+  const QuantBlock* quantized = nullptr; // [m][quant_row_stride(columns)], for quantised formats
   float* out = nullptr;                  // [m][out_stride] f32, column = output row of W
   size_t out_stride = 0;
   bool add = false;                      // to what is in `out`: a residual
@@ -140,7 +140,9 @@ struct Kernels {
   const char* name;
   void (*float_linear)(const LinearCall&, size_t panel_begin, size_t panel_end);
   void (*quantized_linear)(const LinearCall&, size_t panel_begin, size_t panel_end);
-  // Per block of 32: scale = amax / 127, q = nearest-even(x * (127 / amax)), all zero if amax is 0. columns % 32 == 0.
+  bool quant_pairs;  // quantized_linear reads the codes in pairs, see quant_row_stride()
+  // Per block of 32: scale = amax / 127, q = nearest-even(x * (127 / amax)), all zero if amax is 0. columns % 32 == 0. `out` has
+  // room for a row; its second half is written if `quant_pairs`.
   void (*quantize_row)(const float* x, size_t columns, QuantBlock* out);
   // out = (x * (1 / sqrt(sum(x^2) / n + eps))) * weight, the sum in 16 lanes. May be in place.
   void (*rms_norm)(const float* x, const float* weight, float eps, size_t n, float* out);

@@ -120,9 +120,9 @@ void check_linear(const Kernels& kernels, const LinearCase& c, DType type, Weigh
   const size_t stride = c.outputs + 3;
   Floats want(c.rows * stride, -7.0f), got = want;
   const auto run = [&](const Kernels& k, float* out) {
-    std::vector<QuantBlock> quantized(c.rows * c.columns / kQuantBlock);
+    std::vector<QuantBlock> quantized(c.rows * quant_row_stride(c.columns));
     for (size_t m = 0; m < c.rows; ++m) {
-      k.quantize_row(x.data() + m * c.columns, c.columns, quantized.data() + m * (c.columns / kQuantBlock));
+      k.quantize_row(x.data() + m * c.columns, c.columns, quantized.data() + m * quant_row_stride(c.columns));
     }
     const LinearCall call{packed.matrix, c.rows, x.data(), c.columns, quantized.data(), out, stride, c.add, stage};
     const size_t middle = packed.matrix.panels() / 2;  // panels may be split anywhere
@@ -166,13 +166,13 @@ TEST(LinearTest, ARowsBitsDoNotDependOnTheRowsBesideIt) {
     Packed packed = pack(random_rows(rng, type, outputs, columns), type, natural_format(type), outputs, columns);
     packed.matrix.chunk_unit = 32;
     const Floats x = random_floats(rng, rows * columns);
-    std::vector<QuantBlock> quantized(rows * columns / 32);
+    std::vector<QuantBlock> quantized(rows * quant_row_stride(columns));
     const Kernels kernels = best_kernels();
-    for (size_t m = 0; m < rows; ++m) kernels.quantize_row(&x[m * columns], columns, &quantized[m * columns / 32]);
+    for (size_t m = 0; m < rows; ++m) kernels.quantize_row(&x[m * columns], columns, &quantized[m * quant_row_stride(columns)]);
     Floats together(rows * outputs), alone(rows * outputs);
     kernels.linear({packed.matrix, rows, x.data(), columns, quantized.data(), together.data(), outputs}, 0, 3);
     for (size_t m = 0; m < rows; ++m) {
-      kernels.linear({packed.matrix, 1, &x[m * columns], columns, &quantized[m * columns / 32], &alone[m * outputs], outputs}, 0, 3);
+      kernels.linear({packed.matrix, 1, &x[m * columns], columns, &quantized[m * quant_row_stride(columns)], &alone[m * outputs], outputs}, 0, 3);
     }
     EXPECT_TRUE(same_bits(together, alone));
   }

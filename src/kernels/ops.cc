@@ -82,7 +82,7 @@ void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& inpu
   if (quantized || input.make_row) {
     for_rows(threads, input.rows, columns * (input.make_row ? 4 : 1), [&](uint32_t row) {
       if (input.make_row) (*input.make_row)(row);
-      if (quantized) kernels.quantize_row(input.x + row * columns, columns, input.scratch + row * (columns / kQuantBlock));
+      if (quantized) kernels.quantize_row(input.x + row * columns, columns, input.scratch + row * quant_row_stride(columns));
     });
   }
   const size_t each = panels_each(panels, threads);

@@ -36,7 +36,7 @@ struct LinearInput {
 
   const float* x;       // [rows, columns]
   uint32_t rows;
-  QuantBlock* scratch;  // [rows, columns / 32]
+  QuantBlock* scratch;  // [rows][quant_row_stride(columns)]
   // Writes row `row` of x, if it is not there yet: on the thread that quantises it next, while the row is in its cache.
   std::optional<MakeRow> make_row;
 };

@@ -62,9 +62,12 @@ struct alignas(64) QuantBlock {
   int8_t q[kQuantBlock];       // codes in order
   float scale;
   int32_t sum[2];              // of the first and of the last 16 codes
-  // The codes again, per 4 columns in the order 0 2 1 3: what 16-bit multiply-adds take, and others do not read.
-  alignas(64) int16_t pairs[kQuantBlock];
 };
-static_assert(sizeof(QuantBlock) == 128);
+static_assert(sizeof(QuantBlock) == 64);
+
+// From one quantised row to the next, in QuantBlocks. The blocks of a row come first. The other half has room for its codes as int16,
+// 32 in the place of a block, per 4 columns in the order 0 2 1 3: what 16-bit multiply-adds take; other targets leave it untouched
+// (Kernels::quant_pairs), and keep twice as many rows in a cache.
+constexpr uint64_t quant_row_stride(uint64_t columns) { return 2 * ((columns + kQuantBlock - 1) / kQuantBlock); }
 
 }  // namespace shoal

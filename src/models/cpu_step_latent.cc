@@ -28,19 +28,19 @@ void CpuStep::latent_keys(const LatentPlaces& places, const VectorPlace& norm, d
 void CpuStep::multiply_by_head(const std::vector<MatrixPlace>& places, const HeadRows& input, const HeadRows& out) const {
   std::vector<LinearOutput> matrices;
   for (const MatrixPlace& place : places) matrices.push_back(weights_.output(place, nullptr, false));
-  const uint64_t columns = matrices.front().matrix.columns, blocks = columns / kQuantBlock, heads = places.size();
+  const uint64_t columns = matrices.front().matrix.columns, stride = quant_row_stride(columns), heads = places.size();
   QuantBlock* const quantized = CpuDevice::at(at_.quantized);
   if (std::any_of(matrices.begin(), matrices.end(), [](const LinearOutput& at) { return is_quantized(at.matrix.format); })) {
     for_rows(compute_.threads, rows(), heads * columns, [&](uint32_t row) {
       for (uint64_t head = 0; head < heads; ++head) {
-        compute_.kernels.quantize_row(input.base + row * input.row + head * input.head, columns, quantized + (head * rows() + row) * blocks);
+        compute_.kernels.quantize_row(input.base + row * input.row + head * input.head, columns, quantized + (head * rows() + row) * stride);
       }
     });
   }
   std::vector<Product> products;
   for (uint64_t head = 0; head < heads; ++head) {
     const LinearOutput& at = matrices[head];
-    const QuantBlock* const codes = is_quantized(at.matrix.format) ? quantized + head * rows() * blocks : nullptr;
+    const QuantBlock* const codes = is_quantized(at.matrix.format) ? quantized + head * rows() * stride : nullptr;
     products.push_back({{at.matrix, rows(), input.base + head * input.head, input.row, codes, out.base + head * out.head, out.row, false, {}}, at.maker});
   }
   shoal::multiply(compute_.kernels, compute_.threads, products);

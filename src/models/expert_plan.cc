@@ -26,7 +26,7 @@ void gate_experts(const Kernels& kernels, ThreadPool& threads, const ExpertGate&
     } else {
       activate_row(kernels, of.activation, g, u, width, g);
     }
-    if (gate.quantized != nullptr) kernels.quantize_row(g, width, gate.quantized + i * (width / kQuantBlock));
+    if (gate.quantized != nullptr) kernels.quantize_row(g, width, gate.quantized + i * quant_row_stride(width));
   });
 }
 
@@ -106,7 +106,7 @@ std::span<const float> ExpertCompute::run(const ExpertPlan& plan, std::span<cons
   }
   CHECK_EQ(routes.routed.size(), rows);
   gate_.resize(rows * width), up_.resize(rows * width), out_.resize(rows * hidden);
-  quantized_.resize(rows * div_up(std::max(hidden, width), kQuantBlock));
+  quantized_.resize(rows * quant_row_stride(std::max(hidden, width)));
   if (plan.weigh_input()) {
     CHECK_EQ(weights.size(), rows);
     for_rows(threads_, static_cast<uint32_t>(rows), hidden, [&](uint32_t i) { kernels_.scale(input_.data() + i * hidden, weights[i], hidden); });

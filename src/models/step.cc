@@ -13,9 +13,8 @@ uint64_t widest_input(const StepShape& s) { return std::max({s.hidden, s.q_width
 
 // Of the largest input of a product: rows as they are, routed to experts, or by head.
 uint64_t quant_blocks(const StepShape& s, uint64_t rows, uint64_t logit_rows) {
-  const auto blocks = [](uint64_t width) { return div_up(width, kQuantBlock); };
-  return std::max({std::max(rows, logit_rows) * blocks(widest_input(s)), rows * s.experts_used * blocks(std::max(s.hidden, s.expert_width)),
-                   rows * s.latent_heads * blocks(s.latent_width)});
+  return std::max({std::max(rows, logit_rows) * quant_row_stride(widest_input(s)), rows * s.experts_used * quant_row_stride(std::max(s.hidden, s.expert_width)),
+                   rows * s.latent_heads * quant_row_stride(s.latent_width)});
 }
 
 // Hands out aligned pieces of a workspace, or counts them.

@@ -102,7 +102,7 @@ struct StepBuffers {
   Floats sin[2];
   Floats last;   // [logit rows, hidden]
   Floats partial; // states of attention by segments
-  DevicePointer<QuantBlock> quantized;  // [rows, widest input / 32], or of rows by expert or by head
+  DevicePointer<QuantBlock> quantized;  // [rows][quant_row_stride(widest input)], or of rows by expert or by head
   Floats router;         // [rows, experts]
   Floats routed;         // [rows * experts used, hidden] inputs of experts
   Floats expert_gate;    // [rows * experts used, expert width]

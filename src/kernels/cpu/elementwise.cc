@@ -22,7 +22,10 @@ using ref::gelu_erf_mul;
 using ref::gelu_mul;
 using ref::layer_norm;
 using ref::mul;
-using ref::quantize_row;
+template <bool>
+void quantize_row(const float* x, size_t columns, QuantBlock* out) {
+  ref::quantize_row(x, columns, out);
+}
 using ref::rms_norm;
 using ref::rope;
 using ref::scale;
@@ -170,7 +173,7 @@ void rope(const RopeCall& call) {
   }
 }
 
-// Rounds 16 activations to int8, stores them in both orders of QuantBlock and returns their sum.
+// Rounds 16 activations to int8, stores them and returns their sum.
 HWY_INLINE int32_t quantize_half(const F16x& x, const F16x& inverse, int8_t* q) {
   const F16x scaled = x * inverse;
   int32_t sum = 0;
@@ -194,7 +197,9 @@ HWY_INLINE void widen_pairs(const int8_t* q, int16_t* pairs) {
   hn::StoreU(hn::PromoteTo(d16, hn::UpperHalf(d8_half, ordered)), d16, pairs + 8);
 }
 
+template <bool kPairs>
 void quantize_row(const float* x, size_t columns, QuantBlock* out) {
+  auto* pairs = reinterpret_cast<int16_t*>(out + columns / kQuantBlock);
   for (size_t block = 0; block < columns / kQuantBlock; ++block, x += kQuantBlock) {
     QuantBlock& b = out[block];
     const F16x low = load(x), high = load(x + 16);
@@ -203,13 +208,13 @@ void quantize_row(const float* x, size_t columns, QuantBlock* out) {
     b.scale = amax / 127.0f;
     b.sum[0] = quantize_half(low, inverse, b.q);
     b.sum[1] = quantize_half(high, inverse, b.q + 16);
-    for (size_t i = 0; i < kQuantBlock; i += 16) widen_pairs(b.q + i, b.pairs + i);
+    for (size_t i = 0; kPairs && i < kQuantBlock; i += 16, pairs += 16) widen_pairs(b.q + i, pairs);
   }
 }
 #endif  // SHOAL_PORTABLE_TARGET
 
 void fill_elementwise(Kernels& kernels) {
-  kernels.quantize_row = &quantize_row;
+  kernels.quantize_row = kernels.quant_pairs ? &quantize_row<true> : &quantize_row<false>;
   kernels.rms_norm = &rms_norm;
   kernels.layer_norm = &layer_norm;
   kernels.add = &add;

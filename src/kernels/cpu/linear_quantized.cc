@@ -23,7 +23,7 @@ HWY_BEFORE_NAMESPACE();
 namespace shoal {
 namespace HWY_NAMESPACE {
 #if SHOAL_PORTABLE_TARGET
-LinearFunction quantized_linear() { return &ref::linear; }
+QuantizedLinear quantized_linear() { return {&ref::linear, false}; }
 #else
 
 constexpr size_t kStoredBytes = 256 * 1024;  // of panels that are used together: half of a small second-level cache
@@ -62,7 +62,7 @@ class Rows {
  public:
   Rows(const QuantBlock* x, size_t stride, size_t count) : x_(x), stride_(stride), last_(x + (count - 1) * stride) {}
   HWY_INLINE void start_block(size_t b) { b_ = b; }
-  HWY_INLINE const std::byte* bytes(size_t m) const { return static_cast<const std::byte*>(Multiply::row_bytes(at(m))); }
+  HWY_INLINE const std::byte* bytes(size_t m) const { return reinterpret_cast<const std::byte*>(&at(m) + (Multiply::kPairs ? stride_ / 2 : 0)); }
   HWY_INLINE float scale(size_t m) const { return at(m).scale; }
   HWY_INLINE int32_t raised_sums(size_t m, size_t half) const { return -Multiply::kRaised * codes(m, half); }
   HWY_INLINE float code_sum(size_t m, size_t half) const { return static_cast<float>(codes(m, half)); }
@@ -167,7 +167,7 @@ template <typename Target, typename Block>
 class QuantLinear {
  public:
   explicit QuantLinear(const LinearCall& call)
-      : call_(call), blocks_(call.weight.columns / kQuantBlock), bytes_(panel_bytes(call.weight.format, call.weight.columns)) {}
+      : call_(call), blocks_(call.weight.columns / kQuantBlock), stride_(quant_row_stride(call.weight.columns)), bytes_(panel_bytes(call.weight.format, call.weight.columns)) {}
 
   void run(size_t begin, size_t end) const {
     const size_t staged_bytes = blocks_ * Panel::kBlockBytes;
@@ -254,13 +254,14 @@ class QuantLinear {
   HWY_INLINE void run(const Codes& codes, size_t row, size_t panel) const {
     using Activations = Rows<Way, Block, MR>;
     const size_t count = std::min<size_t>(MR, call_.rows - row);
-    run_tile<MR, NP>(call_, QuantDot<Way, Block, Codes, Activations>{codes, {call_.quantized + row * blocks_, blocks_, count}}, row, count, panel);
+    run_tile<MR, NP>(call_, QuantDot<Way, Block, Codes, Activations>{codes, {call_.quantized + row * stride_, stride_, count}}, row, count, panel);
   }
 
   const std::byte* panel_at(size_t panel) const { return call_.weight.data + panel * bytes_; }
 
   const LinearCall& call_;
   size_t blocks_;  // of a row
+  size_t stride_;  // from one row to the next, in blocks
   size_t bytes_;   // of a panel
 };
 
@@ -287,15 +288,20 @@ bool has_avx_vnni() {  // Highway does not know of it
 }
 #endif
 
-LinearFunction quantized_linear() {
+template <typename Target>
+QuantizedLinear of_target() {
+  return {&quantized_linear_any<Target>, Target::kPairs};
+}
+
+QuantizedLinear quantized_linear() {
 #if HWY_TARGET == HWY_AVX3
-  if (hwy::SupportedTargets() & HWY_AVX3_DL) return &quantized_linear_any<VnniTarget>;
+  if (hwy::SupportedTargets() & HWY_AVX3_DL) return of_target<VnniTarget>();
 #elif HWY_TARGET == HWY_AVX2
-  if (has_avx_vnni()) return &quantized_linear_any<VnniTarget>;
+  if (has_avx_vnni()) return of_target<VnniTarget>();
 #elif HWY_TARGET == HWY_NEON
-  if (has_dot_products()) return &quantized_linear_any<SdotTarget>;
+  if (has_dot_products()) return of_target<SdotTarget>();
 #endif
-  return &quantized_linear_any<AnyTarget>;
+  return of_target<AnyTarget>();
 }
 #endif  // SHOAL_PORTABLE_TARGET
 }  // namespace HWY_NAMESPACE
@@ -305,6 +311,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace shoal {
 HWY_EXPORT(quantized_linear);
-LinearFunction chosen_quantized_linear() { return HWY_DYNAMIC_DISPATCH(quantized_linear)(); }
+QuantizedLinear chosen_quantized_linear() { return HWY_DYNAMIC_DISPATCH(quantized_linear)(); }
 }  // namespace shoal
 #endif

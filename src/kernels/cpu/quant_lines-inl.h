@@ -134,7 +134,7 @@ struct BlockQ6_K {
 };
 
 // How a target multiplies: a line gives kElements elements of 64 bytes, each ready for many rows of activations;
-// add() takes an element times the four bytes of a row that row_bytes() has for it; finish() gives the integer dots. To a dot of
+// add() takes an element times the four bytes of a row's codes for it, of those in pairs if kPairs; finish() gives the integer dots. To a dot of
 // codes that are stored raised by kRaised, start() or finish() adds -kRaised times the sum of the activations. Dots are exact, so the
 // ways may differ between targets and formats. kRows x kPanels is the tile that the registers hold.
 HWY_INLINE VI broadcast4(const void* p) {
@@ -177,7 +177,7 @@ struct UnsignedMultiply {
     I16x wide;
   };
   static HWY_INLINE Bytes element(const Bytes& line, size_t) { return line; }
-  static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.q; }
+  static constexpr bool kPairs = false;
   static HWY_INLINE void start(int32_t, Dot&) {}
   static HWY_INLINE void add(const Bytes& codes, VI x, size_t element, Dot& dot) {
     SHOAL_LANES(i) {
@@ -216,7 +216,7 @@ struct WideMultiply {
     }
     return y;
   }
-  static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.pairs; }
+  static constexpr bool kPairs = true;
   static HWY_INLINE void start(int32_t, Dot& dot) { fill(0, dot); }
   static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
     SHOAL_LANES(i) grow(dot.r[i], add_pairs(hn::BitCast(D16(), codes.r[i]), hn::BitCast(D16(), x)));
@@ -231,7 +231,7 @@ struct SignMultiply {
   static constexpr int kRaised = 0;
   using Dot = I16x;
   static HWY_INLINE Bytes element(const Bytes& line, size_t) { return line; }
-  static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.q; }
+  static constexpr bool kPairs = false;
   static HWY_INLINE void start(int32_t, Dot& dot) { fill(0, dot); }
   static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
     const hn::RebindToSigned<DB> signed_bytes;
@@ -258,6 +258,7 @@ struct SignMultiply {
 
 // MultiplyFew is for rows that wait for memory.
 struct AnyTarget {
+  static constexpr bool kPairs = true;  // for codes of eight bits
   template <typename Block>
   using Multiply = std::conditional_t<Block::kUnsigned, UnsignedMultiply<Block::kOffset, Block::kOffset == 32 ? 2 : 8>, WideMultiply>;
   template <typename Block>
@@ -272,7 +273,7 @@ struct NeonMultiply {
   static constexpr int kRaised = kOffset;
   using Dot = I16x;
   static HWY_INLINE Bytes element(const Bytes& line, size_t) { return line; }
-  static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.q; }
+  static constexpr bool kPairs = false;
   static HWY_INLINE void start(int32_t raised_sums, Dot& dot) { fill(raised_sums, dot); }
   static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
     SHOAL_LANES(i) dot.r[i] = VI(Products::add(dot.r[i].raw, vreinterpretq_s8_u8(codes.r[i].raw), vreinterpretq_s8_s32(x.raw)));
@@ -281,12 +282,14 @@ struct NeonMultiply {
 };
 
 struct AnyTarget {
+  static constexpr bool kPairs = false;
   template <typename Block>
   using Multiply = NeonMultiply<Block::kOffset, WithoutSdot>;
   template <typename Block>
   using MultiplyFew = Multiply<Block>;
 };
 struct SdotTarget {
+  static constexpr bool kPairs = false;
   template <typename Block>
   using Multiply = NeonMultiply<Block::kOffset, WithSdot>;
   template <typename Block>
@@ -308,7 +311,7 @@ struct VnniMultiply {
     SHOAL_LANES(i) y.r[i] = hn::Xor(line.r[i], hn::Set(kDB, uint8_t{0x80}));
     return y;
   }
-  static HWY_INLINE const void* row_bytes(const QuantBlock& x) { return x.q; }
+  static constexpr bool kPairs = false;
   static HWY_INLINE void start(int32_t raised_sums, Dot& dot) { fill(raised_sums, dot); }
   static HWY_INLINE void add(const Bytes& codes, VI x, size_t, Dot& dot) {
     SHOAL_LANES(i) {
@@ -325,6 +328,7 @@ struct VnniMultiply {
 };
 
 struct VnniTarget {
+  static constexpr bool kPairs = false;
   template <typename Block>
   using Multiply = VnniMultiply<Block::kUnsigned, Block::kOffset>;
   template <typename Block>

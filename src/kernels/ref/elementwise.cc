@@ -19,9 +19,6 @@ void quantize_row(const float* x, size_t columns, QuantBlock* out) {
       b.q[i] = static_cast<int8_t>(code);
       b.sum[i / 16] += b.q[i];
     }
-    for (size_t i = 0; i < kQuantBlock; i += 4) {
-      b.pairs[i] = b.q[i], b.pairs[i + 1] = b.q[i + 2], b.pairs[i + 2] = b.q[i + 1], b.pairs[i + 3] = b.q[i + 3];
-    }
   }
 }
 

@@ -82,7 +82,7 @@ float add_block(const LinearCall& call, const std::byte* panel, size_t lane, siz
 float chunk_sum(const LinearCall& call, const std::byte* panel, size_t lane, size_t m, size_t begin, size_t end) {
   float acc = 0;
   if (is_quantized(call.weight.format)) {
-    const QuantBlock* x = call.quantized + m * (call.weight.columns / kQuantBlock);
+    const QuantBlock* x = call.quantized + m * quant_row_stride(call.weight.columns);
     for (size_t block = begin / 32; block < end / 32; ++block) acc = add_block(call, panel, lane, block, x[block], acc);
     return acc;
   }
