@@ -176,6 +176,8 @@ class Engine {
   void check() const;
 
  private:
+  friend struct LongAnswers;
+
   // What finish_step() must know of a slice.
   struct InFlight {
     RequestId request;
@@ -202,6 +204,13 @@ class Engine {
   uint64_t in_flight_step_ = 0;
   std::vector<InFlight> in_flight_;
   EngineCounters counters_;
+};
+
+// Answers under way that have more than so many tokens already, and what they will have together as far as line() knows.
+struct LongAnswers {
+  double count = 0;
+  double tokens = 0;
+  static LongAnswers of(const Engine& engine, double beyond);
 };
 
 }  // namespace shoal

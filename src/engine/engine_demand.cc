@@ -41,6 +41,18 @@ Cohorts Engine::cohorts(TimePoint now) const {
   return out;
 }
 
+LongAnswers LongAnswers::of(const Engine& engine, double beyond) {
+  LongAnswers out;
+  const auto add = [&](const Sequence& s) {
+    if (s.delivered <= beyond) return;
+    ++out.count;
+    out.tokens += s.delivered + engine.line_.prospects().left(s.delivered, s.request->max_tokens);
+  };
+  for (const Sequence* s : engine.running_) add(*s);
+  engine.parking_.for_each(add);
+  return out;
+}
+
 uint32_t Engine::blocks_wanted() const {
   return static_cast<uint32_t>(std::count_if(running_.begin(), running_.end(),
                                              [](const Sequence* s) { return blocks_for(s->computed + 1) > s->blocks.size(); }));

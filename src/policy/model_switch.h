@@ -86,7 +86,7 @@ SwitchPlan plan_switch(std::span<const ModelView> models, const PoolView& pool, 
 // over, or may end early, most slack first; and when nothing else could compute meanwhile, KV of requests whose model is
 // not on the device, most slack first. A model that was just loaded stays until it gave a token, so that every turn
 // brings some answer further. At most one load at a time; a later one may fill free pages that nobody is about to write
-// to, the model of the next group of prompts before the others.
+// to, the model of the next group of prompts before the others. If nobody computes and the first cannot have its room, the first comes that can.
 SwitchPlan plan_token_switch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options);
 
 // Those that wait for the device in the order in which plan_token_switch() brings them.

@@ -7,10 +7,10 @@ namespace shoal {
 namespace {
 
 constexpr double kTiny = 1e-9;
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 constexpr size_t kSlotsMax = 224;
 constexpr double kSlots = 24;  // of a horizon, at least: arrivals are looked at as often,
 constexpr double kTurnsMax = 64;  // of one model within the horizon
-constexpr double kAhead = 0.1;    // of a token that is given within the horizon and due after it: what the time is worth that it saves then
 constexpr double kSlotsOfTtft = 3;  // and so often within the time of a first token
 
 // As the engine does it: a step that takes prompts along is as long as readers allow.
@@ -29,19 +29,27 @@ bool promising(double left, double start, double step, double slack, double tbt)
 }
 
 void Cohorts::add(const Cohort& cohort) {
-  if (count_ < kMax) {
-    all_[count_++] = cohort;
-    return;
+  const auto waits = [](const Cohort& c) { return c.prompt_seconds > 0; };
+  if (cohort.requests < kTiny) return;
+  Cohort* first = begin();  // of its kind
+  if (waits(cohort)) first = std::find_if(begin(), end(), waits);
+  Cohort* last = waits(cohort) ? end() : std::find_if(begin(), end(), waits);
+  Cohort* const at = std::find_if(first, last, [&](const Cohort& c) { return c.due > cohort.due; });
+  std::move_backward(at, end(), end() + 1);
+  *at = cohort;
+  ++count_, ++last;
+  if (static_cast<size_t>(last - first) <= kOfKind) return;
+  Cohort* alike = first;
+  double least = std::numeric_limits<double>::infinity();
+  for (Cohort* c = first; c + 1 < last; ++c) {
+    const double apart = c[1].due - c->due, differs = apart * apart * c->requests * c[1].requests / (c->requests + c[1].requests);
+    if (differs < least) least = differs, alike = c;
   }
-  Cohort* nearest = nullptr;
-  for (Cohort& c : *this) {
-    const bool same_kind = (c.prompt_seconds > 0) == (cohort.prompt_seconds > 0);
-    if (same_kind && (nearest == nullptr || std::abs(c.due - cohort.due) < std::abs(nearest->due - cohort.due))) nearest = &c;
-  }
-  if (nearest == nullptr) nearest = begin();
-  const double sum = nearest->requests + cohort.requests, share = sum > 0 ? cohort.requests / sum : 0;
+  const double share = alike[1].requests / (alike->requests + alike[1].requests);
   const auto mix = [share](double a, double b) { return a + share * (b - a); };
-  *nearest = {sum, mix(nearest->due, cohort.due), mix(nearest->left, cohort.left), mix(nearest->prompt_seconds, cohort.prompt_seconds)};
+  *alike = {alike->requests + alike[1].requests, mix(alike->due, alike[1].due), mix(alike->left, alike[1].left), mix(alike->prompt_seconds, alike[1].prompt_seconds)};
+  std::move(alike + 2, end(), alike + 1);
+  --count_;
 }
 
 void Cohorts::remove_empty() {
@@ -53,7 +61,7 @@ namespace {
 // One model in a rehearsal.
 class Actor {
  public:
-  Actor(const RehearsedModel& facts, double horizon) : facts_(&facts), horizon_(horizon), cohorts_(facts.cohorts), spent_(facts.spent_seconds), here_(facts.resident) {}
+  Actor(const RehearsedModel& facts, double horizon) : facts_(&facts), horizon_(horizon), cohorts_(facts.cohorts), spent_(facts.spent_seconds), here_(facts.resident) { count(); }
 
   const RehearsedModel& facts() const { return *facts_; }
   bool here() const { return here_; }
@@ -65,6 +73,7 @@ class Actor {
   }
   double spent() const { return spent_; }
   double lost() const { return lost_ * facts_->weight; }
+  double ahead() const { return ahead_ * facts_->weight; }
   void come() { here_ = true, closed_ = false, spent_ = 0; }
   bool closed() const { return closed_; }
   void close(bool closed) { closed_ = closed; }  // begins no answers
@@ -78,7 +87,7 @@ class Actor {
       lost_ += c.requests * within(c.left, c.due);
       c.requests = 0;
     }
-    cohorts_.remove_empty();
+    tidy();
     const double window = facts_->ttft + 0.5 * facts_->answer_tokens * facts_->tbt, from = std::max(arrived_, now - window), seconds = now - from;
     lost_ += facts_->arrivals * (from - arrived_) * within(facts_->answer_tokens, 0.5 * (arrived_ + from) + facts_->ttft);
     const int parts = static_cast<int>(std::clamp(std::ceil(kSlotsOfTtft * seconds / facts_->ttft), 1.0, 4.0));
@@ -86,19 +95,13 @@ class Actor {
       const double at = from + seconds * (i + 0.5) / parts;
       cohorts_.add({facts_->arrivals * seconds / parts, at + facts_->ttft, facts_->answer_tokens, std::max(facts_->prompt_seconds, kTiny)});
     }
+    count();
     arrived_ = now;
   }
 
-  double decoding() const {
-    double n = 0;
-    for (const Cohort& c : cohorts_) n += c.prompt_seconds > 0 ? 0 : c.requests;
-    return n;
-  }
+  double decoding() const { return decoding_; }
 
-  bool worth(const Cohort& c, double now) const {
-    const double step = facts_->step_seconds(std::min(decoding() + 1, facts_->sequences_max));
-    return promising(c.left, now + c.prompt_seconds + step, step, c.due, facts_->tbt);
-  }
+  bool worth(const Cohort& c, double now) const { return promising(c.left, now + c.prompt_seconds + next_step_, next_step_, c.due, facts_->tbt); }
 
   // When the first promising token is due; infinity: nothing here is promising at `now`.
   double due(double now) const {
@@ -121,21 +124,48 @@ class Actor {
     return n == 0 ? 0 : prompts + longest * facts_->step_seconds(std::min(n, facts_->sequences_max));
   }
 
-  // Computes for `seconds` of the device's time within [from, from + wall): weighted tokens on time.
-  double compute(double from, double wall, double seconds) {
+  double kv_pages() const { return facts_->kv_pages * decoding(); }
+
+  // When the last of the next tokens of those that decode is due; -infinity: none does.
+  double last_due() const {
+    double due = -std::numeric_limits<double>::infinity();
+    for (const Cohort& c : cohorts_) {
+      if (c.prompt_seconds <= 0) due = std::max(due, c.due);
+    }
+    return due;
+  }
+
+  // Of those that decode, the ones that are due last begin anew, for so many pages of KV: what came free.
+  double give_up(double pages) {
+    const auto last = std::max_element(cohorts_.begin(), cohorts_.end(), [](const Cohort& a, const Cohort& b) {
+      return std::pair(a.prompt_seconds <= 0, a.due) < std::pair(b.prompt_seconds <= 0, b.due);
+    });
+    Cohort again = *last;
+    again.requests = std::min(again.requests, pages / facts_->kv_pages);
+    again.prompt_seconds = std::max(facts_->again_seconds, kTiny);
+    last->requests -= again.requests;
+    cohorts_.remove_empty();
+    cohorts_.add(again);
+    count();
+    return again.requests * facts_->kv_pages;
+  }
+
+  // Computes for `seconds` of the device's time within [from, from + wall), with so many pages for more KV: weighted tokens on time.
+  double compute(double from, double wall, double seconds, double pages) {
     if (seconds <= kTiny) return 0;
     spent_ += seconds;
     const double n = decoding(), decode = step(n), mixed = mixed_step(*facts_, decode), share = n > 0 ? 1 - decode / mixed : 1;
     double on_time = 0;
     begun_ = Cohorts();
-    const double beside = prompts(from, wall, seconds * share, on_time) / share;
+    const double room = std::min(facts_->sequences_max - n, facts_->kv_pages > 0 ? std::max(pages / facts_->kv_pages, n > 0 ? 0.0 : 1.0) : kNoLimit);
+    const double beside = prompts(from, wall, seconds * share, room, on_time) / share;
     double begun = 0;
     for (const Cohort& c : begun_) begun += c.requests;
     const double mixed_steps = n > 0 ? beside / mixed : 0, steps = (seconds - beside) / step(n + begun), whole = wall / seconds;
     on_time += decodes(cohorts_, from, wall, mixed_steps + steps);
     on_time += decodes(begun_, from + 0.5 * beside * whole, wall - 0.5 * beside * whole, 0.5 * mixed_steps + steps);
     for (const Cohort& c : begun_) cohorts_.add(c);
-    cohorts_.remove_empty();
+    tidy();
     return on_time * facts_->weight;
   }
 
@@ -145,12 +175,21 @@ class Actor {
   }
 
  private:
+  void count() {
+    decoding_ = 0;
+    for (const Cohort& c : cohorts_) decoding_ += c.prompt_seconds > 0 ? 0 : c.requests;
+    next_step_ = step(decoding_ + 1);
+  }
+  void tidy() {
+    cohorts_.remove_empty();
+    count();
+  }
+
   // Of so many tokens, how many are due within the horizon.
   double within(double tokens, double due) const { return std::clamp((horizon_ - due) / facts_->tbt + 1, 0.0, tokens); }
 
-  double prompts(double from, double wall, double budget, double& on_time) {
-    double spent = 0, room = std::max(0.0, facts_->sequences_max - decoding());
-    std::sort(cohorts_.begin(), cohorts_.end(), [](const Cohort& a, const Cohort& b) { return a.due < b.due; });
+  double prompts(double from, double wall, double budget, double room, double& on_time) {
+    double spent = 0;
     for (Cohort& c : cohorts_) {
       if (closed_ || c.prompt_seconds <= 0 || !worth(c, from) || room <= 0 || spent >= budget) continue;
       const double began = std::min({c.requests, room, (budget - spent) / c.prompt_seconds});
@@ -159,7 +198,8 @@ class Actor {
       room -= began;
       c.requests -= began;
       const double counts = began * within(1, c.due);
-      on_time += first <= c.due ? counts + kAhead * (began - counts) : 0;
+      on_time += first <= c.due ? counts : 0;
+      ahead_ += first <= c.due ? began - counts : 0;
       lost_ += first <= c.due ? 0 : counts;
       begun_.add({began, c.due + facts_->tbt, c.left - 1, 0});
     }
@@ -177,7 +217,8 @@ class Actor {
       const double given = std::min(steps, c.left);
       const double kept = tokens_in_time(given, from + gap, gap, c.due, facts_->tbt);
       const double counts = within(given, c.due), good = from + gap > c.due ? std::max(0.0, counts - (given - kept)) : std::min(kept, counts);
-      on_time += c.requests * (good + kAhead * (kept - good));
+      on_time += c.requests * good;
+      ahead_ += c.requests * (kept - good);
       lost_ += c.requests * (counts - good);
       c.due += given * facts_->tbt;
       c.left -= given;
@@ -188,15 +229,16 @@ class Actor {
   const RehearsedModel* facts_;
   double horizon_, dilation_ = 1;
   Cohorts cohorts_;
-  double arrived_ = 0, spent_ = 0, lost_ = 0;
+  double decoding_ = 0, next_step_ = 0;  // sequences that decode, and seconds of a step with one more
+  double arrived_ = 0, spent_ = 0, lost_ = 0, ahead_ = 0;
   bool here_ = false, closed_ = false;
   Cohorts begun_;
 };
 
 class Rehearsal {
  public:
-  Rehearsal(std::span<const RehearsedModel> models, uint32_t rooms, const Course& course, double horizon)
-      : rooms_(rooms), course_(course), horizon_(horizon), slot_(horizon / kSlots) {
+  Rehearsal(std::span<const RehearsedModel> models, const RehearsedDevice& device, const Course& course, double horizon)
+      : device_(device), course_(course), horizon_(horizon), slot_(horizon / kSlots) {
     actors_.reserve(models.size());
     for (const RehearsedModel& m : models) {
       actors_.emplace_back(m, horizon);
@@ -212,24 +254,27 @@ class Rehearsal {
       }
       Actor* const next = next_to_come();
       for (Actor& a : actors_) a.close(course_.ends && next != nullptr && a.here() && spent(a));
-      Actor* const leaves = next == nullptr || here() < rooms_ ? nullptr : next_to_go();
-      if (next == nullptr || (leaves == nullptr && here() >= rooms_)) {
+      Actor* const leaves = next == nullptr || here() < device_.rooms ? nullptr : next_to_go();
+      if (next == nullptr || (leaves == nullptr && here() >= device_.rooms)) {
         pass(next == nullptr ? slot_ : std::clamp(until_a_turn_ends(), 0.02, slot_));
         continue;
       }
       if (leaves != nullptr) leaves->go();
+      const double idle = idle_, began = now_;
       pass(next->switch_seconds());
+      idle_ = idle, switching_ += now_ - began;
       next->come();
       pass(std::min(slot_, std::max(0.02, next->facts().step_seconds(1))));
     }
-    Rehearsed result{on_time_, 0};
+    double lost = 0, ahead = 0;
     for (Actor& a : actors_) {
       a.arrive_until(now_);
       a.end();
-      result.lost += a.lost();
+      lost += a.lost();
+      ahead += a.ahead();
     }
     const double scale = horizon_ / std::max(now_, kTiny);
-    return {result.on_time * scale, result.lost * scale};
+    return {on_time_ * scale, lost * scale, ahead * scale, idle_ / std::max(now_ - switching_, kTiny)};
   }
 
  private:
@@ -279,11 +324,34 @@ class Rehearsal {
     return until;
   }
 
+  // KV that has no place any more is given up, of those that are away first. Pages that are left for more of those that are here.
+  double make_room() {
+    if (device_.pages == kNoLimit) return kNoLimit;
+    for (;;) {
+      double device = device_.pages, away = 0;
+      Actor *last = nullptr, *last_away = nullptr;
+      for (Actor& a : actors_) {
+        if (a.here()) device -= a.facts().weight_pages + a.kv_pages();
+        if (!a.here()) away += a.kv_pages();
+        Actor*& found = a.here() ? last : last_away;
+        if (a.kv_pages() > kTiny && (found == nullptr || a.last_due() > found->last_due())) found = &a;
+      }
+      const double left = std::max(device, 0.0) + device_.host_pages - away;
+      if (last_away != nullptr && left < -kTiny) {
+        last_away->give_up(-left);
+      } else if (last != nullptr && device < -kTiny) {
+        last->give_up(-device);
+      } else {
+        return std::max(0.0, std::min(device, left));
+      }
+    }
+  }
+
   // Time goes by; those that are here share it by steps in turn, and what one does not need is for the others.
   void pass(double seconds) {
     seconds = std::min(seconds, horizon_ - now_);
     if (seconds <= 0) return;
-    double steps = 0, left = seconds;
+    double steps = 0, left = seconds, pages = make_room();
     bool any = false;
     busy_.clear();
     for (Actor& a : actors_) {
@@ -299,10 +367,13 @@ class Rehearsal {
     std::sort(busy_.begin(), busy_.end(), [](const Busy& a, const Busy& b) { return a.work / a.step < b.work / b.step; });
     for (const Busy& b : busy_) {
       const double takes = std::min(std::max(b.work, b.step), left * b.step / steps);
-      on_time_ += b.actor->compute(now_, seconds, takes);
+      pages += b.actor->kv_pages();
+      on_time_ += b.actor->compute(now_, seconds, takes, pages - b.actor->kv_pages());
+      pages -= b.actor->kv_pages();
       left -= takes;
       steps -= b.step;
     }
+    idle_ += left;
     now_ += seconds;
   }
 
@@ -311,52 +382,33 @@ class Rehearsal {
     double work, step;
     bool served;
   };
-  const uint32_t rooms_;
+  const RehearsedDevice device_;
   const Course course_;
   const double horizon_;
   double slot_;
   std::vector<Actor> actors_;
   std::vector<Busy> busy_;
-  double now_ = 0, on_time_ = 0;
+  double now_ = 0, on_time_ = 0, idle_ = 0, switching_ = 0;
 };
 
 }  // namespace
 
-Rehearsed rehearse(std::span<const RehearsedModel> models, uint32_t rooms, const Course& course, double horizon) {
-  return Rehearsal(models, rooms, course, horizon).run();
-}
-
-Course best_course(std::span<const RehearsedModel> models, uint32_t rooms, double horizon, const Course& kept, const CourseOptions& options) {
-  const auto count = static_cast<uint32_t>(models.size());
-  constexpr double kStretches[] = {1, 2, 4, 8, Course::kUntilDone};
-  std::vector<Course> courses;
-  for (uint32_t served = std::min(rooms, count); served > 0; served -= 1 + served / 4) courses.push_back({served, 1});
-  for (uint32_t served = rooms + 1, more = 1; served <= count; served = std::min(count, rooms + (more *= 4))) {
-    for (const double stretch : kStretches) courses.push_back({served, stretch});
-    for (const double stretch : {1.0, 4.0}) courses.push_back({served, stretch, true});
-    if (served == count) break;
-  }
-  const auto clamped = [&](Course c) { return Course{std::min(c.served, count), c.served <= rooms ? 1 : c.stretch, c.served > rooms && c.ends}; };
-  const Course everybody{count, 1}, before = kept.served == 0 ? everybody : clamped(kept);
-  const Rehearsed wide = rehearse(models, rooms, everybody, horizon);
-  if (wide.lost <= options.loss_max * wide.on_time) return everybody;
-  Course best = before;
-  const double widest = wide.on_time;
-  double most = before == everybody ? widest : rehearse(models, rooms, before, horizon).on_time;
-  const double bar = most * (1 + options.gain_min);
-  for (const Course& course : courses) {
-    if (course == everybody || course == before) continue;
-    const double on_time = rehearse(models, rooms, course, horizon).on_time;
-    if (on_time > bar && on_time > most) best = course, most = on_time;
-  }
-  return widest >= most * (1 - options.loss_max) ? everybody : best;
+Rehearsed rehearse(std::span<const RehearsedModel> models, const RehearsedDevice& device, const Course& course, double horizon) {
+  return Rehearsal(models, device, course, horizon).run();
 }
 
 bool worth_a_switch(const RehearsedModel& model) {
   return Actor(model, 0).due(model.switch_seconds) < std::numeric_limits<double>::infinity();
 }
 
-double yield(const RehearsedModel& m, double horizon) {
+namespace {
+
+struct Wanted {
+  double tokens = 0;  // a second
+  double share = 0;   // of the device
+};
+
+Wanted wanted(const RehearsedModel& m, double horizon) {
   double waiting = 0, prompts = 0;
   for (const Cohort& c : m.cohorts) {
     const double step = m.step_seconds(1);
@@ -366,9 +418,16 @@ double yield(const RehearsedModel& m, double horizon) {
   }
   const double rate = m.arrivals * m.answer_tokens + waiting / horizon;
   const double sequences = std::min(m.sequences_max, rate * m.tbt);  // at reading pace
-  const double share = m.arrivals * m.prompt_seconds + prompts / horizon + std::min(1.0, sequences) * m.step_base / m.tbt + m.step_each * sequences / m.tbt;
-  const double cost = share + (m.resident ? 0 : m.switch_seconds / horizon);
-  return m.weight * rate / std::max(cost, 1e-3);
+  return {rate, m.arrivals * m.prompt_seconds + prompts / horizon + std::min(1.0, sequences) * m.step_base / m.tbt + m.step_each * sequences / m.tbt};
+}
+
+}  // namespace
+
+double load(const RehearsedModel& model, double horizon) { return wanted(model, horizon).share; }
+
+double yield(const RehearsedModel& m, double horizon) {
+  const Wanted of = wanted(m, horizon);
+  return m.weight * of.tokens / std::max(of.share + (m.resident ? 0 : m.switch_seconds / horizon), 1e-3);
 }
 
 }  // namespace shoal

@@ -30,9 +30,11 @@ struct Cohort {
 
 class Cohorts {
  public:
-  static constexpr size_t kMax = 8;
-  // Joins the nearest of its kind where there is no place of its own.
+  static constexpr size_t kOfKind = 5, kMax = 2 * kOfKind;
+  // Where there are as many of its kind as there may be (those that decode, or those that wait), the two of them that are the most alike
+  // become one: by Ward's criterion (1963), of when they are due.
   void add(const Cohort& cohort);
+  // By kind, and of each by when they were due when they were added.
   Cohort* begin() { return all_.data(); }
   Cohort* end() { return all_.data() + count_; }
   const Cohort* begin() const { return all_.data(); }
@@ -41,7 +43,7 @@ class Cohorts {
   void remove_empty();
 
  private:
-  std::array<Cohort, kMax> all_;
+  std::array<Cohort, kMax + 1> all_;  // one more while two become one
   size_t count_ = 0;
 };
 
@@ -59,9 +61,18 @@ struct RehearsedModel {
   double sequences_max = 256;  // at once
   double quota_seconds = 0;    // of its turn
   double spent_seconds = 0;    // of the turn under way
+  double weight_pages = 0;
+  double kv_pages = 0;         // of one sequence, in the mean,
+  double again_seconds = 0;    // and of computing that anew
   Cohorts cohorts;
 
   double step_seconds(double sequences) const { return step_base + step_each * sequences; }
+};
+
+struct RehearsedDevice {
+  uint32_t rooms = 1;          // models that are on it at once
+  double pages = std::numeric_limits<double>::infinity();  // for their weights, and KV;
+  double host_pages = 0;       // KV of those that are away may go there. What has no place is computed anew
 };
 
 // How the device is shared: turns among the first `served` models, each `stretch` quotas long. The others wait.
@@ -73,27 +84,24 @@ struct Course {
   friend bool operator==(const Course&, const Course&) = default;
 };
 
-// Weighted tokens that are due within `horizon` seconds: on time, and late or not given; together what is wanted then. What is given
-// ahead counts a little beside those on time.
+// Weighted tokens that are due within `horizon` seconds: on time, and late or not given; together what is wanted then. And those that are
+// due afterwards and were given already.
 struct Rehearsed {
   double on_time = 0;
   double lost = 0;
+  double ahead = 0;
+  double idle = 0;             // share of the time without switches in which there was nothing to do that could be on time
+  // What it is worth, if a token that is given ahead counts as so much of one that is on time.
+  double worth(double ahead_counts) const { return on_time + ahead_counts * ahead; }
 };
-// `rooms`: models that are on the device at once.
-Rehearsed rehearse(std::span<const RehearsedModel> models, uint32_t rooms, const Course& course, double horizon);
-
-struct CourseOptions {
-  double gain_min = 0.03;      // by which another course must be better than the one that is kept
-  double loss_max = 0.005;     // that short turns for everybody may cost
-};
-// The best of: the first models alone, as many as there is room for or fewer, for those that are here share the device's time; more and
-// more of them, up to all, in short turns, in longer ones, in such as let answers end, and in such as go on until nothing is left. `kept`
-// stays unless another is better by gain_min, or short turns for everybody are as good but for loss_max, or lose next to nothing.
-// REQUIRES: rooms > 0.
-Course best_course(std::span<const RehearsedModel> models, uint32_t rooms, double horizon, const Course& kept, const CourseOptions& options);
+Rehearsed rehearse(std::span<const RehearsedModel> models, const RehearsedDevice& device, const Course& course, double horizon);
 
 // Whether a switch to it, begun now, would bring it anything that is on time.
 bool worth_a_switch(const RehearsedModel& model);
+
+// The share of the device's time that it takes to compute what comes, and what is here and promising within the horizon, at the pace of
+// those who read it.
+double load(const RehearsedModel& model, double horizon);
 
 // On-time tokens for a second of the device, if it is served from now on: what a set that narrows is ordered by.
 double yield(const RehearsedModel& model, double horizon);

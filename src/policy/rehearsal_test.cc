@@ -1,4 +1,4 @@
-#include "policy/rehearsal.h"
+#include "policy/courses.h"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ TEST(Cohorts, LoseNobody) {
   double requests = 0, decoding = 0;
   size_t count = 0;
   for (const Cohort& c : cohorts) requests += c.requests, decoding += c.prompt_seconds > 0 ? 0 : c.requests, ++count;
-  EXPECT_EQ(count, Cohorts::kMax);
+  EXPECT_EQ(count, Cohorts::kMax);  // half of them decode
   EXPECT_DOUBLE_EQ(requests, 20);
   EXPECT_DOUBLE_EQ(decoding, 10);
 }
@@ -48,19 +48,29 @@ RehearsedModel model(uint32_t id, bool resident, double arrivals, double switch_
   return m;
 }
 
+TEST(Cohorts, ThoseAreOneThatAreTheMostAlike) {
+  Cohorts cohorts;
+  for (int i = 0; i < 100; ++i) cohorts.add({1, 0.1 * i, 16, 0.2});
+  double most = 0, first = 100, last = 0;
+  for (const Cohort& c : cohorts) most = std::max(most, c.requests), first = std::min(first, c.due), last = std::max(last, c.due);
+  EXPECT_LT(most, 50);
+  EXPECT_LT(first, 3);
+  EXPECT_GT(last, 8);
+}
+
 TEST(Rehearse, AModelAloneIsOnTimeAsLongAsItKeepsUp) {
   const RehearsedModel easy[] = {model(0, true, 2, 0.2)};
-  const Rehearsed little = rehearse(easy, 1, {1, 1}, 30);
+  const Rehearsed little = rehearse(easy, {1}, {1, 1}, 30);
   EXPECT_NEAR(little.on_time, (1 + 2 * 25) * 100, 1500);  // those that come at the end are still under way
   EXPECT_LT(little.lost, 0.01 * little.on_time);
   const RehearsedModel hard[] = {model(0, true, 40, 0.2)};
-  EXPECT_GT(rehearse(hard, 1, {1, 1}, 30).lost, little.on_time);
+  EXPECT_GT(rehearse(hard, {1}, {1, 1}, 30).lost, little.on_time);
 }
 
 TEST(Rehearse, EveryCourseSharesOutWhatIsDue) {
   const RehearsedModel models[] = {model(0, true, 2, 1), model(1, false, 2, 1), model(2, false, 2, 1)};
   const auto due = [&](const Course& course) {
-    const Rehearsed r = rehearse(models, 1, course, 30);
+    const Rehearsed r = rehearse(models, {1}, course, 30);
     return r.on_time + r.lost;
   };
   const double turns = due({3, 1});
@@ -74,53 +84,53 @@ TEST(Rehearse, WhatIsGivenAheadIsNoReasonToNeglectOthers) {
     m.cohorts = {};
     m.cohorts.add({4, 4, 2000, 0.05});
   }
-  EXPECT_GT(rehearse(models, 1, {2, 1}, 30).on_time, 1.4 * rehearse(models, 1, {1, 1}, 30).on_time);
-  EXPECT_EQ(best_course(models, 1, 30, {}, {}).served, 2u);
+  EXPECT_GT(rehearse(models, {1}, {2, 1}, 30).on_time, 1.4 * rehearse(models, {1}, {1, 1}, 30).on_time);
+  EXPECT_EQ(best_course(models, {1}, 30, {}, {}).served, 2u);
 }
 
 TEST(Rehearse, TurnsOfAnyLengthAreComparedOverTheWholeHorizon) {
   RehearsedModel models[] = {model(0, true, 0.5, 0.02), model(1, false, 0.5, 0.02)};
   for (RehearsedModel& m : models) m.quota_seconds = 0.1;  // so quick that nothing is lost by it
-  const double often = rehearse(models, 1, {2, 1}, 120).on_time, seldom = rehearse(models, 1, {2, 8}, 120).on_time;
+  const double often = rehearse(models, {1}, {2, 1}, 120).on_time, seldom = rehearse(models, {1}, {2, 8}, 120).on_time;
   EXPECT_NEAR(often, seldom, 0.1 * seldom);
 }
 
 TEST(Rehearse, WhatMoreCountsWeighsMore) {
   RehearsedModel heavy[] = {model(0, true, 2, 0.2)};
-  const double once = rehearse(heavy, 1, {1, 1}, 30).on_time;
+  const double once = rehearse(heavy, {1}, {1, 1}, 30).on_time;
   heavy[0].weight = 4;
-  EXPECT_NEAR(rehearse(heavy, 1, {1, 1}, 30).on_time, 4 * once, 1e-6);
+  EXPECT_NEAR(rehearse(heavy, {1}, {1, 1}, 30).on_time, 4 * once, 1e-6);
 }
 
 TEST(BestCourse, WhereThereIsTimeEverybodyHasTurns) {
   const RehearsedModel models[] = {model(0, true, 0.3, 0.2), model(1, false, 0.3, 0.2), model(2, false, 0.3, 0.2)};
-  EXPECT_EQ(best_course(models, 1, 30, {}, {}), (Course{3, 1}));
-  EXPECT_EQ(best_course(models, 1, 30, {1, 1}, {}), (Course{3, 1}));  // and comes back to it
-  EXPECT_EQ(best_course(models, 3, 30, {}, {}), (Course{3, 1}));
+  EXPECT_EQ(best_course(models, {1}, 30, {}, {}), (Course{3, 1}));
+  EXPECT_EQ(best_course(models, {1}, 30, {1, 1}, {}), (Course{3, 1}));  // and comes back to it
+  EXPECT_EQ(best_course(models, {3}, 30, {}, {}), (Course{3, 1}));
 }
 
 TEST(BestCourse, WhenSwitchesEatTheTimeAFewAreServed) {
   const RehearsedModel models[] = {model(0, true, 8, 4), model(1, false, 8, 4), model(2, false, 8, 4)};
-  const Course course = best_course(models, 1, 60, {}, {});
+  const Course course = best_course(models, {1}, 60, {}, {});
   EXPECT_TRUE(course.served == 1 || course.stretch > 1) << course.served << " x" << course.stretch;
-  const double turns = rehearse(models, 1, {3, 1}, 60).on_time, chosen = rehearse(models, 1, course, 60).on_time;
+  const double turns = rehearse(models, {1}, {3, 1}, 60).on_time, chosen = rehearse(models, {1}, course, 60).on_time;
   EXPECT_GT(chosen, 1.5 * turns);
 }
 
 TEST(BestCourse, WhatIsKeptGoesForLittle) {
   const RehearsedModel models[] = {model(0, true, 8, 4), model(1, false, 8, 4), model(2, false, 8, 4)};
-  const Course best = best_course(models, 1, 60, {}, {});
-  EXPECT_EQ(best_course(models, 1, 60, best, {}), best);
-  EXPECT_EQ(best_course(models, 1, 60, {3, 1}, {.gain_min = 1e9}), (Course{3, 1}));
+  const Course best = best_course(models, {1}, 60, {}, {});
+  EXPECT_EQ(best_course(models, {1}, 60, best, {}), best);
+  EXPECT_EQ(best_course(models, {1}, 60, {3, 1}, {.gain_min = 1e9}), (Course{3, 1}));
 }
 
 // Three models that are here need three steps for a token of each; only one of them can be read at that pace.
 TEST(BestCourse, WhereStepsOfAllAreTooSlowFewerAreServedThanAreHere) {
   RehearsedModel models[] = {model(0, true, 2, 0.1), model(1, true, 2, 0.1), model(2, true, 2, 0.1)};
   for (RehearsedModel& m : models) m.step_base = 0.08;
-  const Course course = best_course(models, 3, 30, {}, {});
+  const Course course = best_course(models, {3}, 30, {}, {});
   EXPECT_LT(course.served, 3u);
-  EXPECT_GT(rehearse(models, 3, course, 30).on_time, 1.2 * rehearse(models, 3, {3, 1}, 30).on_time);
+  EXPECT_GT(rehearse(models, {3}, course, 30).on_time, 1.2 * rehearse(models, {3}, {3, 1}, 30).on_time);
 }
 
 // A short answer that waits for its model's next turn between two tokens is late; one that is waited for is not.
@@ -134,7 +144,41 @@ TEST(Rehearse, AnswersThatEndBeforeTheirModelGoesAreOnTime) {
     m.prompt_seconds = 0.06;
     m.quota_seconds = 2;
   }
-  EXPECT_GT(rehearse(models, 1, {2, 1, true}, 60).on_time, rehearse(models, 1, {2, 1}, 60).on_time);
+  EXPECT_GT(rehearse(models, {1}, {2, 2, true}, 60).on_time, rehearse(models, {1}, {2, 2}, 60).on_time);
+}
+
+// Turns of two models, KV of each of which takes all that the weights leave.
+TEST(Rehearse, KvThatHasNoPlaceWhileItsModelIsAwayIsComputedAnew) {
+  RehearsedModel models[] = {model(0, true, 1, 0.2), model(1, false, 1, 0.2)};
+  for (RehearsedModel& m : models) {
+    m.weight_pages = 100;
+    m.kv_pages = 4;
+    m.prompt_seconds = m.again_seconds = 0.2;
+    m.sequences_max = 15;
+  }
+  const double ample = rehearse(models, {1}, {2, 1}, 30).on_time;
+  const double hosted = rehearse(models, {1, 160, 1000}, {2, 1}, 30).on_time, short_of_it = rehearse(models, {1, 160, 0}, {2, 1}, 30).on_time;
+  EXPECT_NEAR(hosted, ample, 0.1 * ample);
+  EXPECT_LT(short_of_it, 0.9 * hosted);
+  EXPECT_NEAR(rehearse(models, {1, 160, 0}, {1, 1}, 30).on_time, rehearse(models, {1}, {1, 1}, 30).on_time, 1);  // one alone has its place
+}
+
+// Two that wait too long together for either to be on time, and each of which could keep the device busy.
+TEST(BestCourse, WhereMoreIsWantedThanTheDeviceHasTimeForNobodyPaysForSwitches) {
+  RehearsedModel models[] = {model(0, true, 6, 1.5), model(1, false, 2, 1.5)};
+  for (RehearsedModel& m : models) {
+    m.ttft = 30;
+    m.tbt = 0.25;
+    m.prompt_seconds = 0.16;
+    m.answer_tokens = 16;
+    m.cohorts = {};
+    m.cohorts.add({30 * m.arrivals, 15, 16, 0.16});
+  }
+  EXPECT_GT(load(models[0], 60) + load(models[1], 60), 1.5);
+  EXPECT_EQ(best_course(models, {1}, 60, {1, 1}, {}).served, 1u);
+  for (RehearsedModel& m : models) m.arrivals = 1, m.cohorts = {}, m.cohorts.add({5, 15, 16, 0.16});
+  EXPECT_LT(load(models[0], 60) + load(models[1], 60), 1);
+  EXPECT_EQ(best_course(models, {1}, 60, {1, 1}, {}).served, 2u);
 }
 
 TEST(WorthASwitch, NotIfEverythingWouldBeTooLate) {

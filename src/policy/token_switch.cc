@@ -35,6 +35,16 @@ class TokenSwitch {
       }
       plan_ = {};
     }
+    // Nobody computes, and the first cannot have its room: whoever can comes before it, or nobody ever would.
+    const bool idle = coming_ == 0 && std::none_of(models_.begin(), models_.end(), [](const ModelView& m) { return m.resident && has_work(m); });
+    for (auto wanted = queue.begin() + 1; idle && wanted != queue.end(); ++wanted) {
+      free_ = free_now_;
+      if (make_room(**wanted)) {
+        plan_.load = (*wanted)->model;
+        return std::move(plan_);
+      }
+      plan_ = {};
+    }
     plan_.next = first->model;
     return std::move(plan_);
   }

@@ -16,7 +16,7 @@ namespace shoal {
 
 struct TurnState {
   double quota_seconds = Turn::kUnlimited;
-  double planned_seconds = 0;      // by the last plan of a round that it was in
+  double planned_seconds = 0;      // by the last plan of a round that it was in with others
   double spent_seconds = 0;        // of it, by steps after the first
   double stretch = 1;              // quotas that a turn is long
   bool ends = false;               // and then the answers that began end
@@ -36,6 +36,7 @@ struct HostedModel {
   ArrivalRate arrivals;
   MovingMean copied;               // shares of its weights that its switches copied
   MovingMean prompt_tokens, answer_tokens;  // of requests that came, of answers that ended
+  double answer_expected = 0;      // tokens; 0: not known
 
   // What the operator, the settings and static scheduling want of it.
   bool pinned = false;             // to be there at all times

@@ -15,9 +15,23 @@ class Likeness {
     answer_tokens_.add(tokens, MovingMean::kOfRequests);
   }
   // Of an answer of this model in the mean, or of any while none of its own has ended.
-  std::optional<double> answer_tokens(const HostedModel& model) const {
-    const MovingMean& known = model.answer_tokens.count > 0 ? model.answer_tokens : answer_tokens_;
-    return known.count > 0 ? std::optional(known.value) : std::nullopt;
+  double answer_tokens(const HostedModel& model) const {
+    for (const double known : {model.answer_expected, model.answer_tokens.value, answer_tokens_.value}) {
+      if (known > 0) return known;
+    }
+    return kAnswerTokens;
+  }
+  // To be called now and then. The first that end are the short ones: those under way that have more tokens than those that ended had in
+  // the mean count as what they will probably have, the less the more have ended.
+  template <typename Models>
+  void expect_answers(Models& models) {
+    for (auto& [id, model] : models) {
+      const MovingMean& own = model.answer_tokens;
+      const double ended = std::max(1.0, static_cast<double>(own.count));
+      const double mean = own.count > 0 ? own.value : answer_tokens_.count > 0 ? answer_tokens_.value : kAnswerTokens;
+      const LongAnswers longer = LongAnswers::of(*model.engine, mean);
+      model.answer_expected = (ended * mean + longer.tokens) / (ended + longer.count);
+    }
   }
 
   // A step of this one was measured.
@@ -34,7 +48,9 @@ class Likeness {
   };
   static double bytes(const HostedModel& model) { return static_cast<double>(std::max<uint64_t>(model.facts.weight_bytes, 1)); }
 
-  MovingMean answer_tokens_;
+  static constexpr double kAnswerTokens = 256;  // believed until one of any model has ended
+
+  MovingMean answer_tokens_;  // of all that ended
   std::optional<Measured> measured_;
 };
 

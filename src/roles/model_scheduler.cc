@@ -21,7 +21,7 @@ void ModelScheduler::schedule(TimePoint now, std::vector<Effect>& effects) {
 void ModelScheduler::switch_models(TimePoint now, std::vector<Effect>& effects) {
   update_wants(now, effects);
   if (token_level()) quotas_.update(now);
-  if (token_level() && quotas_.contended() && quotas_.next_look() > now) effects.push_back(WakeAt{quotas_.next_look()});
+  if (token_level() && quotas_.next_look() > now) effects.push_back(WakeAt{quotas_.next_look()});
   cancel_unwanted_load(effects);
   const SwitchPlan plan = plan_of_switch(now);
   hold_admissions(plan, now, effects);

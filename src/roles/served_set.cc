@@ -9,7 +9,6 @@ namespace {
 constexpr Duration kInterval = std::chrono::milliseconds(250);
 constexpr size_t kRehearsedMax = 16;
 constexpr double kCoursesAhead = 120;    // so many rehearsals within the time that one looks ahead: what they tell changes no faster
-constexpr double kAnswerTokens = 256;    // believed until one of any model has ended
 constexpr double kHere = 1.2;            // what being there is worth in the order
 constexpr double kPriorityWeight = 4;    // of a token, for one of priority more
 constexpr double kStaySwitches = 8;      // of one that was in the dark,
@@ -30,11 +29,15 @@ Prospects ServedSet::prospects(const HostedModel& hosted) const {
   const uint64_t sequences = hosted.engine->running() + 1;
   p.step_seconds = hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value));
   p.prompts = hosted.costs.prompt_cost(config_.limits.tokens_per_step);
-  p.answer_tokens = catalogue_.likeness().answer_tokens(hosted).value_or(kAnswerTokens);
+  p.answer_tokens = catalogue_.likeness().answer_tokens(hosted);
   return p;
 }
 
 void ServedSet::update(bool contended, TimePoint now) {
+  if (now >= next_expected_) {
+    catalogue_.likeness().expect_answers(catalogue_.active());
+    next_expected_ = now + kInterval;
+  }
   if (!config_.turns.narrow) return;
   note_dark(now);
   if (!contended || stuck()) {
@@ -52,7 +55,7 @@ void ServedSet::update(bool contended, TimePoint now) {
   // Of many the first ones tell what is best for all.
   const std::span<const RehearsedModel> rehearsed(models.data(), std::min(models.size(), kRehearsedMax));
   if (course_.served == 0 || now >= next_course_) {
-    course_ = best_course(rehearsed, rooms(models), ahead, course_, {});
+    course_ = best_course(rehearsed, device(models), ahead, course_, {});
     next_course_ = now + std::max(kInterval, from_seconds(ahead / kCoursesAhead));
   }
   if (course_.served == rehearsed.size()) course_.served = UINT32_MAX;  // whoever comes, too
@@ -147,9 +150,11 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, TimePoint now) co
   m.arrivals = hosted.arrivals.per_second(now);
   m.prompt_seconds = expected.prompts.seconds(0, static_cast<uint64_t>(hosted.prompt_tokens.value));
   m.answer_tokens = expected.answer_tokens;
-  const uint32_t pages = catalogue_.pages().capacity() - std::min(catalogue_.pages().capacity(), catalogue_.weight_pages(hosted));
-  const double tokens = static_cast<double>(pages) * kPageBytes / static_cast<double>(hosted.facts.kv_block_bytes) * kTokensPerBlock;
-  m.sequences_max = std::clamp(tokens / (static_cast<double>(context) + 1), 1.0, static_cast<double>(config_.limits.sequences_max));
+  m.weight_pages = catalogue_.weight_pages(hosted);
+  m.kv_pages = static_cast<double>(blocks_for(context + 1)) * static_cast<double>(hosted.facts.kv_block_bytes) / kPageBytes;
+  m.again_seconds = expected.prompts.seconds(0, context);
+  const double pages = std::max(0.0, catalogue_.pages().capacity() - m.weight_pages);
+  m.sequences_max = std::clamp(pages / std::max(m.kv_pages, 1e-6), 1.0, static_cast<double>(config_.limits.sequences_max));
   m.quota_seconds = hosted.turn.planned_seconds > 0 && hosted.turn.planned_seconds < Turn::kUnlimited ? hosted.turn.planned_seconds : 2 * m.switch_seconds;
   m.spent_seconds = hosted.turn.spent_seconds;
   m.cohorts = engine.cohorts(now);
@@ -171,8 +176,8 @@ std::vector<RehearsedModel> ServedSet::models_in_order(double horizon, TimePoint
   return models;
 }
 
-// The first ones whose weights fit, with KV for one answer of any length.
-uint32_t ServedSet::rooms(const std::vector<RehearsedModel>& models) const {
+// Room for the first ones whose weights fit, with KV for one answer of any length.
+RehearsedDevice ServedSet::device(const std::vector<RehearsedModel>& models) const {
   uint64_t weights = 0, kv = 0;
   uint32_t count = 0;
   for (const RehearsedModel& m : models) {
@@ -182,7 +187,7 @@ uint32_t ServedSet::rooms(const std::vector<RehearsedModel>& models) const {
     if (weights + kv > catalogue_.pages().capacity()) break;
     ++count;
   }
-  return std::max(count, 1u);
+  return {std::max(count, 1u), static_cast<double>(catalogue_.pages().capacity()), static_cast<double>(catalogue_.host_tier().pages())};
 }
 
 // Long enough for what the first token may take, for what an answer takes, and for a switch to earn its cost.

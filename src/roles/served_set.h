@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "policy/rehearsal.h"
+#include "policy/courses.h"
 #include "roles/catalogue.h"
 #include "roles/load_desk.h"
 
@@ -17,7 +17,8 @@ class ServedSet {
 
   // What is expected of a model's requests.
   Prospects prospects(const HostedModel& hosted) const;
-  // To be called with every change; decides anew now and then. `contended`: models with work do not all fit the device.
+  // To be called with every change; decides anew now and then. `contended`: models with work do not all fit the device, or
+  // cannot all be on time.
   void update(bool contended, TimePoint now);
   TimePoint next() const { return next_; }  // when it decides anew
   const Course& course() const { return course_; }
@@ -32,7 +33,7 @@ class ServedSet {
   bool idle_long_enough(const std::vector<RehearsedModel>& models, size_t which) const;
   std::vector<RehearsedModel> models_in_order(double horizon, TimePoint now) const;
   RehearsedModel rehearsed(const HostedModel& hosted, TimePoint now) const;
-  uint32_t rooms(const std::vector<RehearsedModel>& models) const;
+  RehearsedDevice device(const std::vector<RehearsedModel>& models) const;
   double horizon() const;
   // Who was in the dark for too long comes first for as long as eight switches to it take, 2 s at least; the next such one no sooner
   // than the others had 19 times as long, unless they have nothing to do.
@@ -43,6 +44,7 @@ class ServedSet {
   const LoadDesk& loads_;
   Course course_;
   TimePoint next_{};
+  TimePoint next_expected_{};        // when lengths of answers are estimated anew
   TimePoint next_course_{};  // when it rehearses anew
   std::optional<ModelId> favoured_;  // was in the dark too long
   TimePoint favoured_until_{};

@@ -7,14 +7,17 @@
 namespace shoal {
 
 void TurnQuotas::update(TimePoint now) {
-  bool contended = false;
+  bool contended = false, late = false;
+  size_t with_work = 0;
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (!hosted.engine->has_work()) continue;
+    ++with_work;
     contended |= !catalogue_.resident(hosted);
     hosted.turn.answering = hosted.engine->running() > 0;
     if (config_.turns.triage) hosted.engine->line().sort_out(served_.prospects(hosted), now);
+    late |= hosted.engine->line().late() > 0;
   }
-  served_.update(contended, now);
+  served_.update(contended || (late && with_work > 1), now);
   std::vector<ModelId> working;
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (hosted.engine->has_work() && (hosted.served || catalogue_.resident(hosted))) working.push_back(id);
@@ -28,7 +31,10 @@ void TurnQuotas::update(TimePoint now) {
     if (!contended) hosted.turn.quota_seconds = Turn::kUnlimited;
     changed |= contended && hosted.turn.quota_seconds == Turn::kUnlimited;
   }
-  if (!contended || !changed) return;
+  if (contended && changed) plan_turns(working, now);
+}
+
+void TurnQuotas::plan_turns(const std::vector<ModelId>& working, TimePoint now) {
   std::vector<TurnBatch> batches;
   for (const ModelId id : working) {
     const HostedModel& hosted = catalogue_.at(id);
@@ -46,7 +52,7 @@ void TurnQuotas::update(TimePoint now) {
   plan_ = plan_round(batches, config_.turns);
   for (const Turn& turn : plan_.turns) {
     HostedModel& hosted = catalogue_.at(turn.model);
-    hosted.turn.planned_seconds = turn.quota_seconds;
+    if (turn.quota_seconds != Turn::kUnlimited) hosted.turn.planned_seconds = turn.quota_seconds;  // of one alone: as long as when it was not
     const bool has_quota = hosted.turn.quota_seconds != Turn::kUnlimited;
     if (catalogue_.resident(hosted) && (config_.turns.recompute || !has_quota)) hosted.turn.quota_seconds = turn.quota_seconds;
   }

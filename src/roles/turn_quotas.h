@@ -29,7 +29,7 @@ class TurnQuotas {
 
   // Turns have quotas only while somebody waits for the device. To be called when who has work, or is there, may have changed.
   void update(TimePoint now);
-  TimePoint next_look() const { return served_.next(); }  // REQUIRES: contended()
+  TimePoint next_look() const { return served_.next(); }  // who has turns is decided anew then; past: at the next change
   bool contended() const { return contended_; }  // models with work do not all fit the device
   bool is_due(ModelId model) const { return round_.is_due(model); }
   // Requests that cannot be on time any more begin where they cost nobody his time: at a model that is to give a token, and while
@@ -68,6 +68,7 @@ class TurnQuotas {
   Prospects prospects(const HostedModel& hosted) const { return served_.prospects(hosted); }
 
  private:
+  void plan_turns(const std::vector<ModelId>& working, TimePoint now);
   double planned(const HostedModel& hosted) const;
   bool token_level() const { return config_.scheduling == Scheduling::kToken; }
 

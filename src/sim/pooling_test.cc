@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/scenario.h"
+#include "sim/world.h"
 
 namespace shoal {
 namespace {
@@ -120,6 +121,34 @@ TEST(Pooling, UnderLoadWithoutEndNobodyStarves) {
   // Who can be on time goes first, for EngineConfig::late_wait at most. A round is twelve turns of at most 2.5 switches each, at half the
   // speed while another model computes beside it, and a switch each. What is beyond that would be neglect.
   EXPECT_LT(outcome.gap_seconds_max, to_seconds(EngineConfig().late_wait) + 12 * (2 * 2.5 + 1) * 0.3 + 12);
+}
+
+// Of the first two models, in more load than the device carries.
+double of_the_first_two(uint64_t seed, int32_t priority) {
+  Scenario scenario = twelve_on_two(seed, Scheduling::kToken, 8, 60);
+  scenario.requests = 320;
+  WorldSetup setup = make_setup(scenario);
+  for (NodeSpec& node : setup.nodes) {
+    for (size_t m = 0; m < 2; ++m) node.config.models[m].pooling.priority = priority;
+  }
+  const Outcome outcome = World(std::move(setup)).run();
+  EXPECT_EQ(describe(outcome), "");
+  EXPECT_EQ(outcome.finished, 320u) << "the others wait, and get theirs";
+  Attainment both = outcome.models.at(0).attainment;
+  both.merge(outcome.models.at(1).attainment);
+  return both.of_tokens();
+}
+
+TEST(Pooling, PriorityDecidesBetweenModelsWhenNotAllCanBeServedInTime) {
+  double low = 0, equal = 0, high = 0;
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
+    low += of_the_first_two(seed, -2) / 2;
+    equal += of_the_first_two(seed, 0) / 2;
+    high += of_the_first_two(seed, 2) / 2;
+  }
+  EXPECT_GT(high, 0.9);
+  EXPECT_LT(equal, high - 0.1);
+  EXPECT_LT(low, equal);
 }
 
 }  // namespace

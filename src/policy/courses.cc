@@ -1,0 +1,66 @@
+#include "policy/courses.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace shoal {
+namespace {
+
+// Courses against each other: the one that stays unless another is enough better.
+class Contest {
+ public:
+  Contest(std::span<const RehearsedModel> models, const RehearsedDevice& device, double horizon) : models_(models), device_(device), horizon_(horizon) {}
+
+  Rehearsed of(const Course& course) {
+    const auto known = std::find_if(seen_.begin(), seen_.end(), [&](const auto& s) { return s.first == course; });
+    return known != seen_.end() ? known->second : seen_.emplace_back(course, rehearse(models_, device_, course, horizon_)).second;
+  }
+  // The best of those seen that serve so many models at least, if what is given ahead counts as so much of what is on time.
+  std::pair<Course, Rehearsed> best(uint32_t served_min, double ahead_counts) const {
+    std::pair<Course, Rehearsed> best{};
+    for (const auto& seen : seen_) {
+      if (seen.first.served >= served_min && (best.first.served == 0 || seen.second.worth(ahead_counts) > best.second.worth(ahead_counts))) best = seen;
+    }
+    return best;
+  }
+
+ private:
+  std::span<const RehearsedModel> models_;
+  const RehearsedDevice& device_;
+  const double horizon_;
+  std::vector<std::pair<Course, Rehearsed>> seen_;
+};
+
+}  // namespace
+
+Course best_course(std::span<const RehearsedModel> models, const RehearsedDevice& device, double horizon, const Course& kept, const CourseOptions& options) {
+  const auto count = static_cast<uint32_t>(models.size());
+  const uint32_t rooms = device.rooms;
+  const Course everybody{count, 1};
+  const Course before = kept.served == 0 ? everybody : Course{std::min(kept.served, count), kept.served <= rooms ? 1 : kept.stretch, kept.served > rooms && kept.ends};
+  Contest contest(models, device, horizon);
+  const Rehearsed wide = contest.of(everybody);
+  if (wide.lost <= options.loss_max * wide.on_time) return everybody;
+  contest.of(before);
+  for (uint32_t served = std::min(rooms, count); served > 0; served -= 1 + served / 4) contest.of({served, 1});
+  for (uint32_t served = rooms + 1, more = 1; served <= count; served = std::min(count, rooms + (more *= 2))) {
+    for (const Course& course : {Course{served, 1}, Course{served, 4, true}, Course{served, Course::kUntilDone}}) contest.of(course);
+    if (served == count) break;
+  }
+  // The rest only for as many as one of these did best with.
+  if (const uint32_t served = contest.best(rooms + 1, options.ahead_min).first.served; served > 0) {
+    for (const Course& course : {Course{served, 2}, Course{served, 4}, Course{served, 8}, Course{served, 1, true}}) contest.of(course);
+  }
+  double share = 0;
+  for (const RehearsedModel& m : models) share += load(m, horizon);
+  constexpr double kIdle = 0.1, kShort = 0.5;
+  const double idle = contest.best(1, options.ahead_min).second.idle;
+  const double ahead = std::clamp(std::min((share - 1) / kShort, 1 - idle / kIdle), options.ahead_min, options.ahead_max);
+  const Course best = contest.best(1, ahead).first;
+  const double most = contest.of(best).worth(ahead), stays = contest.of(before).worth(ahead);
+  const bool better = most > stays * (1 + options.gain_min);
+  return wide.worth(ahead) >= (better ? most : stays) * (1 - options.loss_max) ? everybody : better ? best : before;
+}
+
+}  // namespace shoal
