@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "formats/gguf_file.h"
+#include "formats/gguf_names.h"
 #include "formats/hf_config.h"
 #include "formats/hf_encoders.h"
 #include "formats/hf_names.h"
@@ -104,6 +105,8 @@ StatusOr<std::shared_ptr<const Checkpoint>> open_hf(const std::string& folder) {
 }
 
 }  // namespace
+
+std::string Checkpoint::name_in_file(const std::string& name) const { return format == "gguf" ? gguf_tensor_name(config.architecture, name) : name; }
 
 Status WeightMap::add(std::string name, const TensorView& view) {
   const auto [at, added] = tensors_.emplace(std::move(name), view);

@@ -46,6 +46,9 @@ struct Checkpoint {
 
   std::vector<std::pair<std::string, FileIdentity>> described_by;  // files that say how to read them, as they were; zeros: none
 
+  // What the file calls a tensor of `weights`.
+  std::string name_in_file(const std::string& name) const;
+
   // Whether opening the path again would give the same.
   bool current() const;
 

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "formats/checkpoint.h"
 #include "formats/gguf_file.h"
+#include "formats/gguf_names.h"
 #include "formats/hf_config.h"
 #include "formats/python_json.h"
 #include "gmock/gmock.h"
@@ -153,6 +154,11 @@ TEST(CheckpointTest, AGgufFileOfAnUnknownFamilyIsRefusedByNameWhateverItsTensors
 TEST(GgufNamesTest, LayersAreTranslatedPerArchitecture) {
   EXPECT_EQ(hf_tensor_name(Architecture::kLlama, "blk.12.attn_q.weight"), "model.layers.12.self_attn.q_proj.weight");
   EXPECT_EQ(hf_tensor_name(Architecture::kLlama, "blk.0.ffn_norm.weight"), "model.layers.0.post_attention_layernorm.weight");
+  EXPECT_EQ(gguf_tensor_name(Architecture::kLlama, "model.layers.0.post_attention_layernorm.weight"), "blk.0.ffn_norm.weight");
+  EXPECT_EQ(gguf_tensor_name(Architecture::kGemma2, "model.layers.0.pre_feedforward_layernorm.weight"), "blk.0.ffn_norm.weight");
+  EXPECT_EQ(gguf_tensor_name(Architecture::kQwen3Moe, "model.layers.12.mlp.gate.weight"), "blk.12.ffn_gate_inp.weight");
+  EXPECT_EQ(gguf_tensor_name(Architecture::kLlama, "model.embed_tokens.weight"), "token_embd.weight");
+  EXPECT_EQ(gguf_tensor_name(Architecture::kLlama, "model.layers.0.no_such"), "model.layers.0.no_such");
   EXPECT_EQ(hf_tensor_name(Architecture::kGemma2, "blk.0.ffn_norm.weight"), "model.layers.0.pre_feedforward_layernorm.weight");
   EXPECT_EQ(hf_tensor_name(Architecture::kPhi3, "blk.0.ffn_up.weight"), "model.layers.0.mlp.gate_up_proj.weight");
   EXPECT_EQ(hf_tensor_name(Architecture::kLlama, "output.weight"), "lm_head.weight");

@@ -47,7 +47,4 @@ StatusOr<ModelConfig> parse_gguf_config(const GgufMetadata& metadata, const Gguf
 // End-of-text ids: eos, eot, eom and the control tokens that are known to end a turn.
 GenerationConfig gguf_generation(const GgufTokenizer& tokenizer);
 
-// "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight"; names without a counterpart are returned unchanged.
-std::string hf_tensor_name(Architecture architecture, const std::string& name);
-
 }  // namespace shoal

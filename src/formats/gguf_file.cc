@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "formats/config_checks.h"
+#include "formats/gguf_names.h"
 
 namespace shoal {
 namespace {

@@ -30,18 +30,20 @@ Shape as_matrix(const TensorView& view) {
 
 }  // namespace
 
+std::string WeightLayout::tensor(const std::string& name) const { return checkpoint_->path + ": tensor '" + checkpoint_->name_in_file(name) + "'"; }
+
 StatusOr<const TensorView*> WeightLayout::find(const std::string& name, const Shape& shape, const std::optional<Shape>& other) const {
   const TensorView* view = checkpoint_->weights.find(name);
   if (view == nullptr) {
-    return not_found(checkpoint_->path, ": tensor '", name, "' is missing; the checkpoint is incomplete, fetch it again");
+    return not_found(tensor(name), " is missing; the checkpoint is incomplete, fetch it again");
   }
   const bool row = shape.rank() == 1 ? view->shape == Shape{1, shape[0]} : view->shape == Shape{shape[1]} && shape[0] == 1;
   if (view->shape != shape && view->shape != other && !row) {
-    return invalid_argument(checkpoint_->path, ": tensor '", name, "' has shape ", view->shape.to_string(),
+    return invalid_argument(tensor(name), " has shape ", view->shape.to_string(),
                             " where the config asks for ", other.value_or(shape).to_string());
   }
   if (!is_weight_type(view->dtype)) {
-    return unimplemented(checkpoint_->path, ": tensor '", name, "' has type ", dtype_name(view->dtype), ", which is not served");
+    return unimplemented(tensor(name), " has type ", dtype_name(view->dtype), ", which is not served");
   }
   return view;
 }
@@ -54,7 +56,7 @@ StatusOr<WeightFormat> WeightLayout::choose_format(const std::string& name, DTyp
     if (options_.quantization == Quantization::kQ4_0) format = head ? WeightFormat::kQ8_0 : WeightFormat::kQ4_0;
   }
   if (columns % format_columns(format) != 0) {
-    return invalid_argument(checkpoint_->path, ": tensor '", name, "' has rows of ", columns, " elements, not whole blocks of ",
+    return invalid_argument(tensor(name), " has rows of ", columns, " elements, not whole blocks of ",
                             dtype_name(type));
   }
   return format;
@@ -73,7 +75,7 @@ Status WeightLayout::find_scales(const MatrixSpec& spec, MatrixJob& job) const {
   }
   const Shape want{div_up(job.source.shape[0], block[0]), div_up(job.source.shape[1], block[1])};
   if (scales->dtype != DType::kF32 || scales->shape != want) {
-    return invalid_argument(checkpoint_->path, ": tensor '", name, "' is ", dtype_name(scales->dtype), " ",
+    return invalid_argument(tensor(name), " is ", dtype_name(scales->dtype), " ",
                             scales->shape.to_string(), " where F32 ", want.to_string(), " is needed");
   }
   job.scales = *scales;
@@ -94,7 +96,7 @@ StatusOr<WeightLayout::MatrixJob> WeightLayout::find_source(const MatrixSpec& sp
   }
   ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{stored_rows, stored_columns}, other));
   if (spec.transposed && is_block_type(source->dtype)) {
-    return unimplemented(checkpoint_->path, ": tensor '", name, "' has type ", dtype_name(source->dtype), ", which cannot be turned; convert it with a newer converter");
+    return unimplemented(tensor(name), " has type ", dtype_name(source->dtype), ", which cannot be turned; convert it with a newer converter");
   }
   MatrixJob job;
   job.source = *source;
@@ -170,7 +172,7 @@ uint32_t WeightLayout::begin_expert() {
 
 StatusOr<VectorPlace> WeightLayout::vector(const std::string& name, uint32_t size, bool plus_one) {
   ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{size}));
-  if (is_block_type(source->dtype)) return unimplemented(checkpoint_->path, ": vector '", name, "' is quantised");
+  if (is_block_type(source->dtype)) return unimplemented(checkpoint_->path, ": vector '", checkpoint_->name_in_file(name), "' is quantised");
   const VectorPlace place{reserve(uint64_t{size} * sizeof(float), vector_bytes_), size};
   vectors_.push_back({place, *source, plus_one});
   parameters_ += size;
@@ -185,7 +187,7 @@ StatusOr<VectorPlace> WeightLayout::vector(const VectorPart& part) {
     other = view->shape;
   }
   ASSIGN_OR_RETURN(const TensorView* source, find(part.name, Shape{part.stored}, other));
-  if (is_block_type(source->dtype)) return unimplemented(checkpoint_->path, ": vector '", part.name, "' is quantised");
+  if (is_block_type(source->dtype)) return unimplemented(checkpoint_->path, ": vector '", checkpoint_->name_in_file(part.name), "' is quantised");
   const VectorPlace place{reserve(uint64_t{part.size} * sizeof(float), vector_bytes_), part.size};
   vectors_.push_back({place, *source, false, part.first, part.step, part.factor, part.negative_exp});
   parameters_ += part.size;
@@ -195,7 +197,7 @@ StatusOr<VectorPlace> WeightLayout::vector(const VectorPart& part) {
 StatusOr<EmbeddingPlace> WeightLayout::embedding(const std::string& name, uint32_t vocab, uint32_t hidden) {
   ASSIGN_OR_RETURN(const TensorView* source, find(name + ".weight", Shape{vocab, hidden}));
   const bool fp8 = source->dtype == DType::kF8E4M3 || source->dtype == DType::kF8E5M2;
-  if (fp8) return unimplemented(checkpoint_->path, ": embedding '", name, "' in FP8 is not served");
+  if (fp8) return unimplemented(checkpoint_->path, ": embedding '", checkpoint_->name_in_file(name), "' in FP8 is not served");
   const auto index = static_cast<uint32_t>(copies_.size());
   EmbeddingPlace place{source->dtype, index, reserve(source->bytes, matrix_bytes_), source->row_bytes(), std::nullopt};
   copies_.push_back({place.offset, *source});
@@ -305,7 +307,7 @@ Status WeightLayout::check_finite() const {
     for (uint64_t i = 0; i < view.rows(); ++i) {
       dequantize_row(view.dtype, view.data + i * view.row_bytes(), 0, columns, row.data());
       if (std::all_of(row.begin(), row.end(), [](float x) { return std::isfinite(x); })) continue;
-      return invalid_argument(checkpoint_->path, ": tensor '", name, "', which chooses experts, holds something that is not a number; fetch the file again");
+      return invalid_argument(tensor(name), ", which chooses experts, holds something that is not a number; fetch the file again");
     }
   }
   return OkStatus();
