@@ -297,6 +297,16 @@ TEST(PlanTokenSwitch, ItsOwnKvIsNotNeededTwice) {
   EXPECT_EQ(turns({back}, {12, 8}).load, ModelId(1));
 }
 
+TEST(PlanTokenSwitch, IfNobodyComputesTheFirstComesThatCan) {
+  ModelView large = working(1, 13, false, milliseconds(10)), small = working(2, 6, false, milliseconds(900)), idle = model(3, 4);
+  idle.resident = true;
+  const SwitchPlan plan = turns({large, small, idle}, {16, 3});
+  EXPECT_EQ(plan.load, ModelId(2));
+  EXPECT_EQ(plan.drop, std::vector<ModelId>{ModelId(3)});
+  idle.busy = true;
+  EXPECT_EQ(turns({large, small, idle}, {16, 3}), (SwitchPlan{.next = ModelId(1)}));
+}
+
 // ---- turns and placement --------------------------------------------------------------------------------------------
 
 TEST(NextTurn, GoesRoundTheRunnableModels) {
