@@ -22,6 +22,9 @@ uint64_t reserve(uint64_t bytes, uint64_t& total) { return std::exchange(total, 
 
 namespace {
 
+// "PATH: tensor 'NAME'", as the file calls it.
+std::string named(const Checkpoint& checkpoint, const std::string& name) { return checkpoint.path + ": tensor '" + checkpoint.name_in_file(name) + "'"; }
+
 // [a, b, columns] as [a * b, columns], and [columns] as [1, columns].
 Shape as_matrix(const TensorView& view) {
   const uint64_t columns = view.shape.rank() == 0 ? 1 : view.shape[view.shape.rank() - 1];
@@ -30,20 +33,18 @@ Shape as_matrix(const TensorView& view) {
 
 }  // namespace
 
-std::string WeightLayout::tensor(const std::string& name) const { return checkpoint_->path + ": tensor '" + checkpoint_->name_in_file(name) + "'"; }
-
 StatusOr<const TensorView*> WeightLayout::find(const std::string& name, const Shape& shape, const std::optional<Shape>& other) const {
   const TensorView* view = checkpoint_->weights.find(name);
   if (view == nullptr) {
-    return not_found(tensor(name), " is missing; the checkpoint is incomplete, fetch it again");
+    return not_found(named(*checkpoint_, name), " is missing; the checkpoint is incomplete, fetch it again");
   }
   const bool row = shape.rank() == 1 ? view->shape == Shape{1, shape[0]} : view->shape == Shape{shape[1]} && shape[0] == 1;
   if (view->shape != shape && view->shape != other && !row) {
-    return invalid_argument(tensor(name), " has shape ", view->shape.to_string(),
+    return invalid_argument(named(*checkpoint_, name), " has shape ", view->shape.to_string(),
                             " where the config asks for ", other.value_or(shape).to_string());
   }
   if (!is_weight_type(view->dtype)) {
-    return unimplemented(tensor(name), " has type ", dtype_name(view->dtype), ", which is not served");
+    return unimplemented(named(*checkpoint_, name), " has type ", dtype_name(view->dtype), ", which is not served");
   }
   return view;
 }
@@ -56,7 +57,7 @@ StatusOr<WeightFormat> WeightLayout::choose_format(const std::string& name, DTyp
     if (options_.quantization == Quantization::kQ4_0) format = head ? WeightFormat::kQ8_0 : WeightFormat::kQ4_0;
   }
   if (columns % format_columns(format) != 0) {
-    return invalid_argument(tensor(name), " has rows of ", columns, " elements, not whole blocks of ",
+    return invalid_argument(named(*checkpoint_, name), " has rows of ", columns, " elements, not whole blocks of ",
                             dtype_name(type));
   }
   return format;
@@ -75,7 +76,7 @@ Status WeightLayout::find_scales(const MatrixSpec& spec, MatrixJob& job) const {
   }
   const Shape want{div_up(job.source.shape[0], block[0]), div_up(job.source.shape[1], block[1])};
   if (scales->dtype != DType::kF32 || scales->shape != want) {
-    return invalid_argument(tensor(name), " is ", dtype_name(scales->dtype), " ",
+    return invalid_argument(named(*checkpoint_, name), " is ", dtype_name(scales->dtype), " ",
                             scales->shape.to_string(), " where F32 ", want.to_string(), " is needed");
   }
   job.scales = *scales;
@@ -96,7 +97,7 @@ StatusOr<WeightLayout::MatrixJob> WeightLayout::find_source(const MatrixSpec& sp
   }
   ASSIGN_OR_RETURN(const TensorView* source, find(name, Shape{stored_rows, stored_columns}, other));
   if (spec.transposed && is_block_type(source->dtype)) {
-    return unimplemented(tensor(name), " has type ", dtype_name(source->dtype), ", which cannot be turned; convert it with a newer converter");
+    return unimplemented(named(*checkpoint_, name), " has type ", dtype_name(source->dtype), ", which cannot be turned; convert it with a newer converter");
   }
   MatrixJob job;
   job.source = *source;
@@ -307,7 +308,7 @@ Status WeightLayout::check_finite() const {
     for (uint64_t i = 0; i < view.rows(); ++i) {
       dequantize_row(view.dtype, view.data + i * view.row_bytes(), 0, columns, row.data());
       if (std::all_of(row.begin(), row.end(), [](float x) { return std::isfinite(x); })) continue;
-      return invalid_argument(tensor(name), ", which chooses experts, holds something that is not a number; fetch the file again");
+      return invalid_argument(named(*checkpoint_, name), ", which chooses experts, holds something that is not a number; fetch the file again");
     }
   }
   return OkStatus();

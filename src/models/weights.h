@@ -161,7 +161,6 @@ class WeightLayout {
     TensorView source;
   };
 
-  std::string tensor(const std::string& name) const;  // "PATH: tensor 'NAME'", as the file calls it
   // `other`: a shape that the same elements may be stored in instead.
   StatusOr<const TensorView*> find(const std::string& name, const Shape& shape, const std::optional<Shape>& other = std::nullopt) const;
   StatusOr<WeightFormat> choose_format(const std::string& name, DType type, uint32_t columns, bool head) const;
