@@ -119,10 +119,19 @@ bool ends_early(const EarlyEndView& view, const TurnOptions& options) {
 
 bool RoundMembers::update(std::span<const ModelId> models) {
   CHECK(std::is_sorted(models.begin(), models.end()));
-  bool changed = std::erase_if(members_, [&](const auto& m) { return !std::binary_search(models.begin(), models.end(), m.first); }) > 0;
+  const size_t left = std::erase_if(members_, [&](const auto& m) {
+    const bool leaves = !std::binary_search(models.begin(), models.end(), m.first);
+    if (leaves && m.second == round_ && options_.enter_running_round) left_.insert(m.first);
+    return leaves;
+  });
+  bool changed = left > 0;
   const bool running = !members_.empty();  // whoever comes to nobody begins a round
-  for (const ModelId model : models) changed |= members_.try_emplace(model, running && !options_.enter_running_round ? round_ : 0).second;
-  if (!members_.empty() && std::none_of(members_.begin(), members_.end(), [&](const auto& m) { return m.second < round_; })) ++round_;
+  for (const ModelId model : models) {
+    const auto [member, enters] = members_.try_emplace(model, running && !options_.enter_running_round ? round_ : 0);
+    if (enters && left_.erase(model) > 0) member->second = round_;
+    changed |= enters;
+  }
+  if (!members_.empty() && std::none_of(members_.begin(), members_.end(), [&](const auto& m) { return m.second < round_; })) ++round_, left_.clear();
   return changed;
 }
 

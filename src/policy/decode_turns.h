@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -95,7 +96,8 @@ class RoundMembers {
   explicit RoundMembers(const TurnOptions& options) : options_(options) {}
 
   // `models`: all that have work now, ascending. New ones enter, the others leave; without a member left to have its turn, a new
-  // round begins. True if the membership changed.
+  // round begins. True if the membership changed. Who had a turn, left and comes back is not due again in the same round: those that are
+  // done soon and called again soon would keep it from ending, and whoever is never done from its next turn.
   bool update(std::span<const ModelId> models);
   // Its turn begins. REQUIRES: a member.
   void had_turn(ModelId model);
@@ -106,6 +108,7 @@ class RoundMembers {
  private:
   TurnOptions options_;
   std::map<ModelId, uint64_t> members_;  // and the round of their last turn, or of the one they may not enter any more
+  std::set<ModelId> left_;               // that had their turn in this round
   uint64_t round_ = 1;
 };
 

@@ -215,5 +215,31 @@ TEST(RoundMembers, AModelWithoutWorkHoldsUpNoRound) {
   EXPECT_FALSE(members.is_due(ModelId(2)));
 }
 
+TEST(RoundMembers, WhoIsDoneAndCalledAgainWaitsForTheNextRound) {
+  RoundMembers members({});
+  const std::vector<ModelId> all{ModelId(1), ModelId(2), ModelId(3)}, without_second{ModelId(1), ModelId(3)};
+  members.update(all);
+  members.had_turn(ModelId(1));  // the one that is never done
+  members.had_turn(ModelId(2));
+  members.update(without_second);
+  EXPECT_TRUE(members.update(all));
+  EXPECT_FALSE(members.is_due(ModelId(2)));
+  EXPECT_TRUE(members.is_due(ModelId(3)));
+  members.had_turn(ModelId(3));
+  members.update(all);
+  for (const ModelId id : all) EXPECT_TRUE(members.is_due(id));
+}
+
+TEST(RoundMembers, WhoLeftBeforeItsTurnHasItWhenItComesBack) {
+  RoundMembers members({});
+  const std::vector<ModelId> all{ModelId(1), ModelId(2), ModelId(3)};
+  members.update(all);
+  members.had_turn(ModelId(1));
+  members.update(std::vector{ModelId(1), ModelId(3)});
+  members.update(all);
+  EXPECT_TRUE(members.is_due(ModelId(2)));
+  EXPECT_FALSE(members.is_due(ModelId(1)));
+}
+
 }  // namespace
 }  // namespace shoal

@@ -81,12 +81,13 @@ struct SwitchLimits {
 // model whose requests are all still queued gives way only to one that has waited longer than hold_after, and longer than they.
 SwitchPlan plan_switch(std::span<const ModelView> models, const PoolView& pool, const SwitchLimits& limits, TimePoint now);
 
-// Token-level. Those that wait come in the order of the round: those that are served, of them due in this one, then priority, then least slack. Room
-// comes from, in this order: idle KV and weights of models without work, least recently used first; models whose turn is
-// over, or may end early, most slack first; and when nothing else could compute meanwhile, KV of requests whose model is
-// not on the device, most slack first. A model that was just loaded stays until it gave a token, so that every turn
-// brings some answer further. At most one load at a time; a later one may fill free pages that nobody is about to write
-// to, the model of the next group of prompts before the others. If nobody computes and the first cannot have its room, the first comes that can.
+// Token-level. Those that wait come by priority and then least slack, the served ones first. A priority counts once a round: who had its
+// turn comes like those of the least. (If the round came first, those that are done soon and called again soon would keep one waiting that
+// always has work; it does in the paper's order.) Room comes from, in this order: idle KV and weights of models without work, least
+// recently used first; models whose turn is over, or may end early, most slack first; and when nothing else could compute meanwhile, KV of
+// requests whose model is not on the device, most slack first. A model that was just loaded stays until it gave a token, so that every turn
+// brings some answer further. At most one load at a time; a later one may fill free pages that nobody is about to write to, the model of
+// the next group of prompts before the others. If nobody computes and the first cannot have its room, the first comes that can.
 SwitchPlan plan_token_switch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options);
 
 // Those that wait for the device in the order in which plan_token_switch() brings them.

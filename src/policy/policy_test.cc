@@ -242,14 +242,25 @@ TEST(PlanTokenSwitch, NobodyGoesInAStepOrBeforeATokenOrWhenPinned) {
   }
 }
 
-TEST(PlanTokenSwitch, TheRoundComesBeforePriorityAndPriorityBeforeSlack) {
-  ModelView served = working(1, 4, false, milliseconds(-500)), urgent = working(2, 4, false, milliseconds(10));
+TEST(PlanTokenSwitch, PriorityComesBeforeSlackOnceARound) {
+  ModelView late = working(1, 4, false, milliseconds(-500)), urgent = working(2, 4, false, milliseconds(10));
   ModelView high = working(3, 4, false, milliseconds(900));
-  served.turn.due = false;
-  EXPECT_EQ(turns({served, urgent, high}, {20, 5}).load, ModelId(2));
+  EXPECT_EQ(turns({urgent, high}, {20, 5}).load, ModelId(2));
   high.priority = 1;
-  EXPECT_EQ(turns({served, urgent, high}, {20, 5}).load, ModelId(3));
-  EXPECT_EQ(turns({served}, {20, 5}).load, ModelId(1));
+  EXPECT_EQ(turns({late, urgent, high}, {20, 5}).load, ModelId(3));
+  high.turn.due = false;
+  EXPECT_EQ(turns({late, urgent, high}, {20, 5}).load, ModelId(1));
+  high.turn.slack = milliseconds(-800);
+  EXPECT_EQ(turns({late, urgent, high}, {20, 5}).load, ModelId(3));
+}
+
+// One that always has work had its turn; others are done soon, called again soon, and new in the round each time.
+TEST(PlanTokenSwitch, WhoseAnswersAreDueFirstComesWhetherItHadItsTurnOrNot) {
+  ModelView busy = working(1, 4, false, milliseconds(10));
+  busy.turn.due = false;
+  const std::vector models{busy, working(2, 4, false, milliseconds(900))};
+  EXPECT_EQ(turns(models, {20, 5}).load, ModelId(1));
+  EXPECT_EQ(plan_token_switch(models, {20, 5}, TurnOptions::paper()).load, ModelId(2));
 }
 
 TEST(PlanTokenSwitch, WhoIsNotServedTakesNobodysRoomAndGivesHis) {

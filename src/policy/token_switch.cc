@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "policy/model_switch.h"
@@ -9,7 +10,11 @@ namespace {
 class TokenSwitch {
  public:
   TokenSwitch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options)
-      : models_(models), options_(options), free_(pool.pages_free - std::min(pool.pages_free, pool.pages_spoken_for)), coming_(pool.pages_coming) {}
+      : models_(models), options_(options), free_(pool.pages_free - std::min(pool.pages_free, pool.pages_spoken_for)), coming_(pool.pages_coming) {
+    for (const ModelView& m : models_) {
+      if (m.wanted && !m.resident) priority_min_ = std::min(priority_min_, int64_t{m.priority});
+    }
+  }
 
   std::vector<const ModelView*> waiting() const {
     std::vector<const ModelView*> queue;
@@ -52,7 +57,8 @@ class TokenSwitch {
  private:
   using Key = std::tuple<bool, bool, int64_t, Duration, TimePoint>;
   Key key(const ModelView& m) const {
-    return {!m.served, !m.turn.due, -int64_t{m.priority}, options_.least_slack_first ? m.turn.slack : Duration(0), m.wanted_since};
+    if (options_.least_slack_first) return {!m.served, false, -(m.turn.due ? int64_t{m.priority} : priority_min_), m.turn.slack, m.wanted_since};
+    return {!m.served, !m.turn.due, -int64_t{m.priority}, Duration(0), m.wanted_since};
   }
   static bool has_work(const ModelView& m) { return m.busy || m.queued; }
   // The blocks that its own requests hold already are not needed twice.
@@ -141,6 +147,7 @@ class TokenSwitch {
   const uint64_t coming_;
   const uint64_t free_now_ = free_;
   SwitchPlan plan_;
+  int64_t priority_min_ = std::numeric_limits<int64_t>::max();  // of those that wait
 };
 
 }  // namespace
