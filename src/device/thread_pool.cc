@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "base/check.h"
 
@@ -12,6 +14,12 @@ namespace {
 constexpr int kSpins = 2000;  // some 40-100 us: longer than the gaps inside a step, shorter than those between steps
 
 constexpr uint32_t kOpen = 1u << 31;
+
+// A stretch of tasks in one number.
+constexpr uint64_t stretch(uint64_t begin, uint64_t end) { return begin << 32 | end; }
+constexpr uint64_t begin_of(uint64_t tasks) { return tasks >> 32; }
+constexpr uint64_t end_of(uint64_t tasks) { return tasks & 0xffffffff; }
+constexpr bool none_of(uint64_t tasks) { return begin_of(tasks) >= end_of(tasks); }
 
 inline void cpu_relax() {
 #if defined(__x86_64__)
@@ -45,7 +53,7 @@ void bind_this_thread(const std::vector<int>& cpus) {
   if (!cpus.empty()) bind_thread(pthread_self(), cpus);
 }
 
-ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
+ThreadPool::ThreadPool(const ThreadPoolOptions& options) : stretches_(static_cast<size_t>(std::max(options.threads, 1))) {
   CHECK_GE(options.threads, 1);
   const std::vector<int> allowed = allowed_cpus();
   const size_t threads = static_cast<size_t>(options.threads);
@@ -72,8 +80,9 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::run(size_t tasks, Task task, void* callable) {
   task_ = task;
   callable_ = callable;
-  tasks_ = tasks;
-  next_.store(0, std::memory_order_relaxed);
+  CHECK_LE(tasks, UINT32_MAX);
+  const size_t workers = stretches_.size();
+  for (size_t w = 0; w < workers; ++w) stretches_[w].tasks.store(stretch(tasks * w / workers, tasks * (w + 1) / workers), std::memory_order_relaxed);
   left_.store(0, std::memory_order_relaxed);
   gate_.store(kOpen, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
@@ -100,11 +109,29 @@ bool ThreadPool::enter() {
 }
 
 void ThreadPool::drain(int worker) {
-  while (true) {
-    const size_t task = next_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= tasks_) return;
-    task_(callable_, task, worker);
+  std::atomic<uint64_t>& own = stretches_[static_cast<size_t>(worker)].tasks;
+  do {
+    for (uint64_t tasks = own.load(std::memory_order_relaxed); !none_of(tasks);) {
+      const uint64_t task = begin_of(tasks);
+      if (!own.compare_exchange_weak(tasks, stretch(task + 1, end_of(tasks)), std::memory_order_relaxed)) continue;
+      task_(callable_, task, worker);
+      tasks = own.load(std::memory_order_relaxed);
+    }
+  } while (steal(worker));
+}
+
+bool ThreadPool::steal(int worker) {
+  for (size_t i = 1; i < stretches_.size(); ++i) {
+    std::atomic<uint64_t>& other = stretches_[(static_cast<size_t>(worker) + i) % stretches_.size()].tasks;
+    uint64_t tasks = other.load(std::memory_order_relaxed);
+    while (!none_of(tasks)) {
+      const uint64_t begin = begin_of(tasks), end = end_of(tasks), middle = begin + (end - begin) / 2;
+      if (!other.compare_exchange_weak(tasks, stretch(begin, middle), std::memory_order_relaxed)) continue;
+      stretches_[static_cast<size_t>(worker)].tasks.store(stretch(middle, end), std::memory_order_relaxed);
+      return true;
+    }
   }
+  return false;
 }
 
 uint32_t ThreadPool::await_next(uint32_t seen) {

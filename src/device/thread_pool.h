@@ -27,8 +27,10 @@ std::vector<int> allowed_cpus();
 // and then it only costs time.
 void bind_this_thread(const std::vector<int>& cpus);
 
-// Persistent threads. After a task list they spin for a bounded while, so that the next operation of the same step finds
-// them awake, then sleep. They never spin if the pool has more threads than the process has CPUs.
+// Persistent threads. Each begins with its own stretch of a list's tasks, in their order: what lies one after the other in memory is
+// then read so. Whoever is done takes half of what another has left. After a list they spin for a bounded while, so that the
+// next operation of the same step finds them awake, then sleep. They never spin if the pool has more threads than the process
+// has CPUs.
 // parallel_for allocates nothing. One parallel_for at a time; tasks do not call parallel_for.
 class ThreadPool {
  public:
@@ -47,7 +49,8 @@ class ThreadPool {
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls function(task, worker) once for every task in [0, tasks), worker in [0, size()), and returns when all are done;
-  // what they wrote is visible to the caller. Which worker gets a task is not determined: results must not depend on it.
+  // what they wrote is visible to the caller. Which worker gets a task, and which task comes before which, is not determined:
+  // results must not depend on it.
   template <typename Function>
   void parallel_for(size_t tasks, Function&& function) {
     if (tasks == 0) return;
@@ -65,21 +68,26 @@ class ThreadPool {
 
   void run(size_t tasks, Task task, void* callable);
   void work(int worker);               // life of a worker thread
-  void drain(int worker);              // takes tasks until none is left
+  void drain(int worker);              // does tasks until none is left
+  bool steal(int worker);              // half of another's tasks; false: nobody has any left
   bool enter();                        // joins the current list unless it is closed
   uint32_t await_next(uint32_t seen);  // the next generation; spins, then sleeps
 
   int spins_ = 0;
   Task task_ = nullptr;
   void* callable_ = nullptr;
-  size_t tasks_ = 0;
   std::atomic<bool> stopping_{false};
   alignas(64) std::atomic<uint32_t> generation_{0};  // of the task list; a change wakes the workers
-  alignas(64) std::atomic<size_t> next_{0};          // first task that nobody has taken
   // Who works on the list: kOpen while it may be joined, plus the number that joined. The caller closes it when no task
   // is left and waits for those who joined, not for workers that the system has not got round to waking.
   alignas(64) std::atomic<uint32_t> gate_{0};
   alignas(64) std::atomic<uint32_t> left_{0};        // of those who joined, how many are done
+  // What nobody has taken yet of a worker's tasks, [begin, end) in one number. Its worker takes the first, others cut off the end,
+  // and no task is put back: of one list, no stretch is seen twice.
+  struct alignas(64) Stretch {
+    std::atomic<uint64_t> tasks{0};
+  };
+  std::vector<Stretch> stretches_;  // [size()]
   std::vector<std::thread> workers_;
   struct Free {
     void operator()(std::byte* p) const { std::free(p); }

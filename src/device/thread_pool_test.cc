@@ -38,6 +38,35 @@ TEST(ThreadPoolTest, ManyShortListsFollowEachOtherWithoutLoss) {
   EXPECT_EQ(sum, 20000u * 10);
 }
 
+TEST(ThreadPoolTest, EachWorkerGoesThroughItsTasksInTheirOrder) {
+  ThreadPool pool(2);
+  std::vector<size_t> last(2, 0);
+  for (int round = 0; round < 2000; ++round) {
+    last = {0, 50};  // the second worker's stretch begins there, unless the first one has taken a part of it
+    std::atomic<int> backwards{0};
+    pool.parallel_for(100, [&](size_t task, int worker) {
+      size_t& before = last[static_cast<size_t>(worker)];
+      if (task < before) backwards.fetch_add(1);
+      before = task;
+    });
+    EXPECT_LE(backwards.load(), 16);  // once for each time that it takes half of what the other has left
+  }
+}
+
+TEST(ThreadPoolTest, OthersDoTheTasksOfAWorkerThatIsHeldUp) {
+  for (const int threads : {2, 3, 5}) {
+    ThreadPool pool(threads);
+    for (const size_t held : {size_t{0}, size_t{30}, size_t{59}}) {
+      std::atomic<size_t> done{0};
+      pool.parallel_for(60, [&](size_t task, int) {
+        while (task == held && done.load() < 59) std::this_thread::yield();
+        done.fetch_add(1);
+      });
+      EXPECT_EQ(done.load(), 60u);
+    }
+  }
+}
+
 TEST(ThreadPoolTest, APoolOfOneRunsInTheCallersThread) {
   ThreadPool pool(1);
   const auto caller = std::this_thread::get_id();

@@ -1,5 +1,6 @@
 // The load that fills a layout: what it brings in which order, by which threads, and what it finds there.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <mutex>
@@ -12,6 +13,13 @@
 
 namespace shoal {
 namespace {
+
+// Calls body(i) for each piece, begun in their order, in which the source reads them ahead.
+template <typename Body>
+void for_each_in_order(ThreadPool& threads, size_t pieces, const Body& body) {
+  std::atomic<size_t> next{0};
+  threads.parallel_for(pieces, [&](size_t, int) { body(next.fetch_add(1, std::memory_order_relaxed)); });
+}
 
 constexpr uint64_t kPieceBytes = 1 << 20;  // of the source
 
@@ -136,7 +144,7 @@ Status WeightLayout::load_matrices(WeightSink* sink, Experts experts, ThreadPool
     failed = true;
     source->stop();
   };
-  threads.parallel_for(work.size(), [&](size_t i, int) {
+  for_each_in_order(threads, work.size(), [&](size_t i) {
     if (failed.load(std::memory_order_relaxed)) return;
     if (control.cancelled.load(std::memory_order_relaxed)) return fail(absl::CancelledError("the load was cancelled"));
     if (control.give_way) control.give_way();

@@ -70,6 +70,8 @@ HWY_INLINE F16x load(const hwy::bfloat16_t* p) {
   return y;
 }
 HWY_INLINE void store(const F16x& x, float* p) { SHOAL_LANES(i) hn::StoreU(x.r[i], kDF, p + i * kLanes); }
+// Past the caches, to whole lines. REQUIRES: p is aligned to 64 bytes; hwy::FlushStream() before another thread reads it.
+HWY_INLINE void stream(const F16x& x, float* p) { SHOAL_LANES(i) hn::Stream(x.r[i], kDF, p + i * kLanes); }
 
 // The first n (< 16) elements; the others are zero and are not read.
 HWY_INLINE F16x load_first(const float* p, size_t n) {

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/lanes-inl.h"
+#include "hwy/cache_control.h"
 #include "kernels/ref/ref.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -123,8 +124,36 @@ void scan_delta(const ScanCall& call, uint32_t d) {
   update_state<N, false>(call, call.tokens - 1, d, known);
 }
 
+// A single token's delta rule of N x 16 values from d: the state before is read twice, the second time from the caches, and the one
+// after is written once.
+template <uint32_t N>
+void scan_delta_once(const ScanCall& call, uint32_t d) {
+  const auto decayed = [&](uint32_t i, uint32_t n) HWY_ATTR {
+    const F16x by = set1(call.decay[call.decay_by_key ? i : 0]);
+    return by * load(call.from + size_t{i} * call.width + d + 16 * n);
+  };
+  F16x known[N], update[N], out[N];
+  for (uint32_t n = 0; n < N; ++n) known[n] = out[n] = zero();
+  for (uint32_t i = 0; i < call.key_dim; ++i) {
+    const F16x key = set1(call.k[i]);
+    SHOAL_UNROLLED(n, N) known[n] = fma(decayed(i, n), key, known[n]);
+  }
+  load_values<N>(call, 0, d, update);
+  const F16x beta = set1(call.beta[0]);
+  for (uint32_t n = 0; n < N; ++n) update[n] = beta * (update[n] - known[n]);
+  for (uint32_t i = 0; i < call.key_dim; ++i) {
+    const F16x key = set1(call.k[i]), query = set1(call.q[i]);
+    SHOAL_UNROLLED(n, N) {
+      const F16x s = fma(key, update[n], decayed(i, n));
+      out[n] = fma(s, query, out[n]);
+      stream(s, call.state + size_t{i} * call.width + d + 16 * n);
+    }
+  }
+  store_out<N>(call, 0, d, out);
+}
+
 // Plain form, N x 16 values from d of T tokens: each number of the state goes through the tokens before the next one does.
-template <uint32_t N, uint32_t T>
+template <uint32_t N, uint32_t T, bool kStream = false>
 HWY_INLINE void scan_tokens(const ScanCall& call, uint32_t first, uint32_t d, const float* from) {
   F16x value[T][N], out[T][N];
   for (uint32_t t = 0; t < T; ++t) {
@@ -146,7 +175,7 @@ HWY_INLINE void scan_tokens(const ScanCall& call, uint32_t first, uint32_t d, co
         out[t][n] = fma(s[n], query, out[t][n]);
       }
     }
-    SHOAL_UNROLLED(n, N) store(s[n], call.state + at + 16 * n);
+    SHOAL_UNROLLED(n, N) kStream ? stream(s[n], call.state + at + 16 * n) : store(s[n], call.state + at + 16 * n);
   }
   for (uint32_t t = 0; t < T; ++t) store_out<N>(call, first + t, d, out[t]);
 }
@@ -159,8 +188,24 @@ void scan_plain(const ScanCall& call, uint32_t d) {
   for (; t < call.tokens; ++t, from = call.state) scan_tokens<N, 1>(call, t, d, from);
 }
 
+// Of one token, whose state after it is not read again before others have passed through the caches: it is written past them, so
+// that its lines are not read for it.
+void scan_once(const ScanCall& call) {
+  uint32_t d = 0;
+  if (call.beta != nullptr) {
+    for (; d + 16 * kWide <= call.width; d += 16 * kWide) scan_delta_once<kWide>(call, d);
+    for (; d < call.width; d += 16) scan_delta_once<1>(call, d);
+  } else {
+    for (; d + 16 * kWide <= call.width; d += 16 * kWide) scan_tokens<kWide, 1, true>(call, 0, d, call.from);
+    for (; d < call.width; d += 16) scan_tokens<1, 1, true>(call, 0, d, call.from);
+  }
+  hwy::FlushStream();
+}
+
 void scan(const ScanCall& call) {
   if (call.tokens == 0) return;
+  const bool aligned = reinterpret_cast<uintptr_t>(call.state) % 64 == 0;
+  if (call.tokens == 1 && aligned && call.from != nullptr && call.from != call.state) return scan_once(call);
   uint32_t d = 0;
   if (call.beta != nullptr) {
     for (; d + 16 * kWide <= call.width; d += 16 * kWide) scan_delta<kWide>(call, d);
