@@ -9,8 +9,8 @@
 namespace shoal {
 namespace {
 
-constexpr size_t kTasksPerThread = 8;  // so that threads end together
-constexpr size_t kTogether = 4;        // panels that a single row takes at once
+constexpr size_t kTasksPerThread = 32;  // so that threads end together; a thread reads its own one after the other
+constexpr size_t kTogether = 4;         // panels that a single row takes at once
 
 // Panels of a task, where so many are shared among the threads.
 size_t panels_each(size_t panels, const ThreadPool& threads) {

@@ -73,6 +73,28 @@ TEST(ScanTest, TokensMayBeCutAnywhere) {
   });
 }
 
+TEST(ScanTest, ATokenWhoseStateGoesToWholeLinesElsewhereHasTheSameBits) {
+  for_each_backend([](const Kernels& kernels) {
+    for (const uint32_t values : {16u, 40u, 64u, 128u}) {
+      for (const bool delta : {false, true}) {
+        const ScanCase c{.key_dim = 24, .values = values, .tokens = 1, .delta = delta, .by_key = false, .begun = true};
+        Rng rng(values), again(values);
+        const Scan want = make_scan(c, rng);
+        Scan got = make_scan(c, again);
+        const size_t count = got.state.size();
+        Floats lines(count + 16, NAN);
+        const size_t skip = (64 - reinterpret_cast<uintptr_t>(lines.data()) % 64) % 64 / sizeof(float);
+        got.call.state = lines.data() + skip;
+        ref::scan(want.call);
+        kernels.scan(got.call);
+        EXPECT_TRUE(same_bits(want.out, got.out)) << values;
+        EXPECT_TRUE(same_bits(want.state, Floats(got.call.state, got.call.state + count))) << values;
+        EXPECT_TRUE(same_bits(want.from, got.from)) << values;
+      }
+    }
+  });
+}
+
 TEST(ScanTest, TheDeltaRuleReplacesWhatTheStateKnewOfAKey) {
   // A key of length 1, no decay, beta 1: the state then gives exactly the new value for it.
   Floats state(4 * 16, 0.0f), out(16), k = {0.6f, 0, 0.8f, 0}, v(16), one = {1.0f};

@@ -6,10 +6,11 @@
 #include "hwy/foreach_target.h"
 
 #include <algorithm>
+#include <type_traits>
 
+#include "hwy/cache_control.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/lanes-inl.h"
-#include "hwy/cache_control.h"
 #include "kernels/ref/ref.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -188,16 +189,21 @@ void scan_plain(const ScanCall& call, uint32_t d) {
   for (; t < call.tokens; ++t, from = call.state) scan_tokens<N, 1>(call, t, d, from);
 }
 
+// Calls body(n, d) for n x 16 values from d until all of `width` are done; n is a constant: kWidest, and one for what is left.
+template <uint32_t kWidest, typename Body>
+HWY_INLINE void for_values(uint32_t width, const Body& body) {
+  uint32_t d = 0;
+  for (; d + 16 * kWidest <= width; d += 16 * kWidest) body(std::integral_constant<uint32_t, kWidest>(), d);
+  for (; d < width; d += 16) body(std::integral_constant<uint32_t, 1>(), d);
+}
+
 // Of one token, whose state after it is not read again before others have passed through the caches: it is written past them, so
 // that its lines are not read for it.
 void scan_once(const ScanCall& call) {
-  uint32_t d = 0;
   if (call.beta != nullptr) {
-    for (; d + 16 * kWide <= call.width; d += 16 * kWide) scan_delta_once<kWide>(call, d);
-    for (; d < call.width; d += 16) scan_delta_once<1>(call, d);
+    for_values<kWide>(call.width, [&](auto n, uint32_t d) HWY_ATTR { scan_delta_once<n()>(call, d); });
   } else {
-    for (; d + 16 * kWide <= call.width; d += 16 * kWide) scan_tokens<kWide, 1, true>(call, 0, d, call.from);
-    for (; d < call.width; d += 16) scan_tokens<1, 1, true>(call, 0, d, call.from);
+    for_values<kWide>(call.width, [&](auto n, uint32_t d) HWY_ATTR { scan_tokens<n(), 1, true>(call, 0, d, call.from); });
   }
   hwy::FlushStream();
 }
@@ -206,16 +212,12 @@ void scan(const ScanCall& call) {
   if (call.tokens == 0) return;
   const bool aligned = reinterpret_cast<uintptr_t>(call.state) % 64 == 0;
   if (call.tokens == 1 && aligned && call.from != nullptr && call.from != call.state) return scan_once(call);
-  uint32_t d = 0;
   if (call.beta != nullptr) {
-    for (; d + 16 * kWide <= call.width; d += 16 * kWide) scan_delta<kWide>(call, d);
-    for (; d < call.width; d += 16) scan_delta<1>(call, d);
+    for_values<kWide>(call.width, [&](auto n, uint32_t d) HWY_ATTR { scan_delta<n()>(call, d); });
   } else if (call.tokens < kTogether) {  // memory bounds it: whole lines, as they lie
-    for (; d + 16 * kWide <= call.width; d += 16 * kWide) scan_plain<kWide, 1>(call, d);
-    for (; d < call.width; d += 16) scan_plain<1, 1>(call, d);
+    for_values<kWide>(call.width, [&](auto n, uint32_t d) HWY_ATTR { scan_plain<n(), 1>(call, d); });
   } else {
-    for (; d + 16 * kNarrow <= call.width; d += 16 * kNarrow) scan_plain<kNarrow, kTogether>(call, d);
-    for (; d < call.width; d += 16) scan_plain<1, kTogether>(call, d);
+    for_values<kNarrow>(call.width, [&](auto n, uint32_t d) HWY_ATTR { scan_plain<n(), kTogether>(call, d); });
   }
 }
 #endif  // SHOAL_PORTABLE_TARGET
