@@ -91,15 +91,32 @@ TEST(ExpertDamage, AnExpertsTensorThatIsMissingOrOfAnotherShapeIsNamed) {
   }
 }
 
+constexpr const char* kRouters[] = {"mlp.gate", "mlp.gate.wg", "mlp.router", "block_sparse_moe.gate"};
+
+TEST(ExpertDamage, ARouterThatIsMissingIsNamed) {
+  for (const std::string& path : models_with_experts()) {
+    const auto whole = *open_checkpoint(path);
+    std::string damaged;
+    for (uint32_t layer = 0; layer < whole->config.layers; ++layer) {
+      for (const char* router : kRouters) {
+        const std::string name = absl::StrCat("model.layers.", layer, ".", router, ".weight");
+        if (whole->weights.find(name) != nullptr) damaged = name;
+      }
+    }
+    const Status missing = plan_model(changed(*whole, [&](const auto& name, TensorView&) { return name != damaged; }), {}).status();
+    EXPECT_FALSE(missing.ok()) << path;
+    EXPECT_THAT(std::string(missing.message()), HasSubstr("'" + whole->name_in_file(damaged) + "'")) << path;
+  }
+}
+
 // Of what decides which experts compute: without numbers others would, in silence.
 TEST(ExpertDamage, ARouterThatHoldsNoNumbersIsNamedByTheLoad) {
   const std::vector<std::string> parts = {"weight", "bias", "scale", "per_expert_scale", "e_score_correction_bias"};
-  const std::vector<std::string> routers = {"mlp.gate", "mlp.gate.wg", "mlp.router", "block_sparse_moe.gate"};
   for (const std::string& path : models_with_experts()) {
     const auto whole = *open_checkpoint(path);
     std::map<std::string, std::string> of_part;
     for (uint32_t layer = 0; layer < whole->config.layers; ++layer) {
-      for (const std::string& router : routers) {
+      for (const char* router : kRouters) {
         for (const std::string& part : parts) {
           const std::string name = absl::StrCat("model.layers.", layer, ".", router, ".", part);
           if (whole->weights.find(name) != nullptr) of_part[part] = name;

@@ -8,18 +8,16 @@ struct Names {
   std::string router, experts, gate, up, down;
 };
 
-std::string first_of(const WeightLayout& layout, const std::string& prefix, std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    if (layout.has(prefix + name + ".weight")) return prefix + name;
+// A router that is missing is called as those of the family are, which its experts tell.
+Names names_of(const ModelConfig& c, const WeightLayout& layout, const std::string& prefix) {
+  const auto has = [&](const char* name) { return layout.has(prefix + name); };
+  if (has("block_sparse_moe.gate.weight") || has("block_sparse_moe.experts.0.w1.weight")) {
+    return {prefix + "block_sparse_moe.gate", prefix + "block_sparse_moe.experts", "w1", "w3", "w2"};
   }
-  return prefix + *names.begin();  // the error names it
-}
-
-Names names_of(const WeightLayout& layout, const std::string& prefix) {
-  const bool sparse = layout.has(prefix + "block_sparse_moe.gate.weight");
-  const std::string router = first_of(layout, prefix, {"mlp.gate", "block_sparse_moe.gate", "mlp.gate.wg", "mlp.router"});
-  const std::string experts = prefix + (sparse ? "block_sparse_moe.experts" : "mlp.experts");
-  return sparse ? Names{router, experts, "w1", "w3", "w2"} : Names{router, experts, "gate_proj", "up_proj", "down_proj"};
+  const char* router = "mlp.gate";
+  if (has("mlp.router.weight") || has("mlp.router.bias") || (c.architecture == Architecture::kLlama4 && has("mlp.experts.gate_up_proj"))) router = "mlp.router";
+  if (has("mlp.gate.wg.weight") || (c.architecture == Architecture::kHunyuanMoe && has("mlp.experts.0.gate_proj.weight"))) router = "mlp.gate.wg";
+  return {prefix + router, prefix + "mlp.experts", "gate_proj", "up_proj", "down_proj"};
 }
 
 RouterRule rule_of(const ExpertConfig& e) {
@@ -156,7 +154,7 @@ void begin_shared(const Step& step, const ExpertBlock& block, Activation activat
 
 StatusOr<ExpertBlock> plan_experts(const ModelConfig& c, WeightLayout& layout, const std::string& prefix) {
   const ExpertConfig& e = *c.experts;
-  const Names names = names_of(layout, prefix);
+  const Names names = names_of(c, layout, prefix);
   ExpertBlock block;
   block.experts.rule = rule_of(e);
   block.experts.weigh_input = e.weigh_input;
