@@ -45,7 +45,7 @@ Course best_course(std::span<const RehearsedModel> models, const RehearsedDevice
   contest.of(before);
   for (uint32_t served = std::min(rooms, count); served > 0; served -= 1 + served / 4) contest.of({served, 1});
   for (uint32_t served = rooms + 1, more = 1; served <= count; served = std::min(count, rooms + (more *= 2))) {
-    for (const Course& course : {Course{served, 1}, Course{served, 4, true}, Course{served, Course::kUntilDone}}) contest.of(course);
+    for (const Course& course : {Course{served, 1}, Course{served, 0, true}, Course{served, 4, true}, Course{served, Course::kUntilDone}}) contest.of(course);
     if (served == count) break;
   }
   // The rest only for as many as one of these did best with.

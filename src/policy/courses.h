@@ -15,8 +15,9 @@ struct CourseOptions {
   double ahead_min = 0.1, ahead_max = 0.5;
 };
 // The best of: the first models alone, as many as there is room for or fewer, for those that are here share the device's time; more and
-// more of them, up to all, in short turns, in longer ones, in such as let answers end, and in such as go on until nothing is left. `kept`
-// stays unless another is better by gain_min, or short turns for everybody are as good but for loss_max, or lose next to nothing.
+// more of them, up to all, in short turns, in longer ones, in such as serve who is there and let answers end, and in such as go on until
+// nothing is left. `kept` stays unless another is better by gain_min, or short turns for everybody are as good but for loss_max, or lose
+// next to nothing.
 // REQUIRES: device.rooms > 0.
 Course best_course(std::span<const RehearsedModel> models, const RehearsedDevice& device, double horizon, const Course& kept, const CourseOptions& options);
 

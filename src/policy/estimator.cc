@@ -68,7 +68,7 @@ StepFit::Terms StepFit::solved() const {
   Terms right = products_;
   for (size_t i = 0; i < 3; ++i) {
     a[i][i] += ridge;
-    right[i] += ridge;  // the prior is 1 in its own units
+    right[i] += ridge * expected_[i];
   }
   Terms best;
   if (solve(a, right, 7, best) && *std::min_element(best.begin(), best.end()) >= 0) return best;
@@ -112,11 +112,11 @@ double StepFit::predict(const StepWork& work) const {
   return correction_ * dot(coefficients_, x);
 }
 
-void StepFit::believe(const StepWork& work, double seconds) {
-  if (observations_ > 0 || !std::isfinite(seconds) || seconds <= 0) return;
-  correction_ = 1;
-  correction_ = seconds / predict(work);
+void StepFit::believe(const StepFit& like, double scale) {
+  if (!like.believed() || !std::isfinite(scale) || scale <= 0) return;
+  for (size_t i = 0; i < 3; ++i) expected_[i] = scale * like.correction_ * like.coefficients_[i];
   believed_ = true;
+  coefficients_ = solved();
 }
 
 void MovingMean::add(double x, double rate) {
@@ -145,9 +145,8 @@ void ModelEstimator::observe_step(const StepWork& work, double seconds) {
 }
 
 void ModelEstimator::believe(const ModelEstimator& measured, double scale) {
-  const StepWork decode{4, 4 * 1024, true}, prompt = work_of(0, 512);
-  if (measured.decode_.believed()) decode_.believe(decode, scale * measured.step_seconds(decode));
-  if (measured.prefill_.believed()) prefill_.believe(prompt, scale * measured.step_seconds(prompt));
+  decode_.believe(measured.decode_, scale);
+  prefill_.believe(measured.prefill_, scale);
 }
 
 // What lies between copying nothing and everything is put down to what was copied.

@@ -33,8 +33,8 @@ class StepFit {
 
   void observe(const StepWork& work, double seconds);  // ignored unless finite and positive
   double predict(const StepWork& work) const;
-  // While nothing was seen: such work takes so long. Ignored afterwards, and unless finite and positive.
-  void believe(const StepWork& work, double seconds);
+  // What was not seen is like this one, which was, but `scale` times as long. Ignored unless that one has a reason.
+  void believe(const StepFit& like, double scale);
 
   bool believed() const { return believed_ || observations_ > 0; }  // what it predicts has a reason
   uint64_t observations() const { return observations_; }
@@ -44,6 +44,7 @@ class StepFit {
   Terms solved() const;  // the coefficients, in units of the prior
 
   Terms prior_;
+  Terms expected_{1, 1, 1};          // coefficients before anything is seen, in units of the prior
   std::array<double, 6> squares_{};  // upper triangle of sum x x', x in units of the prior
   Terms products_{};                 // sum x * seconds
   double correction_ = 1;            // moving mean of seen over fitted
@@ -84,7 +85,7 @@ struct PromptCost {
 class ModelEstimator {
  public:
   void observe_step(const StepWork& work, double seconds);
-  // Until it is measured, it is like this one, which was, but `scale` times as long.
+  // As far as it is not measured, it is like this one, which was, but `scale` times as long.
   void believe(const ModelEstimator& measured, double scale);
   // A switch to this model: seconds until its weights were there, and what it cost the device: time without a step, or by
   // which steps beside it took longer. `copied`: the share of its weights that were copied, 0..1; the others were there.

@@ -111,6 +111,17 @@ TEST(StepEstimate, WhatWasNotMeasuredIsLikeWhatWas) {
   EXPECT_NEAR(other.decode_seconds(4, 4 * 1024), 0.03, 0.003);
 }
 
+// One sequence tells nothing of what each of many takes; another model's steps do.
+TEST(ModelEstimator, WhatWasNotMeasuredIsLikeThatOfTheOther) {
+  const auto takes = [](uint64_t n) { return 0.02 + 3e-5 * static_cast<double>(n); };
+  ModelEstimator known, other;
+  for (uint64_t i = 0; i < 100; ++i) known.observe_step({1 + i % 64, 100 * (1 + i % 64), true}, takes(1 + i % 64));
+  other.observe_step({1, 100, true}, 2 * takes(1));
+  other.believe(known, 2);
+  EXPECT_NEAR(other.decode_seconds(1, 100), 2 * takes(1), 1e-3);
+  EXPECT_NEAR(other.decode_seconds(64, 6400), 2 * takes(64), 2e-3);
+}
+
 TEST(PromptCost, IsOfFullStepsWhatTheyTake) {
   ModelEstimator e;
   for (uint64_t i = 0; i < 200; ++i) e.observe_step(work_of(512 * (i % 8), 512 * (i % 8 + 1)), 0.01 + 1e-4 * 512 + 2e-8 * static_cast<double>(work_of(512 * (i % 8), 512 * (i % 8 + 1)).attended));

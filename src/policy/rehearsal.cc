@@ -16,48 +16,6 @@ constexpr double kSlotsOfTtft = 3;  // and so often within the time of a first t
 // As the engine does it: a step that takes prompts along is as long as readers allow.
 double mixed_step(const RehearsedModel& m, double decode) { return std::max(m.tbt, 2 * decode); }
 
-}  // namespace
-
-double tokens_in_time(double left, double start, double step, double slack, double tbt) {
-  const double late = start - slack;
-  if (late <= 0) return step <= tbt ? left : std::min(left, 1 - late / (step - tbt));
-  return step >= tbt ? 0 : std::max(0.0, left - late / (tbt - step));
-}
-
-bool promising(double left, double start, double step, double slack, double tbt) {
-  return tokens_in_time(left, start, step, slack, tbt) >= 0.5 * left;
-}
-
-void Cohorts::add(const Cohort& cohort) {
-  const auto waits = [](const Cohort& c) { return c.prompt_seconds > 0; };
-  if (cohort.requests < kTiny) return;
-  Cohort* first = begin();  // of its kind
-  if (waits(cohort)) first = std::find_if(begin(), end(), waits);
-  Cohort* last = waits(cohort) ? end() : std::find_if(begin(), end(), waits);
-  Cohort* const at = std::find_if(first, last, [&](const Cohort& c) { return c.due > cohort.due; });
-  std::move_backward(at, end(), end() + 1);
-  *at = cohort;
-  ++count_, ++last;
-  if (static_cast<size_t>(last - first) <= kOfKind) return;
-  Cohort* alike = first;
-  double least = std::numeric_limits<double>::infinity();
-  for (Cohort* c = first; c + 1 < last; ++c) {
-    const double apart = c[1].due - c->due, differs = apart * apart * c->requests * c[1].requests / (c->requests + c[1].requests);
-    if (differs < least) least = differs, alike = c;
-  }
-  const double share = alike[1].requests / (alike->requests + alike[1].requests);
-  const auto mix = [share](double a, double b) { return a + share * (b - a); };
-  *alike = {alike->requests + alike[1].requests, mix(alike->due, alike[1].due), mix(alike->left, alike[1].left), mix(alike->prompt_seconds, alike[1].prompt_seconds)};
-  std::move(alike + 2, end(), alike + 1);
-  --count_;
-}
-
-void Cohorts::remove_empty() {
-  count_ = static_cast<size_t>(std::remove_if(begin(), end(), [](const Cohort& c) { return c.requests < kTiny || c.left < kTiny; }) - begin());
-}
-
-namespace {
-
 // One model in a rehearsal.
 class Actor {
  public:
@@ -76,7 +34,13 @@ class Actor {
   double ahead() const { return ahead_ * facts_->weight; }
   void come() { here_ = true, closed_ = false, spent_ = 0; }
   bool closed() const { return closed_; }
-  void close(bool closed) { closed_ = closed; }  // begins no answers
+  // Begins no answers but those that wait now.
+  void close(bool closed, double now) {
+    if (closed && !closed_) to_begin_ = waiting(now);
+    closed_ = closed;
+  }
+  // It is closed, and all that it was to begin has ended.
+  bool done(double now) const { return decoding_ <= kTiny && std::min(to_begin_, waiting(now)) <= kTiny; }
   void go() { here_ = false; }
 
   // What came until then and can be on time; of a long while in parts. What cannot be any more is forgotten.
@@ -112,13 +76,17 @@ class Actor {
     return due;
   }
 
-  // Seconds of the device that would finish everything promising; of one that begins no answers, all that began.
+  // Seconds of the device that would finish everything promising; of one that is closed, all that began and is to begin.
   double work(double now) const {
-    double n = 0, longest = 0, prompts = 0;
+    double n = 0, longest = 0, prompts = 0, to_begin = closed_ ? to_begin_ : kNoLimit;
     for (const Cohort& c : cohorts_) {
-      if (closed_ ? c.prompt_seconds > 0 : !worth(c, now)) continue;
-      n += c.requests;
-      prompts += c.requests * c.prompt_seconds;
+      const bool waits = c.prompt_seconds > 0;
+      if (closed_ && !waits ? false : !worth(c, now)) continue;
+      const double requests = waits ? std::min(c.requests, to_begin) : c.requests;
+      if (waits) to_begin -= requests;
+      if (requests <= kTiny) continue;
+      n += requests;
+      prompts += requests * c.prompt_seconds;
       longest = std::max(longest, c.left);
     }
     return n == 0 ? 0 : prompts + longest * facts_->step_seconds(std::min(n, facts_->sequences_max));
@@ -157,10 +125,12 @@ class Actor {
     const double n = decoding(), decode = step(n), mixed = mixed_step(*facts_, decode), share = n > 0 ? 1 - decode / mixed : 1;
     double on_time = 0;
     begun_ = Cohorts();
-    const double room = std::min(facts_->sequences_max - n, facts_->kv_pages > 0 ? std::max(pages / facts_->kv_pages, n > 0 ? 0.0 : 1.0) : kNoLimit);
+    const double fit = facts_->kv_pages > 0 ? std::max(pages / facts_->kv_pages, n > 0 ? 0.0 : 1.0) : kNoLimit;
+    const double room = std::min({facts_->sequences_max - n, fit, closed_ ? to_begin_ : kNoLimit});
     const double beside = prompts(from, wall, seconds * share, room, on_time) / share;
     double begun = 0;
     for (const Cohort& c : begun_) begun += c.requests;
+    to_begin_ = std::max(0.0, to_begin_ - begun);
     const double mixed_steps = n > 0 ? beside / mixed : 0, steps = (seconds - beside) / step(n + begun), whole = wall / seconds;
     on_time += decodes(cohorts_, from, wall, mixed_steps + steps);
     on_time += decodes(begun_, from + 0.5 * beside * whole, wall - 0.5 * beside * whole, 0.5 * mixed_steps + steps);
@@ -185,13 +155,20 @@ class Actor {
     count();
   }
 
+  // Those that have not begun and are worth it.
+  double waiting(double now) const {
+    double n = 0;
+    for (const Cohort& c : cohorts_) n += c.prompt_seconds > 0 && worth(c, now) ? c.requests : 0;
+    return n;
+  }
+
   // Of so many tokens, how many are due within the horizon.
   double within(double tokens, double due) const { return std::clamp((horizon_ - due) / facts_->tbt + 1, 0.0, tokens); }
 
   double prompts(double from, double wall, double budget, double room, double& on_time) {
     double spent = 0;
     for (Cohort& c : cohorts_) {
-      if (closed_ || c.prompt_seconds <= 0 || !worth(c, from) || room <= 0 || spent >= budget) continue;
+      if (c.prompt_seconds <= 0 || !worth(c, from) || room <= 0 || spent >= budget) continue;
       const double began = std::min({c.requests, room, (budget - spent) / c.prompt_seconds});
       const double first = from + wall * std::min(1.0, (spent + 0.5 * began * c.prompt_seconds) / budget);
       spent += began * c.prompt_seconds;
@@ -232,6 +209,7 @@ class Actor {
   double decoding_ = 0, next_step_ = 0;  // sequences that decode, and seconds of a step with one more
   double arrived_ = 0, spent_ = 0, lost_ = 0, ahead_ = 0;
   bool here_ = false, closed_ = false;
+  double to_begin_ = 0;  // while it is closed: requests
   Cohorts begun_;
 };
 
@@ -249,22 +227,26 @@ class Rehearsal {
 
   Rehearsed run() {
     for (size_t i = 0; i < kSlotsMax && now_ < horizon_ - kTiny; ++i) {
+      // The end is always reached: who is behind takes longer slots.
+      const bool behind = now_ * kSlotsMax < horizon_ * static_cast<double>(i);
+      const double least = std::min(slot_, behind ? (horizon_ - now_) / static_cast<double>(kSlotsMax - i) : 0.02);
       for (Actor& a : actors_) {
         if (a.here() || served(a)) a.arrive_until(now_);  // of the others everything is lost, at the end
       }
       Actor* const next = next_to_come();
-      for (Actor& a : actors_) a.close(course_.ends && next != nullptr && a.here() && spent(a));
+      for (Actor& a : actors_) a.close(course_.ends && next != nullptr && a.here() && spent(a), now_);
       Actor* const leaves = next == nullptr || here() < device_.rooms ? nullptr : next_to_go();
       if (next == nullptr || (leaves == nullptr && here() >= device_.rooms)) {
-        pass(next == nullptr ? slot_ : std::clamp(until_a_turn_ends(), 0.02, slot_));
+        pass(next == nullptr ? slot_ : std::clamp(until_a_turn_ends(), least, slot_));
         continue;
       }
       if (leaves != nullptr) leaves->go();
+      for (Actor& a : actors_) a.close(false, now_);  // nobody could take another place meanwhile
       const double idle = idle_, began = now_;
       pass(next->switch_seconds());
       idle_ = idle, switching_ += now_ - began;
       next->come();
-      pass(std::min(slot_, std::max(0.02, next->facts().step_seconds(1))));
+      pass(std::min(slot_, std::max(least, next->facts().step_seconds(1))));
     }
     double lost = 0, ahead = 0;
     for (Actor& a : actors_) {
@@ -273,8 +255,7 @@ class Rehearsal {
       lost += a.lost();
       ahead += a.ahead();
     }
-    const double scale = horizon_ / std::max(now_, kTiny);
-    return {on_time_ * scale, lost * scale, ahead * scale, idle_ / std::max(now_ - switching_, kTiny)};
+    return {on_time_, lost, ahead, idle_ / std::max(now_ - switching_, kTiny)};
   }
 
  private:
@@ -305,7 +286,7 @@ class Rehearsal {
     for (Actor& a : actors_) {
       if (!a.here() || a.facts().stays) continue;
       const double due = a.due(now_);
-      const int rank = !served(a) ? 2 : due == std::numeric_limits<double>::infinity() ? 1 : spent(a) && !(a.closed() && a.decoding() > kTiny) ? 0 : -1;
+      const int rank = !served(a) ? 2 : due == std::numeric_limits<double>::infinity() ? 1 : spent(a) && !(a.closed() && !a.done(now_)) ? 0 : -1;
       if (rank < 0 || (gone != nullptr && std::pair(rank, due) <= best)) continue;
       best = {rank, due};
       gone = &a;

@@ -77,6 +77,38 @@ TEST(Rehearse, EveryCourseSharesOutWhatIsDue) {
   for (const Course& course : {Course{1, 1}, Course{3, 8}, Course{2, 2}}) EXPECT_NEAR(due(course), turns, 0.15 * turns) << course.served << " x" << course.stretch;
 }
 
+TEST(Rehearse, TheShortestTurnsAreRehearsedToTheEndOfTheHorizon) {
+  std::vector<RehearsedModel> models;
+  for (uint32_t id = 0; id < 12; ++id) {
+    models.push_back(model(id, id < 3, 0.2, 0.02));
+    models.back().quota_seconds = 0.01;
+  }
+  const auto due = [&](const Course& course) {
+    const Rehearsed r = rehearse(models, {3}, course, 120);
+    return r.on_time + r.lost;
+  };
+  EXPECT_NEAR(due({12, 1}), due({3, 1}), 0.1 * due({3, 1}));
+}
+
+// What comes while a model is away is more than it may leave behind at the end of a turn, and the device has time for all of it.
+TEST(Rehearse, TurnsThatServeWhoWaitsAndThenEndLoseNobody) {
+  RehearsedModel models[] = {model(0, true, 50, 0.4), model(1, false, 28, 0.3)};
+  for (RehearsedModel& m : models) {
+    m.ttft = 30;
+    m.tbt = 0.25;
+    m.step_base = 0.0175;
+    m.step_each = 0.0001;
+    m.prompt_seconds = 0.01;
+    m.answer_tokens = 15;
+    m.sequences_max = 256;
+    m.quota_seconds = 0.4;
+    m.cohorts = {};
+  }
+  const Rehearsed gated = rehearse(models, {1}, {2, 0, true}, 60), turns = rehearse(models, {1}, {2, 1}, 60), alone = rehearse(models, {1}, {1, 1}, 60);
+  EXPECT_LT(gated.lost, 0.1 * gated.on_time);
+  EXPECT_GT(gated.on_time, 1.1 * std::max(turns.on_time, alone.on_time));
+}
+
 // A device that has time for all gains nothing by giving one of them tokens that are due long afterwards.
 TEST(Rehearse, WhatIsGivenAheadIsNoReasonToNeglectOthers) {
   RehearsedModel models[] = {model(0, true, 0, 0.5), model(1, false, 0, 0.5)};

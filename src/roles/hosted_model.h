@@ -19,10 +19,11 @@ struct TurnState {
   double planned_seconds = 0;      // by the last plan of a round that it was in with others
   double spent_seconds = 0;        // of it, by steps after the first
   double stretch = 1;              // quotas that a turn is long
-  bool ends = false;               // and then the answers that began end
-  bool answering = false;          // some that began have not ended
+  bool ends = false;               // and then it begins what has come by `closed`, and goes when that has ended
+  TimePoint closed = kForever;     // when that was spent and others could come
+  bool answering = false;          // some of that has not ended
   uint64_t steps = 0;
-  bool spent() const { return spent_seconds >= quota_seconds * stretch; }
+  bool spent() const { return quota_seconds != Turn::kUnlimited && spent_seconds >= quota_seconds * stretch; }
   bool closing() const { return ends && spent(); }
   bool over() const { return spent() && !(ends && answering); }
 };

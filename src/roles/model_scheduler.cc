@@ -161,8 +161,10 @@ void ModelScheduler::hold_admissions(const SwitchPlan& plan, TimePoint now, std:
   }
   for (auto& [id, hosted] : catalogue_.active()) {
     const bool held = !hosted.fresh && std::find(plan.hold.begin(), plan.hold.end(), id) != plan.hold.end();
-    uint32_t most = held ? hosted.engine->line().came_by(catalogue_.at(*plan.next).wanted_since) : UINT32_MAX;
-    const bool may = most > 0 && !(hosted.turn.closing() && anybody_waits()) && (!protected_ || protected_->model == id) && (starved == nullptr || starved == &hosted);
+    uint32_t most = UINT32_MAX;
+    if (held) most = hosted.engine->line().came_by(catalogue_.at(*plan.next).wanted_since);
+    if (hosted.turn.closed != kForever && anybody_waits()) most = std::min(most, hosted.engine->line().came_by(hosted.turn.closed));
+    const bool may = most > 0 && (!protected_ || protected_->model == id) && (starved == nullptr || starved == &hosted);
     if (quotas_.contended() && !config_.turns.narrow) most = requests_.prompts().ready(id) + static_cast<uint32_t>(hosted.engine->waiting()) - requests_.prompts_queued(id);
     hosted.engine->set_admitting(may, most);
   }

@@ -36,6 +36,7 @@ NodeConfig node_config(NodeId self, InstanceRole instance_role, bool roomy) {
   config.gateways = {kGateway};
   config.load_bytes_per_second = 4 * kPageBytes / 0.2;
   config.models = {model(0), model(1)};
+  for (NodeModel& m : config.models) m.pooling.slo.ttft = milliseconds(500);  // so that nobody can wait until the other's answers have ended
   return config;
 }
 

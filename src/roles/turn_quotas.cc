@@ -13,9 +13,11 @@ void TurnQuotas::update(TimePoint now) {
     if (!hosted.engine->has_work()) continue;
     ++with_work;
     contended |= !catalogue_.resident(hosted);
-    hosted.turn.answering = hosted.engine->running() > 0;
+    const WaitingLine& line = hosted.engine->line();
     if (config_.turns.triage) hosted.engine->line().sort_out(served_.prospects(hosted), now);
-    late |= hosted.engine->line().late() > 0;
+    hosted.turn.closed = hosted.turn.closing() && !loads_.under_way() ? std::min(hosted.turn.closed, now) : kForever;
+    hosted.turn.answering = hosted.engine->running() > 0 || (hosted.turn.closed != kForever && line.came_by(hosted.turn.closed) > 0);
+    late |= line.late() > 0;
   }
   served_.update(contended || (late && with_work > 1), now);
   std::vector<ModelId> working;

@@ -1,0 +1,43 @@
+// Requests of one model by how far they are: so many of each kind at most, however many requests. Plain values.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace shoal {
+
+// Of `left` tokens of an answer, how many are on time if the first comes in `start` seconds and one more every `step`; the
+// first is due in `slack` seconds, one more every `tbt`. What is late may catch up.
+double tokens_in_time(double left, double start, double step, double slack, double tbt);
+
+// Whether an answer is worth a place before others: half of what is left of it would be on time, if it went on at once.
+bool promising(double left, double start, double step, double slack, double tbt);
+
+// Requests of one model that are about equally far. Seconds are from now.
+struct Cohort {
+  double requests = 0;
+  double due = 0;             // when the next token of each is due
+  double left = 0;            // tokens that each has to give, as far as that can be known
+  double prompt_seconds = 0;  // of each, before that token; 0: they decode
+};
+
+class Cohorts {
+ public:
+  static constexpr size_t kOfKind = 5, kMax = 2 * kOfKind;
+  // Where there are as many of its kind as there may be (those that decode, or those that wait), the two of them that are the most alike
+  // become one: by Ward's criterion (1963), of when they are due.
+  void add(const Cohort& cohort);
+  // By kind, and of each by when they were due when they were added.
+  Cohort* begin() { return all_.data(); }
+  Cohort* end() { return all_.data() + count_; }
+  const Cohort* begin() const { return all_.data(); }
+  const Cohort* end() const { return all_.data() + count_; }
+  bool empty() const { return count_ == 0; }
+  void remove_empty();
+
+ private:
+  std::array<Cohort, kMax + 1> all_;  // one more while two become one
+  size_t count_ = 0;
+};
+
+}  // namespace shoal
