@@ -36,11 +36,16 @@ class Actor {
   bool closed() const { return closed_; }
   // Begins no answers but those that wait now.
   void close(bool closed, double now) {
-    if (closed && !closed_) to_begin_ = waiting(now);
+    if (closed && !closed_) {
+      to_begin_ = waiting(now);
+      // Of n answers of one mean length, whose lengths are spread as exponentials are, the last ends after about ln n times that mean;
+      // cohorts end as one.
+      tail_ = facts_->answer_tokens * std::log(std::max(1.0, decoding_ + to_begin_)) * step(1);
+    }
     closed_ = closed;
   }
   // It is closed, and all that it was to begin has ended.
-  bool done(double now) const { return decoding_ <= kTiny && std::min(to_begin_, waiting(now)) <= kTiny; }
+  bool done(double now) const { return tail_ <= kTiny && decoding_ <= kTiny && std::min(to_begin_, waiting(now)) <= kTiny; }
   void go() { here_ = false; }
 
   // What came until then and can be on time; of a long while in parts. What cannot be any more is forgotten.
@@ -89,7 +94,7 @@ class Actor {
       prompts += requests * c.prompt_seconds;
       longest = std::max(longest, c.left);
     }
-    return n == 0 ? 0 : prompts + longest * facts_->step_seconds(std::min(n, facts_->sequences_max));
+    return n == 0 ? (closed_ ? tail_ : 0) : prompts + longest * facts_->step_seconds(std::min(n, facts_->sequences_max));
   }
 
   double kv_pages() const { return facts_->kv_pages * decoding(); }
@@ -122,6 +127,7 @@ class Actor {
   double compute(double from, double wall, double seconds, double pages) {
     if (seconds <= kTiny) return 0;
     spent_ += seconds;
+    if (closed_ && decoding() <= kTiny && to_begin_ <= kTiny) tail_ = std::max(0.0, tail_ - seconds);
     const double n = decoding(), decode = step(n), mixed = mixed_step(*facts_, decode), share = n > 0 ? 1 - decode / mixed : 1;
     double on_time = 0;
     begun_ = Cohorts();
@@ -210,6 +216,7 @@ class Actor {
   double arrived_ = 0, spent_ = 0, lost_ = 0, ahead_ = 0;
   bool here_ = false, closed_ = false;
   double to_begin_ = 0;  // while it is closed: requests
+  double tail_ = 0;      // seconds alone that its last answers take once the others have ended
   Cohorts begun_;
 };
 
