@@ -11,7 +11,8 @@
 //   batch B   12 steps of B sequences at once; share of the read bandwidth for the weights that they have in common, or of the
 //             multiply-add limit where that is the lower one
 //
-// Medians over --runs rounds of each side in turn (A B A B); of a limit the best of all rounds. --target makes our kernels
+// Medians over --runs rounds of each side in turn (A B A B), of a share as well: the limit of a decode is what memory gave right
+// before and after it. --target makes our kernels
 // do without what the machine has beyond that instruction set (AVX2), beside a peer built likewise. --cpu-time counts
 // the seconds of our one thread, for a machine with other work on it. Exit code 0 whatever the ratio: it measures.
 #include <sys/mman.h>
@@ -244,8 +245,8 @@ std::map<uint32_t, double> peer_batched(const Flags& flags) {
 struct Row {
   std::string what;
   std::vector<double> ours, peer;
-  double limit = 0;  // tokens per second that the machine's limit would allow; 0: none stated
-  double limit_with_state = 0;  // likewise, counting the state's way to the cores and back
+  std::vector<double> shares{};  // of what the machine's limit would allow, round by round
+  double with_state = 0;         // what that limit is multiplied by if the state's way to the cores and back counts too; 0: no state
 };
 
 struct Table {
@@ -274,29 +275,36 @@ void measure_peer(const Flags& flags, Table& table) {
   }
 }
 
+// A decode of `count` sequences, between two looks at what memory gives. A step reads `bytes` and multiplies for `seconds_of_ops`.
+void measure_decode(Ours& ours, LimitMeter& meter, uint32_t count, uint32_t steps, double bytes, double seconds_of_ops, Row& row) {
+  const double before = meter.read_bytes_per_s();
+  const double rate = ours.decode_per_s(count, steps);
+  const double read = bytes / ((before + meter.read_bytes_per_s()) / 2);
+  row.ours.push_back(rate);
+  row.shares.push_back(rate / (count / std::max(read, seconds_of_ops)));
+}
+
 Table measure(const Flags& flags, Ours& ours, LimitMeter& meter) {
   Table table;
   for (const uint32_t batch : flags.batches) table.batches.push_back({"decode batch " + std::to_string(batch), {}, {}});
   std::vector<Limits> limits;
+  if (ours.state_bytes() > 0) table.decode.with_state = ours.decode_bytes() / (ours.decode_bytes() + 2 * ours.state_bytes());
   (void)ours.prefill_per_s();  // touches every page once
   for (int run = 0; run < flags.runs; ++run) {
-    limits.push_back(meter.measure());
-    if (flags.measures("prefill")) table.prefill.ours.push_back(ours.prefill_per_s());
-    if (flags.measures("decode")) table.decode.ours.push_back(ours.decode_per_s(1, kDecodeTokens));
+    const Limits& limit = limits.emplace_back(meter.measure());
+    const double ops = ours.quantized() ? limit.int8_ops_per_s : limit.f32_ops_per_s;
+    if (flags.measures("prefill")) {
+      table.prefill.ours.push_back(ours.prefill_per_s());
+      table.prefill.shares.push_back(table.prefill.ours.back() * 2 * ours.prefill_parameters() / ops);
+    }
+    if (flags.measures("decode")) measure_decode(ours, meter, 1, kDecodeTokens, ours.decode_bytes(), 0, table.decode);
     for (size_t b = 0; flags.measures("batch") && b < flags.batches.size(); ++b) {
-      table.batches[b].ours.push_back(ours.decode_per_s(flags.batches[b], kBatchSteps));
+      const uint32_t rows = flags.batches[b];
+      measure_decode(ours, meter, rows, kBatchSteps, ours.batch_bytes(rows), rows * 2 * ours.active_parameters() / ops, table.batches[b]);
     }
     measure_peer(flags, table);
   }
   table.limits = median_limits(limits);
-  const double ops = ours.quantized() ? table.limits.int8_ops_per_s : table.limits.f32_ops_per_s;
-  table.prefill.limit = ops / (2 * ours.prefill_parameters());
-  table.decode.limit = table.limits.read_bytes_per_s / ours.decode_bytes();
-  if (ours.state_bytes() > 0) table.decode.limit_with_state = table.limits.read_bytes_per_s / (ours.decode_bytes() + 2 * ours.state_bytes());
-  for (size_t b = 0; b < flags.batches.size(); ++b) {
-    const double rows = flags.batches[b], read = ours.batch_bytes(flags.batches[b]) / table.limits.read_bytes_per_s;
-    table.batches[b].limit = rows / std::max(read, rows * 2 * ours.active_parameters() / ops);
-  }
   return table;
 }
 
@@ -318,8 +326,8 @@ void print_table(const Flags& flags, const Table& table, const Ours& ours) {
     const double ours_rate = median(row->ours), peer_rate = median(row->peer);
     std::printf("%-16s %12.1f %12.1f %8s %14s\n", row->what.c_str(), ours_rate, peer_rate,
                 peer_rate > 0 ? (std::to_string(ours_rate / peer_rate).substr(0, 4) + "x").c_str() : "-",
-                row->limit > 0 ? (std::to_string(100 * ours_rate / row->limit).substr(0, 4) + " %").c_str() : "-");
-    if (row->limit_with_state > 0) std::printf("%-44s %14.1f %%\n", "  with its state, read and written", 100 * ours_rate / row->limit_with_state);
+                (std::to_string(100 * median(row->shares)).substr(0, 4) + " %").c_str());
+    if (row->with_state > 0) std::printf("%-44s %14.1f %%\n", "  with its state, read and written", 100 * median(row->shares) / row->with_state);
   }
 }
 
@@ -333,7 +341,8 @@ void print_json(const Flags& flags, const Table& table, const Ours& ours) {
               {"rows", Json::array()}};
   for (const Row* row : table.rows()) {
     out["rows"].push_back({{"what", row->what}, {"shoal_tokens_per_s", median(row->ours)}, {"peer_tokens_per_s", median(row->peer)},
-                           {"limit_tokens_per_s", row->limit}, {"limit_with_state_tokens_per_s", row->limit_with_state}, {"shoal_runs", row->ours}, {"peer_runs", row->peer}});
+                           {"of_limit", median(row->shares)}, {"of_limit_with_state", row->with_state > 0 ? median(row->shares) / row->with_state : 0},
+                           {"shoal_runs", row->ours}, {"peer_runs", row->peer}, {"shares", row->shares}});
   }
   std::printf("%s\n", dump_json(out).c_str());
 }

@@ -187,6 +187,14 @@ LimitMeter::LimitMeter(int threads, Seconds seconds, bool avx2_only)
 
 LimitMeter::~LimitMeter() = default;
 
+double LimitMeter::read_bytes_per_s() {
+  const size_t share = kBytes / static_cast<size_t>(pool_.size()) / 4096 * 4096;
+  return best_rate(pool_, seconds_, [&](size_t i) {
+    read_all(memory_->bytes.get() + i * share, memory_->bytes.get() + (i + 1) * share);
+    return static_cast<double>(share);
+  });
+}
+
 Limits LimitMeter::measure() {
   const size_t share = kBytes / static_cast<size_t>(pool_.size()) / 4096 * 4096;
   char* bytes = memory_->bytes.get();
@@ -194,10 +202,7 @@ Limits LimitMeter::measure() {
   limits.int8_ops_per_s = best_rate(pool_, seconds_, [&](size_t) { return vnni_ ? int8_vnni() : int8_avx2(); });
   limits.int8_scaled_ops_per_s = best_rate(pool_, seconds_, [&](size_t) { return vnni_ ? int8_scaled_vnni() : int8_scaled_avx2(); });
   limits.f32_ops_per_s = best_rate(pool_, seconds_, [&](size_t) { return avx512_ ? f32_avx512() : f32_avx2(); });
-  limits.read_bytes_per_s = best_rate(pool_, seconds_, [&](size_t i) {
-    read_all(bytes + i * share, bytes + (i + 1) * share);
-    return static_cast<double>(share);
-  });
+  limits.read_bytes_per_s = read_bytes_per_s();
   limits.copy_bytes_per_s = best_rate(pool_, seconds_, [&](size_t i) {
     std::memcpy(bytes + i * share, bytes + i * share + share / 2, share / 2);
     return static_cast<double>(share);  // half read, half written

@@ -31,6 +31,8 @@ class LimitMeter {
   ~LimitMeter();
   // Best of some short runs, about a second.
   Limits measure();
+  // That limit alone, in some tens of milliseconds: what memory gives can change by half within a minute on a shared machine.
+  double read_bytes_per_s();
 
  private:
   struct Memory;

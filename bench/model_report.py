@@ -33,8 +33,8 @@ def passes(args, models, peer):
         result = report.run(args, "cpu_peer", *options)
         limits = result["limits"]
         for row in result["rows"]:
-            ours, theirs, limit, stateful = (row[key] for key in ("shoal_tokens_per_s", "peer_tokens_per_s", "limit_tokens_per_s", "limit_with_state_tokens_per_s"))
-            share = percent(ours / limit if limit else 0) + (f" ({percent(ours / stateful)})" if stateful else "")
+            ours, theirs, stateful = (row[key] for key in ("shoal_tokens_per_s", "peer_tokens_per_s", "of_limit_with_state"))
+            share = percent(row["of_limit"]) + (f" ({percent(stateful)})" if stateful else "")
             rows.append([f"{shape} {kind}", row["what"], f"{ours:.1f}", f"{theirs:.1f}" if theirs else "-", ratio(ours, theirs), share,
                          f"{limits['read_bytes_per_s'] / 1e9:.0f}", result["load_average"]])
     return f"\nBeside {name}.\n\n" + table(["model", "what", "shoal tokens/s", "peer", "ratio", "of the limit", "read GB/s", "load"], rows)
@@ -94,7 +94,7 @@ def main():
         "# Performance of experts, states and embedders\n",
         f"Printed by `bench/model_report.py` on {datetime.date.today()} at {report.commit()}: {report.machine(args)}. Both sides of a ratio ran in turn within one run, "
         f"medians of {args.runs}; models are random weights of the named shapes (`bench/random_model --list`). The limit of prefill is the int8 multiply-add rate, that of decode the read "
-        "bandwidth for the weights of a token (in brackets: for its state as well, read and written), both measured in the same run. [PERFORMANCE.md](PERFORMANCE.md) has dense models, serving, loading and pooling.\n",
+        "bandwidth for the weights of a token (in brackets: for its state as well, read and written): shares are medians of rounds, each with what memory gave right before and after. [PERFORMANCE.md](PERFORMANCE.md) has dense models, serving, loading and pooling.\n",
         "## Experts\n" + "".join(passes(args, EXPERTS, one) for one in args.peer),
         "## Models that keep a state\n" + passes(args, STATES, args.peer[0]),
         f"## The second turn of a long chat\n\nTime to the first token; medians of {args.turn_runs}.\n\n" + turns(args, folder),

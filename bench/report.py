@@ -118,9 +118,9 @@ def engine(args, peers, target):
             result = run(args, "cpu_peer", *options)
             limits = limits or result["limits"]
             for row in result["rows"]:
-                ours, peer, limit = row["shoal_tokens_per_s"], row["peer_tokens_per_s"], row["limit_tokens_per_s"]
+                ours, peer = row["shoal_tokens_per_s"], row["peer_tokens_per_s"]
                 rows.append([f"{shape} {kind}", row["what"], f"{ours:.1f}", f"{peer:.1f}" if peer else "-", ratio(ours, peer),
-                             percent(ours / limit if limit else 0), result["load_average"]])
+                             percent(row["of_limit"]), result["load_average"]])
         text += (f"\nBeside {name}{' built for ' + target if target else ''}; {limits_text(limits)}.\n\n"
                  + table(["model", "what", "shoal tokens/s", "peer", "ratio", "of the limit", "load"], rows))
     return text
