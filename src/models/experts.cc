@@ -15,8 +15,11 @@ Names names_of(const ModelConfig& c, const WeightLayout& layout, const std::stri
     return {prefix + "block_sparse_moe.gate", prefix + "block_sparse_moe.experts", "w1", "w3", "w2"};
   }
   const char* router = "mlp.gate";
-  if (has("mlp.router.weight") || has("mlp.router.bias") || (c.architecture == Architecture::kLlama4 && has("mlp.experts.gate_up_proj"))) router = "mlp.router";
-  if (has("mlp.gate.wg.weight") || (c.architecture == Architecture::kHunyuanMoe && has("mlp.experts.0.gate_proj.weight"))) router = "mlp.gate.wg";
+  if (has("mlp.router.weight") || has("mlp.router.bias")) router = "mlp.router";
+  else if (has("mlp.gate.wg.weight")) router = "mlp.gate.wg";
+  else if (has("mlp.gate.weight")) router = "mlp.gate";
+  else if (c.architecture == Architecture::kLlama4 && has("mlp.experts.gate_up_proj")) router = "mlp.router";
+  else if (c.architecture == Architecture::kHunyuanMoe && has("mlp.experts.0.gate_proj.weight")) router = "mlp.gate.wg";
   return {prefix + router, prefix + "mlp.experts", "gate_proj", "up_proj", "down_proj"};
 }
 
