@@ -47,6 +47,7 @@ struct AttentionSplit {
   KvLayer of;
   std::vector<AttentionPiece> pieces;
   bool segments = false;  // too few pieces for the threads
+  uint32_t parts = 1;     // of a KV head's queries, where there are no segments to split either; divides the group
 };
 // One for each kind of layer.
 std::vector<AttentionSplit> split_attention(const StepContext& context, const ForwardInput& input, int threads);

@@ -1,5 +1,6 @@
 // How a step's attention is split: into pieces of few queries, and where these are too few for the threads, by segments of
-// the context as well. The states of segments are merged in one order (kernels.h), so no split shows in the bits.
+// the context as well, or in a short one by the queries of a KV head. The states of segments are merged in one order (kernels.h),
+// so no split shows in the bits.
 #include <algorithm>
 
 #include "base/bytes.h"
@@ -37,6 +38,7 @@ AttentionSplit split_layer(const KvLayer& layer, const StepShape& shape, const F
   if (shape.ahead) return split;  // rows reach beyond those of their piece; whole sequences give pieces enough
   const size_t pieces = split.pieces.size();
   split.segments = threads > 1 && segments > pieces && pieces * layer.heads < kTasksPerThread * threads && floats <= shape.partial_floats();
+  while (!split.segments && split.parts < group && (pieces * layer.heads * split.parts < threads || group % split.parts != 0)) ++split.parts;
   return split;
 }
 
@@ -100,8 +102,14 @@ void CpuStep::attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Fl
   // Later rows see more: they go first, so that the threads end together.
   const auto piece_of = [&](size_t task) -> const AttentionPiece& { return split.pieces[split.pieces.size() - 1 - task / heads]; };
   if (split.segments) return attend_by_segments(split, arguments);
-  compute_.threads.parallel_for(split.pieces.size() * heads, [&](size_t task, int) {
-    compute_.kernels.attention(attention_call(piece_of(task), task % heads, arguments));
+  compute_.threads.parallel_for(split.pieces.size() * heads * split.parts, [&](size_t task, int) {
+    AttentionCall call = attention_call(piece_of(task / split.parts), task / split.parts % heads, arguments);
+    call.group /= split.parts;
+    const uint64_t first = task % split.parts * call.group;  // of the group's queries
+    call.q += first * layer.key_dim;
+    call.out += first * layer.value_dim;
+    if (call.sinks != nullptr) call.sinks += first;
+    compute_.kernels.attention(call);
   });
 }
 
