@@ -10,16 +10,6 @@ constexpr double kTiny = 1e-9;
 
 }  // namespace
 
-double tokens_in_time(double left, double start, double step, double slack, double tbt) {
-  const double late = start - slack;
-  if (late <= 0) return step <= tbt ? left : std::min(left, 1 - late / (step - tbt));
-  return step >= tbt ? 0 : std::max(0.0, left - late / (tbt - step));
-}
-
-bool promising(double left, double start, double step, double slack, double tbt) {
-  return tokens_in_time(left, start, step, slack, tbt) >= 0.5 * left;
-}
-
 void Cohorts::add(const Cohort& cohort) {
   const auto waits = [](const Cohort& c) { return c.prompt_seconds > 0; };
   if (cohort.requests < kTiny) return;

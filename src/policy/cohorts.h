@@ -1,6 +1,7 @@
 // Requests of one model by how far they are: so many of each kind at most, however many requests. Plain values.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -8,10 +9,16 @@ namespace shoal {
 
 // Of `left` tokens of an answer, how many are on time if the first comes in `start` seconds and one more every `step`; the
 // first is due in `slack` seconds, one more every `tbt`. What is late may catch up.
-double tokens_in_time(double left, double start, double step, double slack, double tbt);
+inline double tokens_in_time(double left, double start, double step, double slack, double tbt) {
+  const double late = start - slack;
+  if (late <= 0) return step <= tbt ? left : std::min(left, 1 - late / (step - tbt));
+  return step >= tbt ? 0 : std::max(0.0, left - late / (tbt - step));
+}
 
 // Whether an answer is worth a place before others: half of what is left of it would be on time, if it went on at once.
-bool promising(double left, double start, double step, double slack, double tbt);
+inline bool promising(double left, double start, double step, double slack, double tbt) {
+  return tokens_in_time(left, start, step, slack, tbt) >= 0.5 * left;
+}
 
 // Requests of one model that are about equally far. Seconds are from now.
 struct Cohort {
@@ -34,6 +41,7 @@ class Cohorts {
   const Cohort* end() const { return all_.data() + count_; }
   bool empty() const { return count_ == 0; }
   void remove_empty();
+  void clear() { count_ = 0; }
 
  private:
   std::array<Cohort, kMax + 1> all_;  // one more while two become one

@@ -56,7 +56,7 @@ class Actor {
       lost_ += c.requests * within(c.left, c.due);
       c.requests = 0;
     }
-    tidy();
+    cohorts_.remove_empty();
     const double window = facts_->ttft + 0.5 * facts_->answer_tokens * facts_->tbt, from = std::max(arrived_, now - window), seconds = now - from;
     lost_ += facts_->arrivals * (from - arrived_) * within(facts_->answer_tokens, 0.5 * (arrived_ + from) + facts_->ttft);
     const int parts = static_cast<int>(std::clamp(std::ceil(kSlotsOfTtft * seconds / facts_->ttft), 1.0, 4.0));
@@ -72,9 +72,8 @@ class Actor {
 
   bool worth(const Cohort& c, double now) const { return promising(c.left, now + c.prompt_seconds + next_step_, next_step_, c.due, facts_->tbt); }
 
-  // When the first promising token is due; infinity: nothing here is promising at `now`.
-  double due(double now) const {
-    double due = std::numeric_limits<double>::infinity();
+  // When the first token is due that is promising at `now`; `due` if that is earlier, or nothing here is promising.
+  double due(double now, double due = kNoLimit) const {
     for (const Cohort& c : cohorts_) {
       if (c.due < due && worth(c, now)) due = c.due;
     }
@@ -130,7 +129,7 @@ class Actor {
     if (closed_ && decoding() <= kTiny && to_begin_ <= kTiny) tail_ = std::max(0.0, tail_ - seconds);
     const double n = decoding(), decode = step(n), mixed = mixed_step(*facts_, decode), share = n > 0 ? 1 - decode / mixed : 1;
     double on_time = 0;
-    begun_ = Cohorts();
+    begun_.clear();
     const double fit = facts_->kv_pages > 0 ? std::max(pages / facts_->kv_pages, n > 0 ? 0.0 : 1.0) : kNoLimit;
     const double room = std::min({facts_->sequences_max - n, fit, closed_ ? to_begin_ : kNoLimit});
     const double beside = prompts(from, wall, seconds * share, room, on_time) / share;
@@ -280,7 +279,7 @@ class Rehearsal {
     for (uint32_t i = 0; i < course_.served; ++i) {
       Actor& a = actors_[i];
       if (a.here()) continue;
-      const double due = a.due(now_ + a.switch_seconds());
+      const double due = a.due(now_ + a.switch_seconds(), first);
       if (due < first) first = due, next = &a;
     }
     return next;
@@ -304,10 +303,11 @@ class Rehearsal {
   // Of those that are here: until one's quota is spent, or what it has to do is done.
   double until_a_turn_ends() const {
     double until = slot_;
+    const double sharing = here();
     for (const Actor& a : actors_) {
       if (!a.here() || a.facts().stays) continue;
       if (!a.closed()) until = std::min(until, std::max(0.0, quota(a) - a.spent()));
-      if (const double work = a.work(now_); work > 0) until = std::min(until, here() * work);
+      if (const double work = a.work(now_); work > 0) until = std::min(until, sharing * work);
     }
     return until;
   }
@@ -317,14 +317,17 @@ class Rehearsal {
     if (device_.pages == kNoLimit) return kNoLimit;
     for (;;) {
       double device = device_.pages, away = 0;
-      Actor *last = nullptr, *last_away = nullptr;
-      for (Actor& a : actors_) {
+      for (const Actor& a : actors_) {
         if (a.here()) device -= a.facts().weight_pages + a.kv_pages();
         if (!a.here()) away += a.kv_pages();
+      }
+      const double left = std::max(device, 0.0) + device_.host_pages - away;
+      if (device >= -kTiny && left >= -kTiny) return std::max(0.0, std::min(device, left));
+      Actor *last = nullptr, *last_away = nullptr;
+      for (Actor& a : actors_) {
         Actor*& found = a.here() ? last : last_away;
         if (a.kv_pages() > kTiny && (found == nullptr || a.last_due() > found->last_due())) found = &a;
       }
-      const double left = std::max(device, 0.0) + device_.host_pages - away;
       if (last_away != nullptr && left < -kTiny) {
         last_away->give_up(-left);
       } else if (last != nullptr && device < -kTiny) {
