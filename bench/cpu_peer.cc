@@ -12,9 +12,9 @@
 //             multiply-add limit where that is the lower one
 //
 // Medians over --runs rounds of each side in turn (A B A B), of a share as well: the limit of a decode is what memory gave right
-// before and after it. --target makes our kernels
-// do without what the machine has beyond that instruction set (AVX2), beside a peer built likewise. --cpu-time counts
-// the seconds of our one thread, for a machine with other work on it. Exit code 0 whatever the ratio: it measures.
+// before and after it. --target makes our kernels do without what the machine has beyond that instruction set (AVX2), beside a peer
+// built likewise. --cpu-time counts the seconds of our one thread, for a machine with other work on it. Exit code 0 whatever the
+// ratio: it measures.
 #include <sys/mman.h>
 
 #include <algorithm>

@@ -85,7 +85,7 @@ class Actor {
     double n = 0, longest = 0, prompts = 0, to_begin = closed_ ? to_begin_ : kNoLimit;
     for (const Cohort& c : cohorts_) {
       const bool waits = c.prompt_seconds > 0;
-      if (closed_ && !waits ? false : !worth(c, now)) continue;
+      if ((waits || !closed_) && !worth(c, now)) continue;
       const double requests = waits ? std::min(c.requests, to_begin) : c.requests;
       if (waits) to_begin -= requests;
       if (requests <= kTiny) continue;
