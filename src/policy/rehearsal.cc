@@ -389,7 +389,7 @@ Rehearsed rehearse(std::span<const RehearsedModel> models, const RehearsedDevice
 }
 
 bool worth_a_switch(const RehearsedModel& model) {
-  return Actor(model, 0).due(model.switch_seconds) < std::numeric_limits<double>::infinity();
+  return Actor(model, 0).due(model.return_seconds) < std::numeric_limits<double>::infinity();
 }
 
 namespace {

@@ -18,6 +18,7 @@ struct RehearsedModel {
   bool resident = false;
   bool stays = false;          // on the device, whatever comes
   double switch_seconds = 0;
+  double return_seconds = 0;   // of one to it when it has been here: a first load may copy more than any later one
   double step_base = 0, step_each = 0;  // a decode step of n sequences takes step_base + n * step_each
   double ttft = 10, tbt = 0.1;
   double weight = 1;           // of one of its tokens
@@ -62,7 +63,8 @@ struct Rehearsed {
 };
 Rehearsed rehearse(std::span<const RehearsedModel> models, const RehearsedDevice& device, const Course& course, double horizon);
 
-// Whether a switch to it, begun now, would bring it anything that is on time.
+// Whether a switch to it, begun now, would bring it anything that is on time if it took as long as those that follow. A first one is for
+// those who come later: if none of them could be in time for it, nobody would ever be.
 bool worth_a_switch(const RehearsedModel& model);
 
 // The share of the device's time that it takes to compute what comes, and what is here and promising within the horizon, at the pace of

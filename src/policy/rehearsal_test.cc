@@ -35,7 +35,7 @@ RehearsedModel model(uint32_t id, bool resident, double arrivals, double switch_
   RehearsedModel m;
   m.model = ModelId(id);
   m.resident = resident;
-  m.switch_seconds = switch_seconds;
+  m.switch_seconds = m.return_seconds = switch_seconds;
   m.step_base = 0.02;
   m.step_each = 0.0005;
   m.ttft = 5;
@@ -221,6 +221,16 @@ TEST(WorthASwitch, NotIfEverythingWouldBeTooLate) {
   EXPECT_FALSE(worth_a_switch(m));
   m.cohorts.add({1, 1, 1000, 0.05});  // a long answer catches up
   EXPECT_TRUE(worth_a_switch(m));
+}
+
+TEST(WorthASwitch, AFirstOneIfLaterOnesWouldBeInTime) {
+  RehearsedModel m = model(0, false, 0, 3);
+  m.cohorts = {};
+  m.cohorts.add({1, 1, 10, 0.05});
+  m.return_seconds = 0.5;
+  EXPECT_TRUE(worth_a_switch(m));
+  m.return_seconds = 2;
+  EXPECT_FALSE(worth_a_switch(m));
 }
 
 TEST(Yield, ThosePeopleWantMoreAndThoseWhoAreHereComeFirst) {

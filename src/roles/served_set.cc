@@ -21,6 +21,17 @@ double ServedSet::switch_to(const HostedModel& hosted) const {
   return loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes, catalogue_.copied_share(hosted));
 }
 
+// Of its weights, what a switch to one that has been here copies, about: as if all models of the node went round, what the device has no
+// room for.
+double ServedSet::returning_share() const {
+  if (!config_.adopt_weights) return 1;
+  const PagePool& pages = catalogue_.pages();
+  double here = 0, away = 0;
+  for (const auto& [id, m] : catalogue_.all()) (catalogue_.away(m) ? away : here) += catalogue_.weight_pages(m);
+  const double kv = std::max(0.0, pages.capacity() - pages.free() - here), room = pages.capacity() + pages.spare() - kv;
+  return std::clamp((here + away - room) / std::max(away, 1.0), 0.0, 1.0);
+}
+
 double ServedSet::stay_seconds(const HostedModel& hosted) const { return std::max(kStaySecondsMin, (1 + kStaySwitches) * switch_to(hosted)); }
 
 Prospects ServedSet::prospects(const HostedModel& hosted) const {
@@ -131,7 +142,7 @@ void ServedSet::favour(TimePoint now) {
   favoured_until_ = now + from_seconds((1 + kOthers) * stay_seconds(*first));
 }
 
-RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, TimePoint now) const {
+RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_share, TimePoint now) const {
   const Engine& engine = *hosted.engine;
   const Prospects expected = prospects(hosted);
   const auto context = static_cast<uint64_t>(hosted.prompt_tokens.value + expected.answer_tokens / 2);
@@ -141,6 +152,7 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, TimePoint now) co
   m.resident = !catalogue_.away(hosted);
   m.stays = hosted.pinned;
   m.switch_seconds = switch_to(hosted);
+  m.return_seconds = hosted.loads > 0 ? m.switch_seconds : loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes, returning_share);
   const double one = hosted.costs.decode_seconds(1, context), many = hosted.costs.decode_seconds(kMany, kMany * context);
   m.step_each = (many - one) / (kMany - 1);
   m.step_base = one - m.step_each;
@@ -163,9 +175,10 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, TimePoint now) co
 
 std::vector<RehearsedModel> ServedSet::models_in_order(double horizon, TimePoint now) const {
   std::vector<std::pair<double, RehearsedModel>> all;
+  const double returning = returning_share();
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (!hosted.engine->has_work() && catalogue_.away(hosted)) continue;
-    RehearsedModel m = rehearsed(hosted, now);
+    RehearsedModel m = rehearsed(hosted, returning, now);
     const double worth = yield(m, horizon) * (hosted.served && m.resident ? kHere : 1);
     all.emplace_back(id == favoured_ || m.stays ? std::numeric_limits<double>::infinity() : worth, std::move(m));
   }

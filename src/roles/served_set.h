@@ -25,6 +25,7 @@ class ServedSet {
 
  private:
   double switch_to(const HostedModel& hosted) const;  // in seconds
+  double returning_share() const;
   double stay_seconds(const HostedModel& hosted) const;
   void serve_all();
   void note_dark(TimePoint now);
@@ -32,7 +33,7 @@ class ServedSet {
   bool idle() const;
   bool idle_long_enough(const std::vector<RehearsedModel>& models, size_t which) const;
   std::vector<RehearsedModel> models_in_order(double horizon, TimePoint now) const;
-  RehearsedModel rehearsed(const HostedModel& hosted, TimePoint now) const;
+  RehearsedModel rehearsed(const HostedModel& hosted, double returning_share, TimePoint now) const;
   RehearsedDevice device(const std::vector<RehearsedModel>& models) const;
   double horizon() const;
   // Who was in the dark for too long comes first for as long as eight switches to it take, 2 s at least; the next such one no sooner

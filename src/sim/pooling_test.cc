@@ -88,6 +88,22 @@ TEST(Pooling, WhatOneMemoryLeavesIsAdoptedAndSwitchesCopyLess) {
   EXPECT_GE(with.attainment.of_tokens(), without.attainment.of_tokens());
 }
 
+// Four models and memory for the most of them: a first load takes longer than a first token may, and what follows a fifth of it.
+TEST(Pooling, AModelIsLoadedThoughNobodyWhoWaitsCouldBeInTimeForItsFirstLoad) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    Scenario scenario = twelve_on_two(seed, Scheduling::kToken, 2, 60);
+    scenario.models = 4;
+    scenario.pages = 3 * scenario.weight_pages + 24;
+    scenario.output_max = 30;
+    scenario.requests = 150;
+    scenario.cost.load_bytes_per_second = scenario.weight_pages * static_cast<double>(kPageBytes) / 2.0;
+    scenario.pooling.slo.ttft = std::chrono::seconds(1);
+    const Outcome outcome = run_scenario(scenario);
+    ASSERT_EQ(describe(outcome), "") << "seed " << seed;
+    for (const ModelOutcome& model : outcome.models) EXPECT_GT(model.attainment.of_tokens(), 0.5) << "seed " << seed;
+  }
+}
+
 // One key asks for ten times what the others ask for together, which is more than the device can do.
 TEST(Pooling, AKeyThatFloodsAModelDoesNotMakeOthersLate) {
   for (uint64_t seed = 1; seed <= 2; ++seed) {
