@@ -96,15 +96,16 @@ inline StatusOr<uint32_t> await(ExchangePartner& partner) {
   }
 }
 
-// Logits of the last row; an error if the pass was deferred.
+// Logits of all rows, so that each passes all layers; an error if the pass was deferred.
 inline StatusOr<std::vector<float>> logits_of(TestModel& model, ExchangePartner* partner, const std::vector<TokenId>& tokens,
                                        const std::function<void(int)>& between = {}) {
   TestSequence sequence(model, tokens);
   const auto rows = static_cast<uint32_t>(tokens.size());
   const std::vector<SequenceSlice> slices{sequence.slice(rows)};
-  const std::vector<LogitsQuery> queries{{rows - 1}};
+  std::vector<LogitsQuery> queries;
+  for (uint32_t row = 0; row < rows; ++row) queries.push_back({row});
   const ForwardInput input{tokens, slices, queries};
-  ASSIGN_OR_RETURN(const auto pass, model.model().begin(input, model.workspace(rows, 1)));
+  ASSIGN_OR_RETURN(const auto pass, model.model().begin(input, model.workspace(rows, rows)));
   for (int asked = 0;; ++asked) {
     ASSIGN_OR_RETURN(const auto exchange, pass->advance());
     if (!exchange) break;
@@ -113,8 +114,12 @@ inline StatusOr<std::vector<float>> logits_of(TestModel& model, ExchangePartner*
     pass->meanwhile();
     RETURN_IF_ERROR(await(*partner).status());
   }
-  const auto all = pass->logits(0).all;
-  return std::vector<float>(all.begin(), all.end());
+  std::vector<float> logits;
+  for (uint32_t row = 0; row < rows; ++row) {
+    const std::span<const float> all = pass->logits(row).all;
+    logits.insert(logits.end(), all.begin(), all.end());
+  }
+  return logits;
 }
 
 inline void expect_same(Fixture& f, RemoteExperts& client, uint32_t count, uint32_t salt, const std::function<void(int)>& between = {}) {

@@ -229,6 +229,8 @@ struct ModelConfig {
     return shapes.heads.empty() ? HeadShape{heads, kv_heads, head_dim, head_dim} : shapes.heads[layer];
   }
   uint32_t kv_source_of(uint32_t layer) const { return shapes.kv_source.empty() ? layer : shapes.kv_source[layer]; }
+  // Whether it stores keys and values or a state, which other steps read.
+  bool stores(uint32_t layer) const { return recurrent ? recurrent->attends(layer) || recurrent->recurs(layer) : kv_source_of(layer) == layer; }
   uint32_t mlp_width_of(uint32_t layer) const { return shapes.mlp_width.empty() ? intermediate_size : shapes.mlp_width[layer]; }
 };
 

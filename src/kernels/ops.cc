@@ -51,6 +51,7 @@ void compute_panels(const Kernels& kernels, const PanelMaker* maker, const Linea
 }
 
 void multiply(const Kernels& kernels, ThreadPool& threads, std::span<const Product> products) {
+  if (products.empty() || products.front().call.rows == 0) return;
   size_t panels = 0;
   for (const Product& product : products) panels += product.call.weight.panels();
   const size_t each = panels_each(panels, threads);
@@ -71,6 +72,7 @@ void multiply(const Kernels& kernels, ThreadPool& threads, std::span<const Produ
 }
 
 void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& input, std::span<const LinearOutput> outputs) {
+  if (input.rows == 0) return;
   const uint64_t columns = outputs.front().matrix.columns;
   bool quantized = false;
   size_t panels = 0;

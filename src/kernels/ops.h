@@ -41,7 +41,8 @@ struct LinearInput {
   std::optional<MakeRow> make_row;
 };
 
-// out = matrix x input + bias for every output. REQUIRES: all matrices have the same number of columns; at most 8 outputs.
+// out = matrix x input + bias for every output; nothing where there are no rows. REQUIRES: all matrices have the same number of columns;
+// at most 8 outputs.
 void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& input, std::span<const LinearOutput> outputs);
 
 // A product whose input is at hand in the form that its matrix takes. `call.stage` is of whoever computes it; `maker` as LinearOutput's.
@@ -49,7 +50,7 @@ struct Product {
   LinearCall call;
   const PanelMaker* maker = nullptr;
 };
-// All of them, split by panels.
+// All of them, split by panels; they have as many rows, maybe none.
 void multiply(const Kernels& kernels, ThreadPool& threads, std::span<const Product> products);
 
 // Panels [begin, end) of one product, by the calling thread; `maker` as LinearOutput's.

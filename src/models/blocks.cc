@@ -113,4 +113,19 @@ AttentionSpec attention_spec(const ModelConfig& config, uint32_t layer) {
           .softcap = static_cast<float>(config.queries.softcap)};
 }
 
+bool stores_last(const ModelConfig& config, uint32_t layer) {
+  if (config.pooled || config.encoder || !config.stores(layer)) return false;
+  for (uint32_t later = config.layers; --later > layer;) {
+    if (config.stores(later)) return false;
+  }
+  return true;
+}
+
+void attend(const Step& step, const ModelConfig& config, const AttentionSpec& spec, StepBuffers::Floats k, StepBuffers::Floats v, std::vector<Step::Kept> also) {
+  const StepBuffers& b = step.at();
+  if (!stores_last(config, spec.layer)) return step.attend(b.q, k, v, spec, b.attn);
+  also.push_back({b.x, config.hidden_size});
+  step.attend_asked(b.q, k, v, spec, b.attn, also);
+}
+
 }  // namespace shoal

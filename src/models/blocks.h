@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/step.h"
 #include "models/weights.h"
@@ -55,6 +56,12 @@ void add_product(const Step& step, const ModelConfig& config, const Input& input
 
 // Window, scale and soft cap of a layer.
 AttentionSpec attention_spec(const ModelConfig& config, uint32_t layer);
+
+// Whether nothing is stored after the layer: from there on only rows whose logits are asked for are of use.
+bool stores_last(const ModelConfig& config, uint32_t layer);
+
+// Stores k and v and attends with the step's q. In the layer that stores last, x, q and `also` go on with the rows that are asked for.
+void attend(const Step& step, const ModelConfig& config, const AttentionSpec& spec, StepBuffers::Floats k, StepBuffers::Floats v, std::vector<Step::Kept> also = {});
 
 // plan(config, layout, "model.layers.N.", N) for every layer.
 template <typename Layer, typename Plan>

@@ -25,7 +25,8 @@ class CohereLayers : public DecoderLayers {
                 {{&attention.q, b.q}, {&attention.k, b.k}, {&attention.v, b.v},            // [rows, heads, head_dim]
                  {&mlp.gate, b.gate}, {&mlp.up, b.up}});                                   // [rows, intermediate]
     turn_heads(step, config_, index, std::nullopt);
-    step.attend(b.q, b.k, b.v, attention_spec(config_, index), b.attn);                   // [rows, heads, head_dim]
+    attend(step, config_, attention_spec(config_, index), b.k, b.v,                       // attn [rows, heads, head_dim]
+           {{b.gate, config_.intermediate_size}, {b.up, config_.intermediate_size}});
     step.linear(b.attn, {{&attention.o, b.x, true}});                                     // [rows, hidden]
     step.linear({Activation::kSilu, b.gate, b.up, b.gate}, {{&mlp.down, b.x, true}});     // [rows, hidden]
     return std::nullopt;

@@ -80,7 +80,7 @@ CpuStep::CpuStep(CpuCompute& compute, const StepContext& context, const ForwardI
     for (const DeviceAddress block : slice.blocks) blocks_.push_back(CpuDevice::at(block));
     for (const DeviceAddress from : slice.tail_from) std::memcpy(blocks_[first_block_.back() + slice.position / kTokensPerBlock], CpuDevice::at(from), context.kv.block_bytes);
   }
-  splits_ = split_attention(context, input, compute.threads.size());
+  splits_ = split_attention(context, input, batch_, compute.threads.size());
   if (compute_.spare.empty()) return;
   logits_ = std::move(compute_.spare.back());
   compute_.spare.pop_back();
@@ -118,7 +118,7 @@ void CpuStep::rope_table(const RopeFrequencies& frequencies, int which) const {
   float* const sin = CpuDevice::at(at_.sin[which]);
   for_rows(compute_.threads, rows(), half * 32, [&](uint32_t row) {
     const uint32_t length = input_.slices[batch_.slice(row)].rope_length;
-    frequencies.table(batch_.position(input_, row), length, cos + row * half, sin + row * half);
+    frequencies.table(batch_.position(row), length, cos + row * half, sin + row * half);
   });
 }
 
@@ -190,12 +190,39 @@ void CpuStep::rope(uint32_t index, Floats q, Floats k, const RopeConfig& config,
 void CpuStep::store_kv(const float* k, const float* v, const KvLayer& layer) const {
   const KvLayout& kv = context_.kv;
   for_rows(compute_.threads, rows(), layer.key_width() * 8, [&](uint32_t row) {
-    const uint32_t position = batch_.position(input_, row);
+    const uint32_t position = batch_.position(row);
     std::byte* const block = blocks_[first_block_[batch_.slice(row)] + position / kTokensPerBlock];
     compute_.kernels.store_kv({k + row * uint64_t{layer.key_width()}, v == nullptr ? nullptr : v + row * uint64_t{layer.value_width()},
                                block + layer.offset, block + kv.value_offset(layer), kv.key_bytes(layer), kv.value_bytes(layer),
                                position % kTokensPerBlock, layer.heads, layer.key_dim, layer.value_dim, kv.format});
   });
+}
+
+// Rows move to the front one after the other: none is written over before it was moved.
+void CpuStep::keep_asked(std::span<const Kept> buffers) const {
+  const uint32_t before = rows();
+  std::vector<uint32_t> asked;
+  for (const LogitsQuery& query : input_.logits) asked.push_back(query.row);
+  std::sort(asked.begin(), asked.end());
+  asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
+  batch_.keep(asked);
+  const auto keep = [&](auto buffer, uint64_t width, uint64_t layers) {
+    auto* const at = CpuDevice::at(buffer);
+    for (uint64_t layer = 0; layer < layers; ++layer) {
+      for (uint64_t i = 0; i < asked.size(); ++i) {
+        std::memmove(at + (layer * asked.size() + i) * width, at + (layer * before + asked[i]) * width, width * sizeof(*at));
+      }
+    }
+  };
+  for (const Kept& buffer : buffers) keep(buffer.rows, buffer.width, 1);
+  const StepShape& shape = context_.shape;
+  for (int which = 0; which < (shape.local_rope ? 2 : 1); ++which) {
+    keep(at_.cos[which], shape.rope_half, 1);
+    keep(at_.sin[which], shape.rope_half, 1);
+  }
+  keep(at_.embedded, shape.embedded.width, shape.embedded.layers);
+  if (shape.index_heads > 0) keep(at_.selected, selected_words(shape.context), 1);
+  splits_ = split_attention(context_, input_, batch_, compute_.threads.size());
 }
 
 void CpuStep::scale(Floats to, const VectorPlace& factor) const { scale(to, *weights_.vector(factor), 0); }
@@ -240,7 +267,7 @@ void CpuStep::grow_queries(uint32_t layer, Floats q, const QueryGrowth& growth) 
   const uint64_t width = context_.kv.layers[layer].query_width();
   float* const x = CpuDevice::at(q);
   for_rows(compute_.threads, rows(), width, [&](uint32_t row) {
-    const uint32_t position = batch_.position(input_, row);
+    const uint32_t position = batch_.position(row);
     if (position + growth.ahead >= growth.tokens) compute_.kernels.scale(x + row * width, query_growth_at(growth, position), width);
   });
 }
@@ -253,7 +280,7 @@ void CpuStep::logits(Floats from, const Head& head) {
   float* const last = CpuDevice::at(at_.last);
   const auto norm = head.kind == NormKind::kLayer ? compute_.kernels.layer_norm : compute_.kernels.rms_norm;
   for_rows(compute_.threads, count, hidden, [&](uint32_t i) {
-    norm(x + input_.logits[i].row * hidden, weights_.vector(head.norm), static_cast<float>(head.eps), hidden, last + i * hidden);
+    norm(x + batch_.find(input_.logits[i].row) * hidden, weights_.vector(head.norm), static_cast<float>(head.eps), hidden, last + i * hidden);
   });
   logits_.resize(count * vocab);
   float* const out = logits_.data();

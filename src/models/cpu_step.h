@@ -38,7 +38,7 @@ void activate_row(const Kernels& kernels, Activation activation, const float* ga
 
 // A task's share of a step's attention.
 struct AttentionPiece {
-  uint32_t slice, first_row, rows;  // first_row within the slice
+  BatchRows::Run run;
   uint32_t segments;                // that its rows reach
   uint64_t partial_at;              // its states in StepBuffers::partial, if attention is split
 };
@@ -50,7 +50,7 @@ struct AttentionSplit {
   uint32_t parts = 1;     // of a KV head's queries, where there are no segments to split either; divides the group
 };
 // One for each kind of layer.
-std::vector<AttentionSplit> split_attention(const StepContext& context, const ForwardInput& input, int threads);
+std::vector<AttentionSplit> split_attention(const StepContext& context, const ForwardInput& input, const BatchRows& rows, int threads);
 
 class CpuStep : public Step {
  public:
@@ -74,6 +74,8 @@ class CpuStep : public Step {
   void add_gated(Floats input, const MatrixPlace& gate, Floats y, Floats x) const override;
   void rope(uint32_t layer, Floats q, Floats k, const RopeConfig& config, int which) const override;
   void attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const override;
+  void keep_asked(std::span<const Kept> buffers) const override;
+  void attend_asked(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn, std::span<const Kept> buffers) const override;
   void latent_keys(const LatentPlaces& places, const VectorPlace& norm, double eps, const RopeConfig& config, Floats latents) const override;
   void latent_queries(const LatentPlaces& places, const RopeConfig& config, Floats q, Floats out) const override;
   void latent_values(const LatentPlaces& places, Floats found, Floats out) const override;
@@ -120,11 +122,11 @@ class CpuStep : public Step {
   const StepContext& context_;
   const ForwardInput& input_;
   const CpuWeights weights_;
-  const BatchRows batch_;
+  mutable BatchRows batch_;  // keep_asked() leaves a part
   const StepBuffers at_;
   std::vector<std::byte*> blocks_;    // of all slices
   std::vector<size_t> first_block_;   // of each slice
-  std::vector<AttentionSplit> splits_;  // by kind of layer
+  mutable std::vector<AttentionSplit> splits_;  // of those rows, by kind of layer
   std::vector<float> logits_;         // [queries, vocab], or [queries, width] of pooled vectors
   mutable ExpertRoutes dispatched_;   // between dispatch() and combine()
   std::vector<std::vector<TokenLogit>> top_;  // of each query, once it was asked for

@@ -20,17 +20,16 @@ const AttentionSplit& split_of(const std::vector<AttentionSplit>& splits, const 
   return *std::find_if(splits.begin(), splits.end(), [&](const AttentionSplit& split) { return alike(split.of, layer); });
 }
 
-AttentionSplit split_layer(const KvLayer& layer, const StepShape& shape, const ForwardInput& input, size_t threads) {
+AttentionSplit split_layer(const KvLayer& layer, const StepShape& shape, const ForwardInput& input, const std::vector<BatchRows::Run>& runs, size_t threads) {
   AttentionSplit split{layer, {}, false};
   const uint32_t group = layer.group();
   const uint32_t rows_each = std::max<uint32_t>(1, kPieceQueries / group);
   uint64_t segments = 0, floats = 0;
-  for (uint32_t s = 0; s < input.slices.size(); ++s) {
-    const SequenceSlice& slice = input.slices[s];
-    for (uint32_t row = 0; row < slice.rows; row += rows_each) {
-      const uint32_t rows = std::min(rows_each, slice.rows - row);
-      const uint32_t reach = (slice.position + row + rows - 1) / kSegmentTokens + 1;
-      split.pieces.push_back({s, row, rows, reach, floats});
+  for (const BatchRows::Run& run : runs) {
+    for (uint32_t row = 0; row < run.rows; row += rows_each) {
+      const uint32_t rows = std::min(rows_each, run.rows - row), first = run.first + row;
+      const uint32_t reach = (input.slices[run.slice].position + first + rows - 1) / kSegmentTokens + 1;
+      split.pieces.push_back({{run.slice, first, rows, run.at + row}, reach, floats});
       segments += reach;
       floats += uint64_t{reach} * layer.heads * rows * group * attention_state_floats(layer.value_dim);
     }
@@ -49,11 +48,12 @@ uint64_t StepShape::partial_floats() const {
   return context <= kSegmentTokens ? 0 : std::min(floats, kPartialFloatsMax);
 }
 
-std::vector<AttentionSplit> split_attention(const StepContext& context, const ForwardInput& input, int threads) {
+std::vector<AttentionSplit> split_attention(const StepContext& context, const ForwardInput& input, const BatchRows& rows, int threads) {
+  const std::vector<BatchRows::Run> runs = rows.runs(input);
   std::vector<AttentionSplit> splits;
   for (const KvLayer& layer : context.kv.layers) {
     const bool known = std::any_of(splits.begin(), splits.end(), [&](const AttentionSplit& split) { return alike(split.of, layer); });
-    if (layer.queries > 0 && !known) splits.push_back(split_layer(layer, context.shape, input, static_cast<size_t>(threads)));
+    if (layer.queries > 0 && !known) splits.push_back(split_layer(layer, context.shape, input, runs, static_cast<size_t>(threads)));
   }
   return splits;
 }
@@ -62,8 +62,8 @@ AttentionCall CpuStep::attention_call(const AttentionPiece& piece, uint64_t head
   const KvLayout& kv = context_.kv;
   const KvLayer& layer = a.layer;
   const uint32_t group = layer.group();
-  const SequenceSlice& slice = input_.slices[piece.slice];
-  const uint64_t row = uint64_t{batch_.begin(piece.slice)} + piece.first_row;
+  const SequenceSlice& slice = input_.slices[piece.run.slice];
+  const uint64_t row = piece.run.at;
   AttentionCall call;
   call.q_stride = layer.query_width();
   call.out_stride = layer.out_width();
@@ -71,14 +71,14 @@ AttentionCall CpuStep::attention_call(const AttentionPiece& piece, uint64_t head
   call.out = a.out + row * call.out_stride + head * group * layer.value_dim;
   call.value_dim = layer.value_dim;
   call.compressed = layer.compressed;
-  call.blocks = blocks_.data() + first_block_[piece.slice];
+  call.blocks = blocks_.data() + first_block_[piece.run.slice];
   call.key_offset = layer.offset + head * kv.key_bytes(layer);
   call.value_offset = kv.value_offset(layer) + head * kv.value_bytes(layer);
   call.format = kv.format;
   call.head_dim = layer.key_dim;
   call.group = group;
-  call.rows = piece.rows;
-  call.position = slice.position + piece.first_row;
+  call.rows = piece.run.rows;
+  call.position = slice.position + piece.run.first;
   call.window = a.spec.window;
   call.chunk = a.spec.chunk;
   call.ahead = a.spec.ahead;
@@ -111,6 +111,15 @@ void CpuStep::attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Fl
     if (call.sinks != nullptr) call.sinks += first;
     compute_.kernels.attention(call);
   });
+}
+
+void CpuStep::attend_asked(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn, std::span<const Kept> buffers) const {
+  const KvLayer& layer = context_.kv.layers[spec.layer];
+  store_kv(CpuDevice::at(k), v ? CpuDevice::at(v) : nullptr, layer);
+  std::vector<Kept> kept(buffers.begin(), buffers.end());
+  kept.push_back({q, layer.query_width()});
+  keep_asked(kept);
+  attend(q, {}, {}, spec, attn);
 }
 
 void CpuStep::attend_by_segments(const AttentionSplit& split, const AttentionArguments& arguments) const {

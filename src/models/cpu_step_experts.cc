@@ -79,6 +79,7 @@ ExpertRoutes CpuStep::route(const ExpertPlaces& places, const float* input) cons
 }
 
 std::optional<Exchange> CpuStep::experts(const ExpertPlaces& places, Activation activation, Floats asked, Floats from, Floats to) const {
+  if (rows() == 0) return std::nullopt;
   const uint64_t hidden = context_.shape.hidden, width = context_.shape.expert_width;
   const float* const input = CpuDevice::at(from);
   float* const routed = CpuDevice::at(at_.routed);

@@ -29,12 +29,12 @@ void CpuStep::choose_tokens(const IndexPlaces& p, const RopeConfig& rope, const 
     k.add(key, weights_.vector(p.key_bias), p.dim);
     turn(k, at_, half, row, key, 1, p, rope);
     turn(k, at_, half, row, queries + row * size_t{p.heads} * p.dim, p.heads, p, rope);
-    const uint32_t position = batch_.position(input_, row);
+    const uint32_t position = batch_.position(row);
     float* const stored = reinterpret_cast<float*>(blocks_[first_block_[batch_.slice(row)] + position / kTokensPerBlock] + layer.index_offset);
     for (uint32_t d = 0; d < p.dim; ++d) stored[d * kKvTokens + position % kTokensPerBlock] = key[d];
   });
   for_rows(compute_.threads, rows(), kShareElements, [&](uint32_t row) {
-    const uint32_t tokens = batch_.position(input_, row) + 1, count = static_cast<uint32_t>(div_up(tokens, kKvTokens));
+    const uint32_t tokens = batch_.position(row) + 1, count = static_cast<uint32_t>(div_up(tokens, kKvTokens));
     std::vector<float> scores(count * kKvTokens);
     std::byte* const* const blocks = blocks_.data() + first_block_[batch_.slice(row)];
     for (uint32_t b = 0; b < count && tokens > p.top; ++b) {

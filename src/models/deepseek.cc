@@ -31,7 +31,9 @@ class DeepseekLayers : public DecoderLayers {
       return std::nullopt;
     }
     step.rms_norm(b.x, layer.attention_norm, config_.norm_eps, b.h);
-    run_latent(step, config_, layer.attention, index);
+    std::vector<Step::Kept> also;
+    if (halves) also.push_back({b.spare[0], config_.hidden_size});
+    run_latent(step, config_, layer.attention, index, std::move(also));
     if (halves) return run_half(step, layer);
     if (layer.experts) {
       step.rms_norm(b.x, layer.mlp_norm, config_.norm_eps, b.h);

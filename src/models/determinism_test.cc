@@ -3,6 +3,7 @@
 #include "kernels/cpu/targets.h"
 
 #include <bit>
+#include <numeric>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -134,6 +135,31 @@ TEST(DeterminismTest, BitsDoNotDependOnHowThePromptIsCut) {
     const auto want = run_alone(*model, prompt, 0);
     for (float v : want) ASSERT_TRUE(std::isfinite(v));
     for (uint32_t chunk : {1, 5, 16, 33}) EXPECT_TRUE(same_bits(run_alone(*model, prompt, chunk), want)) << chunk;
+  });
+}
+
+TEST(DeterminismTest, BitsDoNotDependOnWhichRowsAreAskedFor) {
+  for_each_model([](const auto& checkpoint, const LoadOptions& options, uint32_t vocab) {
+    const auto model = open(checkpoint, options, 2);
+    constexpr uint32_t kRows[] = {kPromptTokens, 33};
+    std::vector<uint32_t> all(kRows[0] + kRows[1]);
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<float> want;
+    for (const std::vector<uint32_t>& asked : {all, {122, 3, 4, 5, 89, 4, 90, 121}, {17}, {}}) {
+      TestSequence first(*model, random_prompt(5, kPromptTokens, vocab)), second(*model, random_prompt(6, kRows[1] + 1, vocab));
+      const SequenceSlice slices[] = {first.slice(kRows[0]), second.slice(kRows[1])};
+      std::vector<TokenId> tokens(first.next(kRows[0]).begin(), first.next(kRows[0]).end());
+      tokens.insert(tokens.end(), second.next(kRows[1]).begin(), second.next(kRows[1]).end());
+      const auto logits = model->forward(tokens, slices, asked);
+      second.advance(kRows[1]);
+      const auto after = second.prefill();
+      if (want.empty()) want = logits, want.insert(want.end(), after.begin(), after.end());
+      const auto row = [&](uint32_t at) { return std::vector<float>(want.begin() + at * vocab, want.begin() + (at + 1) * vocab); };
+      for (size_t i = 0; i < asked.size(); ++i) {
+        EXPECT_TRUE(same_bits({logits.begin() + i * vocab, logits.begin() + (i + 1) * vocab}, row(asked[i]))) << asked.size() << ": " << asked[i];
+      }
+      EXPECT_TRUE(same_bits(after, row(static_cast<uint32_t>(all.size())))) << "what was stored, " << asked.size() << " asked for";
+    }
   });
 }
 

@@ -76,7 +76,7 @@ class Gemma4Layers : public DecoderLayers {
       step.rms_norm(b.k, layer.k_norm, eps, b.k, heads.kv_heads);
     }
     step.rope(index, b.q, k, local ? *config_.local_rope : config_.rope, local ? 1 : 0);
-    step.attend(b.q, k, b.v, attention_spec(config_, index), b.attn);                      // [rows, heads, head_dim]
+    shoal::attend(step, config_, attention_spec(config_, index), k, b.v);                  // attn [rows, heads, head_dim]
     step.linear(b.attn, {{&layer.o, b.y}});                                                // [rows, hidden]
     step.add_normed({b.y, layer.attention_post_norm, eps, b.y}, b.x);
   }

@@ -1,6 +1,8 @@
 // Decoders of which most layers keep a state instead of keys and values. Qwen3-Next and Qwen3.5: gated delta nets, and attention whose
 // output is gated. Kimi Linear: delta attention with a decay per channel, and latent attention without positions. Granite 4 H and
 // Nemotron-H: Mamba 2. Falcon-H1: Mamba 2 beside attention, both from one norm. LFM2 (arXiv 2511.23404): short convolutions.
+#include <array>
+
 #include "models/decoder.h"
 #include "models/experts.h"
 #include "models/latent.h"
@@ -41,6 +43,7 @@ class HybridLayers : public DecoderLayers {
     if (layer.short_convolution) run_short_convolution(step, config_, *layer.short_convolution);
     if (layer.latent) run_latent(step, config_, *layer.latent, index);
     if (layer.attention) attend(step, layer, index);
+    if (!layer.attention && !layer.latent && stores_last(config_, index)) step.keep_asked(std::array{Step::Kept{b.x, config_.hidden_size}});
     if (layer.mlp_norm) step.rms_norm(b.x, *layer.mlp_norm, config_.norm_eps, b.h);
     if (layer.experts) return run_scaled_experts(step, *layer.experts);
     if (layer.mlp) run_mlp(step, *layer.mlp);
@@ -58,7 +61,9 @@ class HybridLayers : public DecoderLayers {
     const StepBuffers& b = step.at();
     const auto& s = config_.queries.factors;
     const uint32_t queries = config_.heads * config_.head_dim, keys = config_.kv_heads * config_.head_dim;
+    std::vector<Step::Kept> gates;
     if (config_.queries.gated) {
+      gates.push_back({b.query_gate, queries});
       step.linear(b.h, {{&attention.q, b.raw}, {&attention.k, b.k}, {&attention.v, b.v}});    // [rows, heads, q gate]
       step.split(b.raw, config_.heads, {{config_.head_dim, b.q, queries, 0}, {config_.head_dim, b.query_gate, queries, 0}});
     } else {
@@ -70,7 +75,7 @@ class HybridLayers : public DecoderLayers {
     }
     if (s.in * s.keys != 1.0) step.scale(b.k, static_cast<float>(s.in * s.keys), keys);
     turn_heads(step, config_, index, layer.head_norms);
-    step.attend(b.q, b.k, b.v, attention_spec(config_, index), b.attn);                       // [rows, heads, head_dim]
+    shoal::attend(step, config_, attention_spec(config_, index), b.k, b.v, gates);            // attn [rows, heads, head_dim]
     if (config_.queries.gated) return step.linear({Activation::kSigmoid, b.query_gate, b.attn, b.attn}, {{&attention.o, b.x, true}});
     step.linear(b.attn, {{&attention.o, b.y}});                                               // [rows, hidden]
     step.add_scaled(b.y, static_cast<float>(config_.scales.residual * s.out), b.x);

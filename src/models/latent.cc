@@ -1,6 +1,7 @@
 #include "models/latent.h"
 
 #include <cmath>
+#include <utility>
 
 namespace shoal {
 namespace {
@@ -70,7 +71,7 @@ StatusOr<LatentBlock> plan_latent(const ModelConfig& c, WeightLayout& layout, co
   return block;
 }
 
-void run_latent(const Step& step, const ModelConfig& c, const LatentBlock& a, uint32_t layer) {
+void run_latent(const Step& step, const ModelConfig& c, const LatentBlock& a, uint32_t layer, std::vector<Step::Kept> also) {
   const StepBuffers& b = step.at();
   if (a.compressed) {
     step.linear(b.h, {{&a.compressed->down, b.latent_a}, {&a.latent, b.k}});
@@ -89,7 +90,7 @@ void run_latent(const Step& step, const ModelConfig& c, const LatentBlock& a, ui
   if (c.queries.growth) step.grow_queries(layer, b.q, *c.queries.growth);
   AttentionSpec spec = attention_spec(c, layer);
   spec.selected = c.latent->index.has_value();
-  step.attend(b.q, b.k, {}, spec, b.attn);                             // [rows, heads, rank]
+  attend(step, c, spec, b.k, {}, std::move(also));                                         // attn [rows, heads, rank]
   step.latent_values(a.heads, b.attn, b.latent_q);                                         // [rows, heads, value_dim]
   step.linear(b.latent_q, {{&a.o, b.x, true}});                                            // [rows, hidden]
 }

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/blocks.h"
 
@@ -30,7 +31,7 @@ struct LatentBlock {
 
 // `at` is "model.layers.N.self_attn.".
 StatusOr<LatentBlock> plan_latent(const ModelConfig& config, WeightLayout& layout, const std::string& at, uint32_t layer);
-// x += what attention gives for h, the layer's normed input.
-void run_latent(const Step& step, const ModelConfig& config, const LatentBlock& block, uint32_t layer);
+// x += what attention gives for h, the layer's normed input. `also`: as of attend().
+void run_latent(const Step& step, const ModelConfig& config, const LatentBlock& block, uint32_t layer, std::vector<Step::Kept> also = {});
 
 }  // namespace shoal

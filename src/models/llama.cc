@@ -38,7 +38,7 @@ class LlamaLayers : public DecoderLayers {
     AttentionSpec spec = attention_spec(config_, index);
     if (layer.sinks) spec.sinks = &*layer.sinks;
     if (config_.queries.value_scale != 1.0) step.scale(b.v, static_cast<float>(config_.queries.value_scale), attention.v.matrix.rows);
-    step.attend(b.q, b.k, b.v, spec, b.attn);                                             // [rows, heads, head_dim]
+    attend(step, config_, spec, b.k, b.v);                                                // attn [rows, heads, head_dim]
     add_product(step, config_, b.attn, attention.o);                                      // [rows, hidden]
     if (layer.experts) {
       step.rms_norm(b.x, layer.mlp_norm, config_.norm_eps, b.h);

@@ -26,7 +26,7 @@ class OlmoLayers : public DecoderLayers {
     const StepBuffers& b = step.at();
     step.linear(b.x, {{&attention.q, b.q}, {&attention.k, b.k}, {&attention.v, b.v}});    // [rows, heads, head_dim]
     turn_heads(step, config_, index, layer.head_norms);
-    step.attend(b.q, b.k, b.v, attention_spec(config_, index), b.attn);                   // [rows, heads, head_dim]
+    attend(step, config_, attention_spec(config_, index), b.k, b.v);                      // attn [rows, heads, head_dim]
     step.linear(b.attn, {{&attention.o, b.y}});                                           // [rows, hidden]
     step.add_normed({b.y, layer.attention_post_norm, config_.norm_eps, b.y}, b.x);
     step.linear(b.x, {{&mlp.gate, b.gate}, {&mlp.up, b.up}});                             // [rows, intermediate]

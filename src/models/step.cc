@@ -1,6 +1,7 @@
 #include "models/step.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -106,10 +107,35 @@ BatchRows::BatchRows(const ForwardInput& input) {
     const SequenceSlice& slice = input.slices[s];
     CHECK_GE(slice.blocks.size() * kTokensPerBlock, uint64_t{slice.position} + slice.rows);
     begin_.push_back(size());
-    slice_.insert(slice_.end(), slice.rows, s);
+    for (uint32_t row = 0; row < slice.rows; ++row) rows_.push_back({s, slice.position + row, size()});
   }
-  CHECK_EQ(slice_.size(), input.tokens.size());
+  CHECK_EQ(rows_.size(), input.tokens.size());
   for (const LogitsQuery& query : input.logits) CHECK_LT(query.row, size());
+}
+
+uint32_t BatchRows::find(uint32_t input_row) const {
+  const auto found = std::lower_bound(rows_.begin(), rows_.end(), input_row, [](const Row& row, uint32_t wanted) { return row.input < wanted; });
+  CHECK(found != rows_.end() && found->input == input_row);
+  return static_cast<uint32_t>(found - rows_.begin());
+}
+
+void BatchRows::keep(std::span<const uint32_t> input_rows) {
+  std::vector<Row> kept;
+  for (const uint32_t row : input_rows) kept.push_back(rows_[find(row)]);
+  rows_ = std::move(kept);
+}
+
+std::vector<BatchRows::Run> BatchRows::runs(const ForwardInput& input) const {
+  std::vector<Run> runs;
+  for (uint32_t row = 0; row < size(); ++row) {
+    const Row& here = rows_[row];
+    if (row > 0 && here.input == rows_[row - 1].input + 1 && here.slice == rows_[row - 1].slice) {
+      ++runs.back().rows;
+    } else {
+      runs.push_back({here.slice, here.position - input.slices[here.slice].position, 1, row});
+    }
+  }
+  return runs;
 }
 
 }  // namespace shoal

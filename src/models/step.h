@@ -160,19 +160,33 @@ struct AttentionSpec {
 // In a workspace of at least shape.bytes(rows, logit_rows).
 StepBuffers carve_buffers(const StepShape& shape, uint32_t rows, uint32_t logit_rows, DeviceSpan workspace);
 
-// Which sequence each row of a batch is of.
+// Which sequence each row of a step is of: all rows of its input, until some of them are kept.
 class BatchRows {
  public:
   // REQUIRES: the slices cover the tokens, and their blocks the slices.
   explicit BatchRows(const ForwardInput& input);
 
-  uint32_t size() const { return static_cast<uint32_t>(slice_.size()); }
-  uint32_t slice(uint32_t row) const { return slice_[row]; }
-  uint32_t begin(uint32_t slice) const { return begin_[slice]; }  // its first row
-  uint32_t position(const ForwardInput& input, uint32_t row) const { return input.slices[slice_[row]].position + row - begin_[slice_[row]]; }
+  uint32_t size() const { return static_cast<uint32_t>(rows_.size()); }
+  uint32_t slice(uint32_t row) const { return rows_[row].slice; }
+  uint32_t position(uint32_t row) const { return rows_[row].position; }
+  uint32_t begin(uint32_t slice) const { return begin_[slice]; }  // its first row of the input
+  uint32_t find(uint32_t input_row) const;  // REQUIRES: it was kept
+
+  // Only these rows of the input stay. REQUIRES: ascending, each once.
+  void keep(std::span<const uint32_t> input_rows);
+
+  // Rows [at, at + rows) of neighbouring positions in a slice, from row `first` of that.
+  struct Run {
+    uint32_t slice, first, rows, at;
+  };
+  std::vector<Run> runs(const ForwardInput& input) const;
 
  private:
-  std::vector<uint32_t> slice_, begin_;
+  struct Row {
+    uint32_t slice, position, input;
+  };
+  std::vector<Row> rows_;
+  std::vector<uint32_t> begin_;
 };
 
 // Multi-head latent attention with absorbed projections (arXiv 2405.04434, section 2.1); matrices by head. There is one form of it
@@ -209,6 +223,7 @@ struct StepContext {
   bool experts_elsewhere = false;       // none is here
 };
 
+// The operations of a step compute for all of its rows; for none where none are left.
 class Step {
  public:
   using Floats = DevicePointer<float>;
@@ -267,6 +282,16 @@ class Step {
   virtual void rope(uint32_t layer, Floats q, Floats k, const RopeConfig& config, int which = 0) const = 0;
   // Stores this step's K and V, if there is a k, then attn = attention(q) for every row.
   virtual void attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const = 0;
+
+  struct Kept {  // [rows, width]
+    Floats rows;
+    uint32_t width;
+  };
+  // Of all rows only those stay whose logits are asked for, maybe none: of the buffers named, of what goes by positions and of inputs by
+  // layer. To be called once, when all that other steps read of this one is stored.
+  virtual void keep_asked(std::span<const Kept> buffers) const = 0;
+  // As attend(); between storing and attending it keeps what is asked for of q and of `buffers`.
+  virtual void attend_asked(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn, std::span<const Kept> buffers) const = 0;
 
   // latents [rows, rank + rope_dims]: the first rank are normed, the others turned, in place.
   virtual void latent_keys(const LatentPlaces& places, const VectorPlace& norm, double eps, const RopeConfig& config, Floats latents) const = 0;
