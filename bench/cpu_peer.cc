@@ -5,7 +5,8 @@
 // same file, and as a share of what this machine can do at best, measured in the same run:
 //
 //   prefill   512 tokens in one step; share of the multiply-add limit (int8, or f32 for unquantised weights) that the
-//             products of the layers take; attention and the rest are not counted as work
+//             products of all layers but the last take; that one is computed for the row asked for alone, but for its keys, and
+//             attention and the rest are not counted as work either
 //   decode    64 tokens of one sequence; tokens/s x bytes of weights that a token reads, as a share of the read bandwidth; of a
 //             model that keeps a state also with the state, which every token reads and writes
 //   batch B   12 steps of B sequences at once; share of the read bandwidth for the weights that they have in common, or of the
@@ -91,6 +92,7 @@ class Ours {
     const ModelConfig& config = checkpoint->config;
     ours->table_parameters_ = double(config.vocab_size) * config.hidden_size;
     ours->tied_ = config.tied_embeddings;
+    ours->layers_ = config.layers;
     if (config.experts) {
       const ExpertConfig& e = *config.experts;
       const auto layers = static_cast<double>(std::count(e.layers.begin(), e.layers.end(), true));
@@ -112,8 +114,9 @@ class Ours {
   const ModelPlan& plan() const { return *plan_; }
   double load_seconds() const { return load_seconds_; }
 
-  // Multiplied for every token of a prompt: all but the embedding and the head, of which one row is asked.
-  double prefill_parameters() const { return parameters() - (tied_ ? 1 : 2) * table_parameters_ - idle_parameters_; }
+  // Multiplied for every token of a prompt: all but the embedding, and what is computed for the row that is asked for alone, the head and
+  // most of the last layer.
+  double prefill_parameters() const { return (parameters() - (tied_ ? 1 : 2) * table_parameters_ - idle_parameters_) * (1 - 1.0 / layers_); }
   // Read for every token of an answer: all but a table that is only looked up, and experts that it is not routed to.
   double decode_bytes() const { return weight_bytes() * (1 - ((tied_ ? 0 : table_parameters_) + idle_parameters_) / parameters()); }
   // Likewise for a step of `rows` tokens, if each expert is as likely as another: rows share those that they have in common.
@@ -191,6 +194,7 @@ class Ours {
   std::unique_ptr<Model> model_;
   Rng rng_{1};
   double load_seconds_ = 0;
+  double layers_ = 1;
   double table_parameters_ = 0;  // of the embedding
   double idle_parameters_ = 0;  // of experts that one token is not routed to ...
   double idle_share_ = 0;       // ... and their share of all experts
