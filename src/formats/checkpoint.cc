@@ -60,8 +60,8 @@ Status add_safetensors(const std::string& path, Checkpoint& checkpoint) {
   for (NamedTensor& tensor : *tensors) {
     std::optional<std::string> name = model_tensor_name(checkpoint.config.architecture, tensor.name);
     if (!name) continue;
-    const Status added = checkpoint.weights.add(*std::move(name), tensor.view);
-    if (!added.ok()) return annotate(added, path);
+    if (name->starts_with("model.layers.")) checkpoint.outer = tensor.name.substr(0, tensor.name.find("layers."));
+    if (!checkpoint.weights.add(*std::move(name), tensor.view)) return invalid_argument(path, ": tensor '", tensor.name, "' is there twice");
   }
   checkpoint.files.push_back(std::move(file));
   return OkStatus();
@@ -106,13 +106,14 @@ StatusOr<std::shared_ptr<const Checkpoint>> open_hf(const std::string& folder) {
 
 }  // namespace
 
-std::string Checkpoint::name_in_file(const std::string& name) const { return format == "gguf" ? gguf_tensor_name(config.architecture, name) : name; }
+std::string Checkpoint::name_in_file(const std::string& name) const {
+  return format == "gguf" ? gguf_tensor_name(config.architecture, name) : folder_tensor_name(config.architecture, name, outer);
+}
 
-Status WeightMap::add(std::string name, const TensorView& view) {
-  const auto [at, added] = tensors_.emplace(std::move(name), view);
-  if (!added) return invalid_argument("tensor '", at->first, "' is there twice");
-  bytes_ += view.bytes;
-  return OkStatus();
+bool WeightMap::add(std::string name, const TensorView& view) {
+  const bool added = tensors_.emplace(std::move(name), view).second;
+  if (added) bytes_ += view.bytes;
+  return added;
 }
 
 const TensorView* WeightMap::find(const std::string& name) const {

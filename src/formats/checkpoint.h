@@ -20,8 +20,8 @@ namespace shoal {
 // translated when a file is opened, so that architectures know one naming.
 class WeightMap {
  public:
-  // InvalidArgument if the name is taken.
-  Status add(std::string name, const TensorView& view);
+  // Whether it was added: a name is taken once.
+  bool add(std::string name, const TensorView& view);
   // Null if there is no such tensor. The pointer is valid as long as the map is not added to.
   const TensorView* find(const std::string& name) const;
   size_t size() const { return tensors_.size(); }
@@ -37,6 +37,7 @@ struct GgufTokenizer;  // gguf_config.h
 
 struct Checkpoint {
   std::string path;    // as given
+  std::string outer = "model.";  // what stands before "layers." in a folder's names of tensors
   std::string format;  // "safetensors" or "gguf"
   ModelConfig config;
   GenerationConfig generation;

@@ -100,7 +100,8 @@ Status build(const std::string& path, std::vector<Part> parts, Checkpoint& check
   checkpoint.tokenizer = std::make_shared<const GgufTokenizer>(std::move(tokenizer));
   for (Part& part : parts) {
     for (const NamedTensor& tensor : part.contents.tensors) {
-      RETURN_IF_ERROR(checkpoint.weights.add(hf_tensor_name(checkpoint.config.architecture, tensor.name), tensor.view));
+      const bool added = checkpoint.weights.add(hf_tensor_name(checkpoint.config.architecture, tensor.name), tensor.view);
+      if (!added) return invalid_argument("tensor '", tensor.name, "' is there twice");
     }
     checkpoint.files.push_back(std::move(part.file));
   }

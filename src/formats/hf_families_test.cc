@@ -2,9 +2,12 @@
 #include "formats/hf_families.h"
 
 #include <cmath>
+#include <filesystem>
 
+#include "formats/checkpoint.h"
 #include "formats/hf_config.h"
 #include "formats/hf_names.h"
+#include "formats/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -14,6 +17,8 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+constexpr const char* kReferences = SHOAL_SHARED_DIR "/models/reference";
 
 Json config_of(const char* architecture, const Json& more = Json::object()) {
   Json json = {{"architectures", {architecture}}, {"hidden_size", 64}, {"num_hidden_layers", 4}, {"num_attention_heads", 4},
@@ -323,6 +328,67 @@ TEST(HfNamesTest, WhatFamiliesNameTheirOwnWayIsNamedAsOthersDo) {
   EXPECT_EQ(model_tensor_name(Architecture::kGemma4, layer + "router.proj.weight"), layer + "mlp.gate.weight");
   EXPECT_EQ(model_tensor_name(Architecture::kMiMoV2, layer + "self_attn.attention_sink_bias"), layer + "self_attn.sinks");
   EXPECT_EQ(model_tensor_name(Architecture::kLlama, layer + "post_attention_layernorm.weight"), layer + "post_attention_layernorm.weight");
+}
+
+TEST(HfNamesTest, ErrorsNameWhatAFolderCallsATensor) {
+  struct Case {
+    Architecture architecture;
+    const char* stored;
+    const char* outer = "model.";
+  };
+  constexpr Case kCases[] = {
+      {Architecture::kLlama, "model.layers.3.mlp.up_proj.weight"},
+      {Architecture::kMistral, "language_model.model.layers.3.mlp.up_proj.weight", "language_model.model."},
+      {Architecture::kMistral, "language_model.lm_head.weight", "language_model.model."},
+      {Architecture::kQwen35, "model.language_model.norm.weight", "model.language_model."},
+      {Architecture::kQwen3, "layers.3.mlp.up_proj.weight", ""},
+      {Architecture::kQwen3, "lm_head.weight", ""},
+      {Architecture::kGlm4, "model.layers.3.post_self_attn_layernorm.weight"},
+      {Architecture::kGlm4, "model.layers.3.post_attention_layernorm.weight"},
+      {Architecture::kGemma4, "model.language_model.layers.3.router.proj.weight", "model.language_model."},
+      {Architecture::kGraniteHybrid, "model.layers.3.shared_mlp.input_linear.weight"},
+      {Architecture::kGraniteHybrid, "model.layers.3.block_sparse_moe.router.layer.weight"},
+      {Architecture::kLlama4, "language_model.model.layers.3.feed_forward.router.weight", "language_model.model."},
+      {Architecture::kFalconH1, "model.layers.3.pre_ff_layernorm.weight"},
+      {Architecture::kFalconH1, "model.final_layernorm.weight"},
+      {Architecture::kLfm2Moe, "model.layers.3.feed_forward.experts.7.w1.weight"},
+      {Architecture::kLfm2Moe, "model.layers.3.feed_forward.expert_bias"},
+      {Architecture::kLfm2, "model.layers.3.self_attn.out_proj.weight"},
+      {Architecture::kLfm2, "model.embedding_norm.weight"},
+      {Architecture::kNemotronH, "backbone.layers.3.norm.weight", "backbone."},
+      {Architecture::kNemotronH, "backbone.layers.3.mixer.A_log", "backbone."},
+      {Architecture::kNemotronH, "backbone.layers.3.mixer.experts.2.up_proj.weight", "backbone."},
+      {Architecture::kNemotronH, "backbone.embeddings.weight", "backbone."},
+      {Architecture::kLongcatFlash, "model.layers.3.self_attn.1.o_proj.weight"},
+      {Architecture::kLongcatFlash, "model.layers.3.mlps.0.up_proj.weight"},
+      {Architecture::kLongcatFlash, "model.layers.3.mlp.router.classifier.weight"},
+      {Architecture::kLongcatFlash, "model.layers.3.mlp.router.e_score_correction_bias"},
+      {Architecture::kLongcatFlash, "model.layers.3.mlp.experts.0.up_proj.weight"},
+  };
+  for (const Case& one : kCases) {
+    EXPECT_EQ(folder_tensor_name(one.architecture, *model_tensor_name(one.architecture, one.stored), one.outer), one.stored);
+  }
+}
+
+// Every tensor of the reference folders, for there it is known what a folder calls it.
+TEST(HfNamesTest, EveryTensorOfTheReferenceFoldersIsNamedAsItIsStored) {
+  size_t folders = 0;
+  if (!std::filesystem::exists(kReferences)) GTEST_SKIP() << "no reference folders here";
+  for (const auto& entry : std::filesystem::directory_iterator(kReferences)) {
+    const std::string path = entry.path();
+    const auto checkpoint = open_checkpoint(path);
+    if (!checkpoint.ok()) continue;
+    ++folders;
+    for (const auto& file : (*checkpoint)->files) {
+      const auto tensors = parse_safetensors(file->bytes());
+      ASSERT_TRUE(tensors.ok()) << path;
+      for (const NamedTensor& tensor : *tensors) {
+        const auto name = model_tensor_name((*checkpoint)->config.architecture, tensor.name);
+        EXPECT_TRUE(!name || (*checkpoint)->name_in_file(*name) == tensor.name) << path << ": " << tensor.name << ", but " << (*checkpoint)->name_in_file(*name);
+      }
+    }
+  }
+  EXPECT_GT(folders, 0u);
 }
 
 }  // namespace

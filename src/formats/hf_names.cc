@@ -1,7 +1,9 @@
 #include "formats/hf_names.h"
 
+#include <iterator>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace shoal {
 namespace {
@@ -16,8 +18,8 @@ constexpr std::string_view kEncoders[] = {"vision_tower.", "vision_model.", "mul
                                           "model.embed_vision.", "model.embed_audio.", "model.audio_tower.", "model.visual."};
 
 constexpr NamePair kHunyuan[] = {{".query_layernorm.", ".q_norm."}, {".key_layernorm.", ".k_norm."}};
-constexpr NamePair kErnieMoe[] = {{".mlp.moe_statics.", ".mlp.gate."}};
-constexpr NamePair kGemma4[] = {{".router.proj.", ".mlp.gate."},
+constexpr NamePair kErnieMoe[] = {{".mlp.moe_statics.e_score", ".mlp.gate.e_score"}};
+constexpr NamePair kGemma4[] = {{".router.proj.weight", ".mlp.gate.weight"},
                                 {".router.scale", ".mlp.gate.scale"},
                                 {".router.per_expert_scale", ".mlp.gate.per_expert_scale"},
                                 {".experts.", ".mlp.experts."}};
@@ -113,6 +115,43 @@ std::span<const NamePair> names_of(Architecture architecture) {
   }
 }
 
+// As longcat_name() would have found it: the norms, attention and MLPs of both halves are numbered, and the router is one of both.
+std::vector<std::string> longcat_folder_names(const std::string& name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  const size_t dot = name.find('.', kLayers.size());
+  if (!name.starts_with(kLayers) || dot == std::string::npos || dot - kLayers.size() > 4) return {name};
+  const uint32_t layer = static_cast<uint32_t>(std::stoul(name.substr(kLayers.size(), dot - kLayers.size())));
+  const std::string rest = name.substr(dot + 1), at = std::string(kLayers) + std::to_string(layer / 2) + ".";
+  std::vector<std::string> names = {at + rest};
+  const bool of_both = rest.starts_with("mlp.experts.") || rest.starts_with("mlp.gate.");
+  for (const NamePair& part : kLongcatHalves) {
+    if (rest.starts_with(part.model) && !of_both) names.push_back(at + std::string(part.stored) + std::to_string(layer % 2) + "." + rest.substr(part.model.size()));
+  }
+  for (auto part = std::rbegin(kLongcatRouter); part != std::rend(kLongcatRouter); ++part) {
+    const bool scores = rest.find("e_score") != std::string::npos, whole = part->stored == kLongcatRouter[0].stored;
+    if (rest.starts_with(part->model) && scores != whole) names.push_back(at + std::string(part->stored) + rest.substr(part->model.size()));
+  }
+  return names;
+}
+
+// Names that may be the folder's, the one that differs most from `name` last.
+std::vector<std::string> folder_names(Architecture architecture, const std::string& name) {
+  if (architecture == Architecture::kLongcatFlash) return longcat_folder_names(name);
+  std::vector<std::string> names = {name};
+  const auto replaced = [&](std::string_view model, std::string_view stored) {
+    for (size_t i = 0, count = names.size(); i < count; ++i) {
+      const size_t at = names[i].find(model);
+      if (at == std::string::npos) continue;
+      names.push_back(names[i]);
+      names.back().replace(at, model.size(), stored);
+    }
+  };
+  if (architecture == Architecture::kNemotronH) replaced(".input_layernorm.", ".norm.");
+  const std::span<const NamePair> pairs = names_of(architecture);
+  for (auto pair = pairs.rbegin(); pair != pairs.rend(); ++pair) replaced(pair->model, pair->stored);
+  return names;
+}
+
 }  // namespace
 
 std::optional<std::string> model_tensor_name(Architecture architecture, const std::string& name) {
@@ -136,6 +175,21 @@ std::optional<std::string> model_tensor_name(Architecture architecture, const st
     if (!each) return result;
   }
   if (architecture == Architecture::kNemotronH) name_nemotron_norm(result);
+  return result;
+}
+
+std::string folder_tensor_name(Architecture architecture, const std::string& name, const std::string& outer) {
+  constexpr std::string_view kModel = "model.";
+  std::vector<std::string> names = folder_names(architecture, name);
+  while (names.size() > 1 && model_tensor_name(architecture, names.back()) != name) names.pop_back();
+  std::string result = names.back();
+  const std::string within = outer.ends_with(kModel) ? outer.substr(0, outer.size() - kModel.size()) : outer;
+  if (result.starts_with(kModel)) {
+    const std::string moved = outer + result.substr(kModel.size());
+    if (model_tensor_name(architecture, moved) == name) result = moved;
+  } else if (model_tensor_name(architecture, within + result) == name) {
+    result = within + result;
+  }
   return result;
 }
 

@@ -161,7 +161,7 @@ std::shared_ptr<const Checkpoint> in_floats(const Checkpoint& stored, std::deque
     for (uint64_t row = 0; row < view.rows(); ++row) {
       dequantize_row(view.dtype, view.data + row * view.row_bytes(), 0, columns, reinterpret_cast<float*>(tensor.data()) + row * columns);
     }
-    CHECK(result->weights.add(name, tensor.view()).ok());
+    CHECK(result->weights.add(name, tensor.view()));
   }
   return result;
 }

@@ -87,7 +87,7 @@ class DequantisedCheckpoint {
   std::shared_ptr<const Checkpoint> get() const { return checkpoint_; }
 
  private:
-  void add(const std::string& name, const TensorView& view) { CHECK(checkpoint_->weights.add(name, view).ok()); }
+  void add(const std::string& name, const TensorView& view) { CHECK(checkpoint_->weights.add(name, view)); }
 
   TensorView dequantised(const TensorView& view, WeightFormat format) {
     const uint64_t rows = view.shape[0], columns = view.shape[1], row_bytes = view.row_bytes();
