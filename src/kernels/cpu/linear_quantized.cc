@@ -232,12 +232,12 @@ class QuantLinear {
     return rows == 2 ? pass<2, 1>(first, last, tile) : pass<1, 1>(first, last, tile);
   }
 
-  // Tiles of the next of so many rows; how many they took.
+  // Tiles of the next of so many rows; how many they took. Here too, room for one more costs less than another tile.
   template <typename Tile>
   static HWY_INLINE size_t tiles(size_t rows, size_t first, size_t last, const Tile& tile) {
-    if (rows >= kRows) return pass<kRows, kPanels>(first, last, tile);
+    if (rows >= kRows || (kRows > 3 && rows + 1 == kRows)) return pass<kRows, kPanels>(first, last, tile);
     if constexpr (kRows > 4) {
-      if (rows >= 4) return pass<4, kPanels>(first, last, tile);
+      if (rows >= 3) return pass<4, kPanels>(first, last, tile);
     }
     return rows >= 2 ? pass<2, kPanels>(first, last, tile) : pass<1, 1>(first, last, tile);
   }
