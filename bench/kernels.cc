@@ -89,14 +89,15 @@ struct Heads {
   uint32_t values() const { return latent == 0 ? dim : latent; }
 };
 
-// Attention of the last rows of a context, split between threads as a step does it: by KV heads and rows, one row by segments
-// of the context as well.
+// Attention of the last rows of a context, split between threads as a step does it: by KV heads and rows, the last few of these with those
+// before them; one row by segments of the context as well.
 class AttentionRun {
  public:
   AttentionRun(KvFormat format, uint32_t context, uint32_t rows, const Heads& heads)
       : format_(format), context_(context), rows_(rows), heads_(heads), head_bytes_(kv_head_bytes(format, heads.dim)),
         block_bytes_((heads.latent == 0 ? 2 : 1) * heads.kv * head_bytes_), copies_(std::max<uint64_t>(1, kBeyondCaches / kv_bytes())),
         width_(uint64_t{heads.kv} * heads.group * heads.dim), rows_each_(std::max<uint32_t>(1, 32 / heads.group)),
+        pieces_(std::max<uint32_t>(1, (rows - std::min(rows, 8 / heads.group) + rows_each_ - 1) / rows_each_)),
         segments_(rows == 1 ? (context - 1) / (kKvTokens * kSegmentBlocks) + 1 : 1),
         states_(uint64_t{heads.group} * attention_state_floats(heads.values())), kv_(kv_bytes() * copies_), q_(rows * width_, 0.01f),
         out_(q_.size() / heads.dim * heads.values()), partial_(heads.kv * segments_ * states_) {}
@@ -106,10 +107,9 @@ class AttentionRun {
   void run(const Kernels& kernels, ThreadPool& pool, int run) {
     blocks_.clear();
     for (uint32_t b = 0; b < context_ / kKvTokens; ++b) blocks_.push_back(kv_.data + run % copies_ * kv_bytes() + b * block_bytes_);
-    const uint32_t pieces = (rows_ + rows_each_ - 1) / rows_each_;
     if (rows_ > 1) {
-      pool.parallel_for(uint64_t{pieces} * heads_.kv, [&](size_t task, int) {
-        kernels.attention(call_of(static_cast<uint32_t>(task % heads_.kv), pieces - 1 - static_cast<uint32_t>(task / heads_.kv)));
+      pool.parallel_for(uint64_t{pieces_} * heads_.kv, [&](size_t task, int) {
+        kernels.attention(call_of(static_cast<uint32_t>(task % heads_.kv), pieces_ - 1 - static_cast<uint32_t>(task / heads_.kv)));
       });
       return;
     }
@@ -137,7 +137,7 @@ class AttentionRun {
     call.head_dim = heads_.dim;
     call.value_dim = heads_.values();
     call.group = heads_.group;
-    call.rows = std::min(rows_each_, rows_ - row);
+    call.rows = piece + 1 == pieces_ ? rows_ - row : rows_each_;
     call.position = context_ - rows_ + row;
     call.scale = 0.125f;
     return call;
@@ -154,7 +154,7 @@ class AttentionRun {
   const uint32_t context_, rows_;
   const Heads heads_;
   const uint64_t head_bytes_, block_bytes_, copies_, width_;
-  const uint32_t rows_each_, segments_;
+  const uint32_t rows_each_, pieces_, segments_;
   const uint64_t states_;  // floats of a segment of one KV head
   const Bytes kv_;
   std::vector<float> q_, out_, partial_;
@@ -334,6 +334,7 @@ int run(const Flags& flags) {
   for (const uint32_t context : {512u, 2048u, 8192u}) bench.attention(KvFormat::kF16, context, 512, {4, 8, 64});
   bench.attention(KvFormat::kF16, 2048, 512, {8, 4, 128});
   for (const uint32_t rows : {1u, 512u}) bench.attention(KvFormat::kF16, 2048, rows, {1, 16, 576, 512});
+  for (const uint32_t rows : {1u, 32u, 33u}) bench.attention(KvFormat::kF16, 12000, rows, {2, 4, 256, 256});
   for (const bool delta : {false, true}) {
     bench.scan(delta, 1, 1);
     bench.scan(delta, 16, 1);

@@ -121,11 +121,11 @@ bool stores_last(const ModelConfig& config, uint32_t layer) {
   return true;
 }
 
-void attend(const Step& step, const ModelConfig& config, const AttentionSpec& spec, StepBuffers::Floats k, StepBuffers::Floats v, std::vector<Step::Kept> also) {
+void attend(const Step& step, const ModelConfig& config, AttentionSpec spec, StepBuffers::Floats k, StepBuffers::Floats v, std::vector<KeptRows> also) {
   const StepBuffers& b = step.at();
-  if (!stores_last(config, spec.layer)) return step.attend(b.q, k, v, spec, b.attn);
   also.push_back({b.x, config.hidden_size});
-  step.attend_asked(b.q, k, v, spec, b.attn, also);
+  if (stores_last(config, spec.layer)) spec.keep = &also;
+  step.attend(b.q, k, v, spec, b.attn);
 }
 
 }  // namespace shoal

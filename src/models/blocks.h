@@ -61,7 +61,7 @@ AttentionSpec attention_spec(const ModelConfig& config, uint32_t layer);
 bool stores_last(const ModelConfig& config, uint32_t layer);
 
 // Stores k and v and attends with the step's q. In the layer that stores last, x, q and `also` go on with the rows that are asked for.
-void attend(const Step& step, const ModelConfig& config, const AttentionSpec& spec, StepBuffers::Floats k, StepBuffers::Floats v, std::vector<Step::Kept> also = {});
+void attend(const Step& step, const ModelConfig& config, AttentionSpec spec, StepBuffers::Floats k, StepBuffers::Floats v, std::vector<KeptRows> also = {});
 
 // plan(config, layout, "model.layers.N.", N) for every layer.
 template <typename Layer, typename Plan>

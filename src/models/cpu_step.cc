@@ -43,6 +43,22 @@ void norm_groups(const CpuCompute& compute, const float* x, std::span<const floa
   });
 }
 
+// x [tokens, hidden] from a table that is the head's matrix.
+void embed_tied(ThreadPool& threads, const CpuWeights& weights, const MatrixPlace& table, std::span<const TokenId> tokens, float* x) {
+  const LinearOutput place = weights.output(table, nullptr, false);
+  const uint64_t hidden = place.matrix.columns;
+  for_rows(threads, static_cast<uint32_t>(tokens.size()), hidden * 4, [&](uint32_t row) {
+    const auto token = static_cast<uint32_t>(tokens[row]);
+    if (place.maker == nullptr) return unpack_row(place.matrix, token, x + row * hidden);
+    PackedMatrix panel = place.matrix;
+    std::vector<std::byte> made(panel_bytes(panel.format, panel.columns));
+    place.maker->make(token / kPanelRows, made.data());
+    panel.rows = kPanelRows;
+    panel.data = made.data();
+    unpack_row(panel, token % kPanelRows, x + row * hidden);
+  });
+}
+
 }  // namespace
 
 void norm_row(const Kernels& kernels, const CpuWeights& weights, const Step::Normed& input, uint32_t row) {
@@ -91,24 +107,9 @@ CpuStep::~CpuStep() { compute_.spare.push_back(std::move(logits_)); }
 void CpuStep::embed(const EmbeddingPlace& table, Floats out) const {
   const uint64_t hidden = context_.shape.hidden;
   float* const x = CpuDevice::at(out);
-  if (table.tied) return embed_tied(*table.tied, x);
+  if (table.tied) return embed_tied(compute_.threads, weights_, *table.tied, input_.tokens, x);
   for_rows(compute_.threads, rows(), hidden * 4, [&](uint32_t row) {
     dequantize_row(table.dtype, weights_.row(table, input_.tokens[row]), 0, hidden, x + row * hidden);
-  });
-}
-
-void CpuStep::embed_tied(const MatrixPlace& table, float* x) const {
-  const uint64_t hidden = context_.shape.hidden;
-  const LinearOutput place = weights_.output(table, nullptr, false);
-  for_rows(compute_.threads, rows(), hidden * 4, [&](uint32_t row) {
-    const auto token = static_cast<uint32_t>(input_.tokens[row]);
-    if (place.maker == nullptr) return unpack_row(place.matrix, token, x + row * hidden);
-    PackedMatrix panel = place.matrix;
-    std::vector<std::byte> made(panel_bytes(panel.format, panel.columns));
-    place.maker->make(token / kPanelRows, made.data());
-    panel.rows = kPanelRows;
-    panel.data = made.data();
-    unpack_row(panel, token % kPanelRows, x + row * hidden);
   });
 }
 
@@ -199,7 +200,7 @@ void CpuStep::store_kv(const float* k, const float* v, const KvLayer& layer) con
 }
 
 // Rows move to the front one after the other: none is written over before it was moved.
-void CpuStep::keep_asked(std::span<const Kept> buffers) const {
+void CpuStep::keep_asked(std::vector<KeptRows> buffers) const {
   const uint32_t before = rows();
   std::vector<uint32_t> asked;
   for (const LogitsQuery& query : input_.logits) asked.push_back(query.row);
@@ -214,7 +215,7 @@ void CpuStep::keep_asked(std::span<const Kept> buffers) const {
       }
     }
   };
-  for (const Kept& buffer : buffers) keep(buffer.rows, buffer.width, 1);
+  for (const KeptRows& buffer : buffers) keep(buffer.base, buffer.width, 1);
   const StepShape& shape = context_.shape;
   for (int which = 0; which < (shape.local_rope ? 2 : 1); ++which) {
     keep(at_.cos[which], shape.rope_half, 1);

@@ -74,8 +74,7 @@ class CpuStep : public Step {
   void add_gated(Floats input, const MatrixPlace& gate, Floats y, Floats x) const override;
   void rope(uint32_t layer, Floats q, Floats k, const RopeConfig& config, int which) const override;
   void attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const override;
-  void keep_asked(std::span<const Kept> buffers) const override;
-  void attend_asked(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn, std::span<const Kept> buffers) const override;
+  void keep_asked(std::vector<KeptRows> buffers) const override;
   void latent_keys(const LatentPlaces& places, const VectorPlace& norm, double eps, const RopeConfig& config, Floats latents) const override;
   void latent_queries(const LatentPlaces& places, const RopeConfig& config, Floats q, Floats out) const override;
   void latent_values(const LatentPlaces& places, Floats found, Floats out) const override;
@@ -113,7 +112,6 @@ class CpuStep : public Step {
   };
   void multiply_by_head(const std::vector<MatrixPlace>& places, const HeadRows& input, const HeadRows& out) const;
   ExpertRoutes route(const ExpertPlaces& places, const float* input) const;
-  void embed_tied(const MatrixPlace& table, float* x) const;
   AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;
   void attend_by_segments(const AttentionSplit& split, const AttentionArguments& arguments) const;
   void store_kv(const float* k, const float* v, const KvLayer& layer) const;

@@ -2,6 +2,7 @@
 // the context as well, or in a short one by the queries of a KV head. The states of segments are merged in one order (kernels.h),
 // so no split shows in the bits.
 #include <algorithm>
+#include <utility>
 
 #include "base/bytes.h"
 #include "models/cpu_step.h"
@@ -9,7 +10,8 @@
 namespace shoal {
 namespace {
 
-constexpr uint32_t kPieceQueries = 32;        // query heads of one KV head in a task
+constexpr uint32_t kPieceQueries = 32;        // query heads of one KV head in a task ...
+constexpr uint32_t kQueriesMore = 8;          // ... and at most so many more, where these would be a task of their own
 constexpr uint32_t kSegmentTokens = kKvTokens * kSegmentBlocks;
 constexpr size_t kTasksPerThread = 4;         // so that threads end together
 constexpr uint64_t kPartialFloatsMax = 1 << 20;
@@ -26,8 +28,9 @@ AttentionSplit split_layer(const KvLayer& layer, const StepShape& shape, const F
   const uint32_t rows_each = std::max<uint32_t>(1, kPieceQueries / group);
   uint64_t segments = 0, floats = 0;
   for (const BatchRows::Run& run : runs) {
-    for (uint32_t row = 0; row < run.rows; row += rows_each) {
-      const uint32_t rows = std::min(rows_each, run.rows - row), first = run.first + row;
+    for (uint32_t row = 0, rows = 0; row < run.rows; row += rows) {
+      const uint32_t left = run.rows - row, first = run.first + row;
+      rows = left * group <= rows_each * group + kQueriesMore ? left : rows_each;
       const uint32_t reach = (input.slices[run.slice].position + first + rows - 1) / kSegmentTokens + 1;
       split.pieces.push_back({{run.slice, first, rows, run.at + row}, reach, floats});
       segments += reach;
@@ -96,6 +99,11 @@ AttentionCall CpuStep::attention_call(const AttentionPiece& piece, uint64_t head
 void CpuStep::attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const {
   const KvLayer& layer = context_.kv.layers[spec.layer];
   if (k) store_kv(CpuDevice::at(k), v ? CpuDevice::at(v) : nullptr, layer);
+  if (spec.keep != nullptr) {
+    std::vector<KeptRows> kept = *spec.keep;
+    kept.push_back({q, layer.query_width()});
+    keep_asked(std::move(kept));
+  }
   const AttentionArguments arguments{CpuDevice::at(q), CpuDevice::at(attn), spec, layer};
   const AttentionSplit& split = split_of(splits_, layer);
   const uint64_t heads = layer.heads;
@@ -111,15 +119,6 @@ void CpuStep::attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Fl
     if (call.sinks != nullptr) call.sinks += first;
     compute_.kernels.attention(call);
   });
-}
-
-void CpuStep::attend_asked(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn, std::span<const Kept> buffers) const {
-  const KvLayer& layer = context_.kv.layers[spec.layer];
-  store_kv(CpuDevice::at(k), v ? CpuDevice::at(v) : nullptr, layer);
-  std::vector<Kept> kept(buffers.begin(), buffers.end());
-  kept.push_back({q, layer.query_width()});
-  keep_asked(kept);
-  attend(q, {}, {}, spec, attn);
 }
 
 void CpuStep::attend_by_segments(const AttentionSplit& split, const AttentionArguments& arguments) const {

@@ -31,7 +31,7 @@ class DeepseekLayers : public DecoderLayers {
       return std::nullopt;
     }
     step.rms_norm(b.x, layer.attention_norm, config_.norm_eps, b.h);
-    std::vector<Step::Kept> also;
+    std::vector<KeptRows> also;
     if (halves) also.push_back({b.spare[0], config_.hidden_size});
     run_latent(step, config_, layer.attention, index, std::move(also));
     if (halves) return run_half(step, layer);

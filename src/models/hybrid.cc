@@ -1,8 +1,6 @@
 // Decoders of which most layers keep a state instead of keys and values. Qwen3-Next and Qwen3.5: gated delta nets, and attention whose
 // output is gated. Kimi Linear: delta attention with a decay per channel, and latent attention without positions. Granite 4 H and
 // Nemotron-H: Mamba 2. Falcon-H1: Mamba 2 beside attention, both from one norm. LFM2 (arXiv 2511.23404): short convolutions.
-#include <array>
-
 #include "models/decoder.h"
 #include "models/experts.h"
 #include "models/latent.h"
@@ -43,7 +41,7 @@ class HybridLayers : public DecoderLayers {
     if (layer.short_convolution) run_short_convolution(step, config_, *layer.short_convolution);
     if (layer.latent) run_latent(step, config_, *layer.latent, index);
     if (layer.attention) attend(step, layer, index);
-    if (!layer.attention && !layer.latent && stores_last(config_, index)) step.keep_asked(std::array{Step::Kept{b.x, config_.hidden_size}});
+    if (!layer.attention && !layer.latent && stores_last(config_, index)) step.keep_asked({{b.x, config_.hidden_size}});
     if (layer.mlp_norm) step.rms_norm(b.x, *layer.mlp_norm, config_.norm_eps, b.h);
     if (layer.experts) return run_scaled_experts(step, *layer.experts);
     if (layer.mlp) run_mlp(step, *layer.mlp);
@@ -61,7 +59,7 @@ class HybridLayers : public DecoderLayers {
     const StepBuffers& b = step.at();
     const auto& s = config_.queries.factors;
     const uint32_t queries = config_.heads * config_.head_dim, keys = config_.kv_heads * config_.head_dim;
-    std::vector<Step::Kept> gates;
+    std::vector<KeptRows> gates;
     if (config_.queries.gated) {
       gates.push_back({b.query_gate, queries});
       step.linear(b.h, {{&attention.q, b.raw}, {&attention.k, b.k}, {&attention.v, b.v}});    // [rows, heads, q gate]

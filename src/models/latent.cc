@@ -71,7 +71,7 @@ StatusOr<LatentBlock> plan_latent(const ModelConfig& c, WeightLayout& layout, co
   return block;
 }
 
-void run_latent(const Step& step, const ModelConfig& c, const LatentBlock& a, uint32_t layer, std::vector<Step::Kept> also) {
+void run_latent(const Step& step, const ModelConfig& c, const LatentBlock& a, uint32_t layer, std::vector<KeptRows> also) {
   const StepBuffers& b = step.at();
   if (a.compressed) {
     step.linear(b.h, {{&a.compressed->down, b.latent_a}, {&a.latent, b.k}});

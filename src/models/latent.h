@@ -32,6 +32,6 @@ struct LatentBlock {
 // `at` is "model.layers.N.self_attn.".
 StatusOr<LatentBlock> plan_latent(const ModelConfig& config, WeightLayout& layout, const std::string& at, uint32_t layer);
 // x += what attention gives for h, the layer's normed input. `also`: as of attend().
-void run_latent(const Step& step, const ModelConfig& config, const LatentBlock& block, uint32_t layer, std::vector<Step::Kept> also = {});
+void run_latent(const Step& step, const ModelConfig& config, const LatentBlock& block, uint32_t layer, std::vector<KeptRows> also = {});
 
 }  // namespace shoal

@@ -146,6 +146,11 @@ struct IndexPlaces {
   float key_eps = 1e-6f;
 };
 
+struct KeptRows {  // [rows, width]
+  DevicePointer<float> base;
+  uint32_t width;
+};
+
 struct AttentionSpec {
   uint32_t layer = 0;
   uint32_t window = 0;  // 0: everything
@@ -155,6 +160,7 @@ struct AttentionSpec {
   float softcap = 0;    // 0: none
   const VectorPlace* sinks = nullptr;  // [heads], or none
   bool selected = false;  // only tokens that were chosen last
+  const std::vector<KeptRows>* keep = nullptr;  // Step::keep_asked() of these and of q, once K and V are stored; null: all rows go on
 };
 
 // In a workspace of at least shape.bytes(rows, logit_rows).
@@ -283,15 +289,9 @@ class Step {
   // Stores this step's K and V, if there is a k, then attn = attention(q) for every row.
   virtual void attend(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn) const = 0;
 
-  struct Kept {  // [rows, width]
-    Floats rows;
-    uint32_t width;
-  };
   // Of all rows only those stay whose logits are asked for, maybe none: of the buffers named, of what goes by positions and of inputs by
-  // layer. To be called once, when all that other steps read of this one is stored.
-  virtual void keep_asked(std::span<const Kept> buffers) const = 0;
-  // As attend(); between storing and attending it keeps what is asked for of q and of `buffers`.
-  virtual void attend_asked(Floats q, Floats k, Floats v, const AttentionSpec& spec, Floats attn, std::span<const Kept> buffers) const = 0;
+  // layer. Once, when all that other steps read of this one is stored.
+  virtual void keep_asked(std::vector<KeptRows> buffers) const = 0;
 
   // latents [rows, rank + rope_dims]: the first rank are normed, the others turned, in place.
   virtual void latent_keys(const LatentPlaces& places, const VectorPlace& norm, double eps, const RopeConfig& config, Floats latents) const = 0;

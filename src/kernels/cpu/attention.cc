@@ -1,7 +1,8 @@
 // Paged attention: lanes are tokens for the scores, channels for the weighted sum of V. The order is that of kernels.h.
 //
-// Query heads (row, head of the group) are taken kTile at a time and walk the blocks together. A block that few of them
-// see is widened to f32 in registers, once for kTogether queries; one that many see is widened once into a buffer.
+// Query heads (row, head of the group) are taken kTile at a time and walk the blocks together, kBlocks at once: what a query has in
+// memory is read once for them all. Blocks that few queries see are widened to f32 in registers, once for kTogether queries;
+// those that many see are widened once into a buffer.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -23,8 +24,9 @@ namespace HWY_NAMESPACE {
 AttentionFunctions attention_functions() { return {&ref::attention, &ref::merge_attention, &ref::store_kv}; }
 #else
 
-constexpr uint32_t kTile = 32;
-constexpr uint32_t kTogether = kRegs == 1 ? 8 : 4;  // queries whose sums fill the registers
+constexpr uint32_t kTile = 48;
+constexpr uint32_t kTogether = kRegs == 1 ? 8 : 4;  // queries whose sums fill the registers ...
+constexpr uint32_t kBlocks = kRegs == 1 ? 2 : 1;    // ... of so many blocks
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 // A running softmax for each query of a tile.
@@ -35,40 +37,49 @@ struct Running {
   bool empty[kTile];
 };
 
+// A block as the queries of a tile see it.
+struct Seen {
+  uint32_t first[kTile], last[kTile];  // tokens [first, last], none if first > last ...
+  uint32_t bits[kTile];                // ... and of these
+  alignas(64) float p[kTile][16];      // scores, then the weights of its tokens
+  alignas(64) float correction[kTile];
+
+  bool none(uint32_t query) const { return first[query] > last[query]; }
+  bool alike(uint32_t a, uint32_t b) const { return first[a] == first[b] && last[a] == last[b]; }
+};
+
 struct Tile {
   uint32_t count, padded;
   uint32_t from[kTile], position[kTile];     // a query sees tokens [from, position], its own or a later one ...
-  uint32_t first[kTile], last[kTile];        // ... of the current block [first, last], none if first > last
   const uint16_t* selected[kTile];           // ... and of these, or null
-  uint32_t bits[kTile];                      // of the current block
+  uint32_t blocks;                           // that are computed with at once
+  Seen seen[kBlocks];
   alignas(64) float q[kTile * kHeadDimMax];  // of `width` queries that are scored together: [head_dim][width]
-  alignas(64) float p[kTile][16];            // scores of the block, then the weights of its tokens
-  alignas(64) float top[kTile], correction[kTile];
+  alignas(64) float top[kTile];
   Running segment, total;
 };
 
-// K and V of the block after this one, asked for a little at a time while this one is computed with: the blocks lie apart,
+// K and V of the blocks after these, asked for a little at a time while these are computed with: the blocks lie apart,
 // so no hardware sees what comes next, and asked for all at once they would wait for each other.
 class Ahead {
  public:
-  Ahead(const AttentionCall& call, const std::byte* block) {
-    if (block == nullptr) return;
-    key_ = block + call.key_offset;
-    value_ = block + (call.compressed ? call.key_offset : call.value_offset);
-    bytes_ = kv_head_bytes(call.format, call.head_dim);
-  }
+  Ahead(const AttentionCall& call, std::byte* const* blocks, uint32_t count)
+      : blocks_(blocks), count_(count), key_offset_(call.key_offset), value_offset_(call.compressed ? call.key_offset : call.value_offset),
+        bytes_(kv_head_bytes(call.format, call.head_dim)) {}
   HWY_INLINE void some() {
     for (const size_t end = std::min(bytes_, at_ + kBytes); at_ < end; at_ += 64) {
-      __builtin_prefetch(key_ + at_);
-      __builtin_prefetch(value_ + at_);
+      for (uint32_t b = 0; b < count_; ++b) {
+        __builtin_prefetch(blocks_[b] + key_offset_ + at_);
+        __builtin_prefetch(blocks_[b] + value_offset_ + at_);
+      }
     }
   }
 
  private:
   static constexpr size_t kBytes = 4 * 64;
-  const std::byte* key_ = nullptr;
-  const std::byte* value_ = nullptr;
-  size_t bytes_ = 0, at_ = 0;
+  std::byte* const* blocks_;
+  uint32_t count_;
+  size_t key_offset_, value_offset_, bytes_, at_ = 0;
 };
 
 // Calls body.operator()<N>(first) for runs of N queries that together are [begin, end).
@@ -118,41 +129,58 @@ void merge(const StateView& segment, uint32_t i, uint32_t padded, Running& total
   total.m[i] = top;
 }
 
-// scores [query][16 tokens] of W queries.
-template <uint32_t W, typename Lines>
-HWY_INLINE void dot_keys(const Lines& key, uint32_t head_dim, const float* q, float (*scores)[16], Ahead& ahead) {
-  F16x acc[W];
-  for (uint32_t i = 0; i < W; ++i) acc[i] = zero();
+// scores [query][16 tokens] of W queries and B blocks.
+template <uint32_t W, uint32_t B, typename Lines>
+HWY_INLINE void dot_keys(const Lines* keys, uint32_t head_dim, uint32_t query, Tile& tile, Ahead& ahead) {
+  const float* const q = tile.q + size_t{query} * head_dim;
+  F16x acc[B][W];
+  for (uint32_t b = 0; b < B; ++b) {
+    for (uint32_t i = 0; i < W; ++i) acc[b][i] = zero();
+  }
   for (uint32_t first = 0; first < head_dim; first += kKvQuantBlock) {
     ahead.some();
-    const auto scale = key.key_scale(first);
+    decltype(keys->key_scale(0)) scale[B];
+    for (uint32_t b = 0; b < B; ++b) scale[b] = keys[b].key_scale(first);
     const uint32_t end = std::min(first + kKvQuantBlock, head_dim);
     for (uint32_t d = first; d < end; ++d) {
-      const F16x k = key.key(d, scale);
-      for (uint32_t i = 0; i < W; ++i) acc[i] = fma(k, set1(q[d * W + i]), acc[i]);
+      F16x k[B];
+      for (uint32_t b = 0; b < B; ++b) k[b] = keys[b].key(d, scale[b]);
+      for (uint32_t i = 0; i < W; ++i) {
+        const F16x x = set1(q[d * W + i]);
+        for (uint32_t b = 0; b < B; ++b) acc[b][i] = fma(k[b], x, acc[b][i]);
+      }
     }
   }
-  for (uint32_t i = 0; i < W; ++i) store(acc[i], scores[i]);
+  for (uint32_t b = 0; b < B; ++b) {
+    for (uint32_t i = 0; i < W; ++i) store(acc[b][i], tile.seen[b].p[query + i]);
+  }
 }
 
-// o = o * c + sum of p[t] * value[t] over tokens ascending, N x 16 channels from d of Q queries that see the same tokens.
+// Block after block: o = o * c + sum of p[t] * value[t] over tokens ascending, N x 16 channels from d of Q queries that see the same.
 template <uint32_t Q, uint32_t N, typename Lines>
-HWY_INLINE void add_values(const Lines& value, Tile& tile, uint32_t query, uint32_t d, Ahead& ahead) {
+HWY_INLINE void add_values(const Lines* values, Tile& tile, uint32_t query, uint32_t d, Ahead& ahead) {
   float* o = tile.segment.o + size_t{query} * tile.padded + d;
   F16x acc[Q][N];
   for (uint32_t q = 0; q < Q; ++q) {
-    const F16x correction = set1(tile.correction[query + q]);
-    for (uint32_t i = 0; i < N; ++i) acc[q][i] = load(o + q * tile.padded + 16 * i) * correction;
+    for (uint32_t i = 0; i < N; ++i) acc[q][i] = load(o + q * tile.padded + 16 * i);
   }
-  const float* p = tile.p[query];
-  const uint32_t last = tile.last[query];
-  for (uint32_t t = tile.first[query]; t <= last; ++t) {
-    if (t % 4 == 0) ahead.some();
-    F16x v[N];
-    for (uint32_t i = 0; i < N; ++i) v[i] = value.value(t, d + 16 * i);
+  for (uint32_t b = 0; b < tile.blocks; ++b) {
+    const Seen& seen = tile.seen[b];
+    if (seen.none(query)) continue;
     for (uint32_t q = 0; q < Q; ++q) {
-      const F16x weight = set1(p[16 * q + t]);
-      for (uint32_t i = 0; i < N; ++i) acc[q][i] = fma(weight, v[i], acc[q][i]);
+      const F16x correction = set1(seen.correction[query + q]);
+      for (uint32_t i = 0; i < N; ++i) acc[q][i] = acc[q][i] * correction;
+    }
+    const float* p = seen.p[query];
+    const uint32_t last = seen.last[query];
+    for (uint32_t t = seen.first[query]; t <= last; ++t) {
+      if (t % 4 == 0) ahead.some();
+      F16x v[N];
+      for (uint32_t i = 0; i < N; ++i) v[i] = values[b].value(t, d + 16 * i);
+      for (uint32_t q = 0; q < Q; ++q) {
+        const F16x weight = set1(p[16 * q + t]);
+        for (uint32_t i = 0; i < N; ++i) acc[q][i] = fma(weight, v[i], acc[q][i]);
+      }
     }
   }
   for (uint32_t q = 0; q < Q; ++q) {
@@ -171,127 +199,101 @@ HWY_INLINE F16x select_bits(uint32_t bits, const F16x& scores) {
 }
 
 // Takes the scores of a block into the running softmax, stage by stage: no query waits for another.
-void take_scores(const AttentionCall& call, Tile& tile) {
+void take_scores(const AttentionCall& call, Tile& tile, Seen& seen) {
   for (uint32_t i = 0; i < tile.count; ++i) {
     tile.top[i] = tile.segment.m[i];
-    if (tile.first[i] > tile.last[i]) continue;
-    F16x s = load(tile.p[i]) * set1(call.scale);
+    if (seen.none(i)) continue;
+    F16x s = load(seen.p[i]) * set1(call.scale);
     if (call.softcap > 0) {
       const F16x cap = set1(call.softcap);
       s = cap * tanh(s / cap);
     }
-    if (tile.first[i] != 0 || tile.last[i] != kKvTokens - 1) s = select_lanes(tile.first[i], tile.last[i], s, set1(kLowest));
-    if (tile.bits[i] != 0xffffu) s = select_bits(tile.bits[i], s);
-    store(s, tile.p[i]);
+    if (seen.first[i] != 0 || seen.last[i] != kKvTokens - 1) s = select_lanes(seen.first[i], seen.last[i], s, set1(kLowest));
+    if (seen.bits[i] != 0xffffu) s = select_bits(seen.bits[i], s);
+    store(s, seen.p[i]);
     tile.top[i] = std::max(tile.segment.m[i], tree_max(s));
   }
-  for (uint32_t i = 0; i < tile.count; i += 16) store(exp_of_nonpositive(load(tile.segment.m + i) - load(tile.top + i)), tile.correction + i);
+  for (uint32_t i = 0; i < tile.count; i += 16) store(exp_of_nonpositive(load(tile.segment.m + i) - load(tile.top + i)), seen.correction + i);
   for (uint32_t i = 0; i < tile.count; ++i) {
-    if (tile.first[i] > tile.last[i]) continue;
-    const F16x weights = exp_of_nonpositive(load(tile.p[i]) - set1(tile.top[i]));
-    store(weights, tile.p[i]);
-    store(fma(load(tile.segment.l[i]), set1(tile.correction[i]), weights), tile.segment.l[i]);
+    if (seen.none(i)) continue;
+    const F16x weights = exp_of_nonpositive(load(seen.p[i]) - set1(tile.top[i]));
+    store(weights, seen.p[i]);
+    store(fma(load(tile.segment.l[i]), set1(seen.correction[i]), weights), tile.segment.l[i]);
     tile.segment.m[i] = tile.top[i];
     tile.segment.empty[i] = false;
   }
 }
 
+// Whether two queries see the same tokens of the blocks.
+HWY_INLINE bool alike(const Tile& tile, uint32_t a, uint32_t b) {
+  for (uint32_t i = 0; i < tile.blocks; ++i) {
+    if (!tile.seen[i].alike(a, b)) return false;
+  }
+  return true;
+}
+
 template <typename Lines>
-void add_block(const AttentionCall& call, const Lines& key, const Lines& value, Ahead& ahead, Tile& tile) {
+void add_blocks(const AttentionCall& call, const Lines* keys, const Lines* values, Ahead& ahead, Tile& tile) {
   in_groups(0, tile.count, [&]<uint32_t W>(uint32_t i) HWY_ATTR {
-    dot_keys<W>(key, call.head_dim, tile.q + size_t{i} * call.head_dim, tile.p + i, ahead);
+    if (tile.blocks == kBlocks) return dot_keys<W, kBlocks>(keys, call.head_dim, i, tile, ahead);
+    dot_keys<W, 1>(keys, call.head_dim, i, tile, ahead);
   });
-  take_scores(call, tile);
+  for (uint32_t b = 0; b < tile.blocks; ++b) take_scores(call, tile, tile.seen[b]);
   uint32_t end = 0;
   for (uint32_t begin = 0; begin < tile.count; begin = end) {
-    for (end = begin + 1; end < tile.count && tile.first[end] == tile.first[begin] && tile.last[end] == tile.last[begin];) ++end;
-    if (tile.first[begin] > tile.last[begin]) continue;
+    for (end = begin + 1; end < tile.count && alike(tile, begin, end);) ++end;
     in_groups(begin, end, [&]<uint32_t Q>(uint32_t i) HWY_ATTR {
       constexpr uint32_t N = kRegs != 1 ? 1 : Q == 8 ? 2 : 4;
       uint32_t d = 0;
-      for (; d + 16 * N <= tile.padded; d += 16 * N) add_values<Q, N>(value, tile, i, d, ahead);
-      for (; d < tile.padded; d += 16) add_values<Q, 1>(value, tile, i, d, ahead);
+      for (; d + 16 * N <= tile.padded; d += 16 * N) add_values<Q, N>(values, tile, i, d, ahead);
+      for (; d < tile.padded; d += 16) add_values<Q, 1>(values, tile, i, d, ahead);
     });
   }
 }
 
-// Widens K and V of a block into [head_dim][16] and [16][padded].
-template <typename Lines>
-void widen(const Lines& key, const Lines& value, uint32_t head_dim, uint32_t padded, float* key_out, float* value_out) {
-  for (uint32_t first = 0; first < head_dim; first += kKvQuantBlock) {
-    const auto scale = key.key_scale(first);
-    for (uint32_t d = first; d < std::min(first + kKvQuantBlock, head_dim); ++d) store(key.key(d, scale), key_out + d * 16);
+// key(b) and value(b): what is stored of block b of these.
+template <typename Key, typename Value>
+void add_widened(const AttentionCall& call, const Key& key, const Value& value, Ahead& ahead, Tile& tile) {
+  alignas(64) float key_buffers[kBlocks][kKvTokens * kHeadDimMax];
+  alignas(64) float value_buffers[kBlocks][kKvTokens * kHeadDimMax];
+  for (uint32_t b = 0; b < tile.blocks; ++b) {
+    if (call.compressed) widen_compressed(key(b), call.head_dim, call.value_dim, tile.padded, key_buffers[b], value_buffers[b]);
+    else widen(key(b), value(b), call.head_dim, tile.padded, key_buffers[b], value_buffers[b]);
   }
-  for (uint32_t t = 0; t < kKvTokens; ++t) {
-    for (uint32_t d = 0; d < padded; d += 16) store(value.value(t, d), value_out + t * padded + d);
+  const uint32_t key_width = round_up_lanes(call.head_dim);
+  if constexpr (kBlocks == 2) {
+    const FloatLines keys[] = {{key_buffers[0], key_width}, {key_buffers[1], key_width}};
+    const FloatLines values[] = {{value_buffers[0], tile.padded}, {value_buffers[1], tile.padded}};
+    return add_blocks(call, keys, values, ahead, tile);
   }
+  const FloatLines keys(key_buffers[0], key_width), values(value_buffers[0], tile.padded);
+  add_blocks(call, &keys, &values, ahead, tile);
 }
 
-// out[t * stride + d] = in[d * 16 + t] for d, t < 16, and stride a multiple of 16. Interleaving vectors by four moves two bits of an element's place
-// from the front to the end; twice, and d (4 bits) has changed places with t.
-HWY_INLINE void turn_lines(const float* in, float* out, size_t stride) {
-  constexpr size_t kOf4 = 4 * kLanes;  // elements that an interleaving writes
-  alignas(64) float half[256];
-  for (size_t low = 0; low < 4; ++low) {  // the rows low, low + 4, low + 8 and low + 12, into [t][row / 4]
-    SHOAL_LANES(i) {
-      const float* const from = in + 16 * low + i * kLanes;
-      hn::StoreInterleaved4(hn::LoadU(kDF, from), hn::LoadU(kDF, from + 64), hn::LoadU(kDF, from + 128), hn::LoadU(kDF, from + 192), kDF, half + 64 * low + i * kOf4);
-    }
-  }
-  alignas(64) float turned[64];
-  for (size_t high = 0; high < 4; ++high) {  // tokens 4 high to 4 high + 3
-    SHOAL_LANES(i) {
-      const float* const from = half + 16 * high + i * kLanes;
-      hn::StoreInterleaved4(hn::LoadU(kDF, from), hn::LoadU(kDF, from + 64), hn::LoadU(kDF, from + 128), hn::LoadU(kDF, from + 192), kDF, turned + i * kOf4);
-    }
-    for (size_t t = 0; t < 4; ++t) store(load(turned + 16 * t), out + (4 * high + t) * stride);
-  }
-}
-
-// Of compressed KV: the values are the first channels of the keys, turned.
+// Of tile.blocks blocks; where that is fewer than kBlocks, the last stands in for those that are not there.
 template <typename Lines>
-void widen_compressed(const Lines& key, const AttentionCall& call, uint32_t padded, float* key_out, float* value_out) {
-  for (uint32_t first = 0; first < call.head_dim; first += kKvQuantBlock) {
-    const auto scale = key.key_scale(first);
-    for (uint32_t d = first; d < std::min(first + kKvQuantBlock, call.head_dim); ++d) store(key.key(d, scale), key_out + d * 16);
+void add_stored_blocks(const AttentionCall& call, std::byte* const* blocks, Ahead ahead, Tile& tile) {
+  const auto at = [&](uint32_t b) { return blocks[std::min(b, tile.blocks - 1)]; };
+  const auto key = [&](uint32_t b) HWY_ATTR { return Lines(at(b) + call.key_offset, kv_channels(call.format, call.head_dim)); };
+  const auto value = [&](uint32_t b) HWY_ATTR { return Lines(at(b) + call.value_offset, kv_channels(call.format, call.value_dim)); };
+  if (call.compressed || (!Lines::kInPlace && tile.count > kTogether)) return add_widened(call, key, value, ahead, tile);
+  if constexpr (kBlocks == 2) {
+    const Lines keys[] = {key(0), key(1)}, values[] = {value(0), value(1)};
+    return add_blocks(call, keys, values, ahead, tile);
   }
-  uint32_t d = 0;
-  for (; d + 16 <= call.value_dim; d += 16) turn_lines(key_out + size_t{d} * 16, value_out + d, padded);
-  for (; d < padded; ++d) {
-    for (uint32_t t = 0; t < kKvTokens; ++t) value_out[t * padded + d] = d < call.value_dim ? key_out[d * 16 + t] : 0.0f;
-  }
-}
-
-template <typename Lines>
-void add_stored_block(const AttentionCall& call, const std::byte* block, Ahead ahead, Tile& tile) {
-  const uint32_t channels = kv_channels(call.format, call.head_dim);
-  if (call.compressed) {
-    alignas(64) float key_buffer[kKvTokens * kHeadDimMax];
-    alignas(64) float value_buffer[kKvTokens * kHeadDimMax];
-    widen_compressed(Lines(block + call.key_offset, channels), call, tile.padded, key_buffer, value_buffer);
-    return add_block(call, FloatLines(key_buffer, round_up_lanes(call.head_dim)), FloatLines(value_buffer, tile.padded), ahead, tile);
-  }
-  const Lines key(block + call.key_offset, channels), value(block + call.value_offset, kv_channels(call.format, call.value_dim));
-  if constexpr (!Lines::kInPlace) {
-    if (tile.count > kTogether) {
-      alignas(64) float key_buffer[kKvTokens * kHeadDimMax];
-      alignas(64) float value_buffer[kKvTokens * kHeadDimMax];
-      widen(key, value, call.head_dim, tile.padded, key_buffer, value_buffer);
-      return add_block(call, FloatLines(key_buffer, round_up_lanes(call.head_dim)), FloatLines(value_buffer, tile.padded), ahead, tile);
-    }
-  }
-  add_block(call, key, value, ahead, tile);
+  const Lines keys = key(0), values = value(0);
+  add_blocks(call, &keys, &values, ahead, tile);
 }
 
 // Which tokens of block b each query sees.
-void look_at(Tile& tile, uint32_t b) {
+void look_at(const Tile& tile, uint32_t b, Seen& seen) {
   const uint32_t begin = b * kKvTokens, end = begin + kKvTokens - 1;
   for (uint32_t i = 0; i < tile.count; ++i) {
     const bool sees = tile.from[i] <= end && tile.position[i] >= begin;
-    tile.first[i] = !sees ? 1 : std::max(tile.from[i], begin) - begin;
-    tile.last[i] = !sees ? 0 : std::min(tile.position[i], end) - begin;
-    tile.bits[i] = tile.selected[i] == nullptr ? 0xffffu : tile.selected[i][b];
-    if (sees && (tile.bits[i] >> tile.first[i] & ((2u << (tile.last[i] - tile.first[i])) - 1)) == 0) tile.first[i] = 1, tile.last[i] = 0;
+    seen.first[i] = !sees ? 1 : std::max(tile.from[i], begin) - begin;
+    seen.last[i] = !sees ? 0 : std::min(tile.position[i], end) - begin;
+    seen.bits[i] = tile.selected[i] == nullptr ? 0xffffu : tile.selected[i][b];
+    if (sees && (seen.bits[i] >> seen.first[i] & ((2u << (seen.last[i] - seen.first[i])) - 1)) == 0) seen.first[i] = 1, seen.last[i] = 0;
   }
 }
 
@@ -300,15 +302,17 @@ void attend_segment(const AttentionCall& call, Tile& tile, uint32_t segment) {
   const uint32_t from = *std::min_element(tile.from, tile.from + tile.count);
   const uint32_t to = *std::max_element(tile.position, tile.position + tile.count);
   const uint32_t first_block = std::max(from / kKvTokens, segment * kSegmentBlocks);
-  const uint32_t last_block = std::min(to / kKvTokens, segment * kSegmentBlocks + kSegmentBlocks - 1);
-  for (uint32_t b = first_block; b <= last_block; ++b) {
-    look_at(tile, b);
-    const Ahead ahead(call, b < last_block ? call.blocks[b + 1] : nullptr);
+  const uint32_t end_block = std::min(to / kKvTokens, segment * kSegmentBlocks + kSegmentBlocks - 1) + 1;
+  for (uint32_t b = first_block; b < end_block; b += tile.blocks) {
+    tile.blocks = std::min(kBlocks, end_block - b);
+    for (uint32_t i = 0; i < tile.blocks; ++i) look_at(tile, b + i, tile.seen[i]);
+    const uint32_t next = b + tile.blocks;
+    const Ahead ahead(call, call.blocks + next, std::min(kBlocks, end_block - next));
     switch (call.format) {
-      case KvFormat::kF32: add_stored_block<PlainLines<float>>(call, call.blocks[b], ahead, tile); break;
-      case KvFormat::kF16: add_stored_block<PlainLines<hwy::float16_t>>(call, call.blocks[b], ahead, tile); break;
-      case KvFormat::kBF16: add_stored_block<PlainLines<hwy::bfloat16_t>>(call, call.blocks[b], ahead, tile); break;
-      case KvFormat::kQ8_0: add_stored_block<CodedLines>(call, call.blocks[b], ahead, tile); break;
+      case KvFormat::kF32: add_stored_blocks<PlainLines<float>>(call, call.blocks + b, ahead, tile); break;
+      case KvFormat::kF16: add_stored_blocks<PlainLines<hwy::float16_t>>(call, call.blocks + b, ahead, tile); break;
+      case KvFormat::kBF16: add_stored_blocks<PlainLines<hwy::bfloat16_t>>(call, call.blocks + b, ahead, tile); break;
+      case KvFormat::kQ8_0: add_stored_blocks<CodedLines>(call, call.blocks + b, ahead, tile); break;
     }
   }
 }

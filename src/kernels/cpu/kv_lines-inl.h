@@ -1,4 +1,4 @@
-// K or V of one head in a KV block, read as 16 numbers at a time: one class per KvFormat (kernels.h has the layouts).
+// K or V of one head in a KV block, read as 16 numbers at a time: one class per KvFormat (kernels.h has the layouts); or widened to f32.
 #if defined(SHOAL_KERNELS_CPU_KV_LINES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHOAL_KERNELS_CPU_KV_LINES_INL_H_
 #undef SHOAL_KERNELS_CPU_KV_LINES_INL_H_
@@ -63,6 +63,53 @@ class CodedLines {
   uint32_t channels_;
   alignas(64) float scales_[kHeadDimMax / kKvQuantBlock * kKvTokens];  // [block of channels][token]
 };
+
+// Widens K and V of a block into [head_dim][16] and [16][padded].
+template <typename Lines>
+void widen(const Lines& key, const Lines& value, uint32_t head_dim, uint32_t padded, float* key_out, float* value_out) {
+  for (uint32_t first = 0; first < head_dim; first += kKvQuantBlock) {
+    const auto scale = key.key_scale(first);
+    for (uint32_t d = first; d < std::min(first + kKvQuantBlock, head_dim); ++d) store(key.key(d, scale), key_out + d * 16);
+  }
+  for (uint32_t t = 0; t < kKvTokens; ++t) {
+    for (uint32_t d = 0; d < padded; d += 16) store(value.value(t, d), value_out + t * padded + d);
+  }
+}
+
+// out[t * stride + d] = in[d * 16 + t] for d, t < 16, and stride a multiple of 16. Interleaving vectors by four moves two bits of an element's place
+// from the front to the end; twice, and d (4 bits) has changed places with t.
+HWY_INLINE void turn_lines(const float* in, float* out, size_t stride) {
+  constexpr size_t kOf4 = 4 * kLanes;  // elements that an interleaving writes
+  alignas(64) float half[256];
+  for (size_t low = 0; low < 4; ++low) {  // the rows low, low + 4, low + 8 and low + 12, into [t][row / 4]
+    SHOAL_LANES(i) {
+      const float* const from = in + 16 * low + i * kLanes;
+      hn::StoreInterleaved4(hn::LoadU(kDF, from), hn::LoadU(kDF, from + 64), hn::LoadU(kDF, from + 128), hn::LoadU(kDF, from + 192), kDF, half + 64 * low + i * kOf4);
+    }
+  }
+  alignas(64) float turned[64];
+  for (size_t high = 0; high < 4; ++high) {  // tokens 4 high to 4 high + 3
+    SHOAL_LANES(i) {
+      const float* const from = half + 16 * high + i * kLanes;
+      hn::StoreInterleaved4(hn::LoadU(kDF, from), hn::LoadU(kDF, from + 64), hn::LoadU(kDF, from + 128), hn::LoadU(kDF, from + 192), kDF, turned + i * kOf4);
+    }
+    for (size_t t = 0; t < 4; ++t) store(load(turned + 16 * t), out + (4 * high + t) * stride);
+  }
+}
+
+// Of compressed KV: the values are the first channels of the keys, turned.
+template <typename Lines>
+void widen_compressed(const Lines& key, uint32_t head_dim, uint32_t value_dim, uint32_t padded, float* key_out, float* value_out) {
+  for (uint32_t first = 0; first < head_dim; first += kKvQuantBlock) {
+    const auto scale = key.key_scale(first);
+    for (uint32_t d = first; d < std::min(first + kKvQuantBlock, head_dim); ++d) store(key.key(d, scale), key_out + d * 16);
+  }
+  uint32_t d = 0;
+  for (; d + 16 <= value_dim; d += 16) turn_lines(key_out + size_t{d} * 16, value_out + d, padded);
+  for (; d < padded; ++d) {
+    for (uint32_t t = 0; t < kKvTokens; ++t) value_out[t * padded + d] = d < value_dim ? key_out[d * 16 + t] : 0.0f;
+  }
+}
 
 #endif  // !SHOAL_PORTABLE_TARGET
 }  // namespace HWY_NAMESPACE
