@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "device/cpu_device.h"
 #include "kernels/expert_ops.h"
 #include "kernels/kernels.h"
@@ -110,7 +111,8 @@ class CpuStep : public Step {
     float* base;
     uint64_t row, head;
   };
-  void multiply_by_head(const std::vector<MatrixPlace>& places, const HeadRows& input, const HeadRows& out) const;
+  using AfterHead = absl::FunctionRef<void(uint32_t row, uint64_t head)>;
+  void multiply_by_head(const std::vector<MatrixPlace>& places, const HeadRows& input, const HeadRows& out, AfterHead after) const;
   ExpertRoutes route(const ExpertPlaces& places, const float* input) const;
   AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;
   void attend_by_segments(const AttentionSplit& split, const AttentionArguments& arguments) const;
