@@ -12,6 +12,7 @@ constexpr size_t kSlotsMax = 224;
 constexpr double kSlots = 24;  // of a horizon, at least: arrivals are looked at as often,
 constexpr double kTurnsMax = 64;  // of one model within the horizon
 constexpr double kSlotsOfTtft = 3;  // and so often within the time of a first token
+constexpr uint64_t kFewModels = 2;    // for each that the device has room for
 
 // As the engine does it: a step that takes prompts along is as long as readers allow.
 double mixed_step(const RehearsedModel& m, double decode) { return std::max(m.tbt, 2 * decode); }
@@ -44,6 +45,8 @@ class Actor {
     }
     closed_ = closed;
   }
+  // If they are rare, its requests come one by one and not as a fluid.
+  void come_one_by_one() { one_by_one_ = facts_->arrivals * facts_->ttft < kSlotsOfTtft; }
   // It is closed, and all that it was to begin has ended.
   bool done(double now) const { return tail_ <= kTiny && decoding_ <= kTiny && std::min(to_begin_, waiting(now)) <= kTiny; }
   void go() { here_ = false; }
@@ -62,7 +65,8 @@ class Actor {
     const int parts = static_cast<int>(std::clamp(std::ceil(kSlotsOfTtft * seconds / facts_->ttft), 1.0, 4.0));
     for (int i = 0; i < parts; ++i) {
       const double at = from + seconds * (i + 0.5) / parts;
-      cohorts_.add({facts_->arrivals * seconds / parts, at + facts_->ttft, facts_->answer_tokens, std::max(facts_->prompt_seconds, kTiny)});
+      if (one_by_one_) cohorts_.add(between(from + seconds * i / parts, from + seconds * (i + 1) / parts));
+      else cohorts_.add({facts_->arrivals * seconds / parts, at + facts_->ttft, facts_->answer_tokens, std::max(facts_->prompt_seconds, kTiny)});
     }
     count();
     arrived_ = now;
@@ -160,6 +164,14 @@ class Actor {
     count();
   }
 
+  // Who came within [from, to): at equal distances, and the first at a moment of its model's own.
+  Cohort between(double from, double to) const {
+    constexpr double kGolden = 0.6180339887498949;  // its multiples lie apart, less their whole parts
+    const double turns = facts_->model.value * kGolden, phase = turns - std::floor(turns);
+    const double before = std::floor(facts_->arrivals * from + phase), came = std::floor(facts_->arrivals * to + phase) - before;
+    return {came, (before + 0.5 * (came + 1) - phase) / facts_->arrivals + facts_->ttft, facts_->answer_tokens, std::max(facts_->prompt_seconds, kTiny)};
+  }
+
   // Those that have not begun and are worth it.
   double waiting(double now) const {
     double n = 0;
@@ -213,7 +225,7 @@ class Actor {
   Cohorts cohorts_;
   double decoding_ = 0, next_step_ = 0;  // sequences that decode, and seconds of a step with one more
   double arrived_ = 0, spent_ = 0, lost_ = 0, ahead_ = 0;
-  bool here_ = false, closed_ = false;
+  bool here_ = false, closed_ = false, one_by_one_ = false;
   double to_begin_ = 0;  // while it is closed: requests
   double tail_ = 0;      // seconds alone that its last answers take once the others have ended
   Cohorts begun_;
@@ -228,6 +240,10 @@ class Rehearsal {
       actors_.emplace_back(m, horizon);
       actors_.back().dilate(horizon / kTurnsMax, course.stretch);
       slot_ = std::max(std::min(slot_, m.ttft / kSlotsOfTtft), horizon_ / kSlotsMax);
+    }
+    // Of a fluid somebody always waits, so that the device seems to switch without end. Where many models go round, somebody does.
+    if (device.models <= kFewModels * device.rooms) {
+      for (Actor& a : actors_) a.come_one_by_one();
     }
   }
 

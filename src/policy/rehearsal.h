@@ -1,5 +1,5 @@
 // What a way of sharing the device would bring: a rehearsal of the next while, from what a node knows, by its own estimates.
-// Requests are a fluid in it, in cohorts, and time goes from switch to switch; so it costs microseconds. Pure.
+// Requests are a fluid in it, in cohorts, unless models and requests are few, and time goes from switch to switch; so it costs microseconds. Pure.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,7 @@ struct RehearsedDevice {
   uint32_t rooms = 1;          // models that are on it at once
   double pages = std::numeric_limits<double>::infinity();  // for their weights, and KV;
   double host_pages = 0;       // KV of those that are away may go there. What has no place is computed anew
+  uint32_t models = std::numeric_limits<uint32_t>::max();  // that may ever come to it: of few, rare requests come one by one
 };
 
 // How the device is shared: turns among the first `served` models, each `stretch` quotas long. The others wait.

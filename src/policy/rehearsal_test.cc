@@ -134,6 +134,22 @@ TEST(Rehearse, WhatMoreCountsWeighsMore) {
   EXPECT_NEAR(rehearse(heavy, {1}, {1, 1}, 30).on_time, 4 * once, 1e-6);
 }
 
+// Of a fluid of them somebody always waits.
+TEST(Rehearse, WhereFewModelsHaveRareRequestsMostWaitForNobody) {
+  RehearsedModel models[] = {model(0, true, 0.2, 0.5), model(1, false, 0.2, 0.5)};
+  for (RehearsedModel& m : models) m.ttft = 1, m.answer_tokens = 16, m.cohorts = {};
+  constexpr double kPages = 1000;
+  const RehearsedDevice few{1, kPages, kPages, 2}, many{1, kPages, kPages, 40};
+  const auto share = [&](const RehearsedDevice& device) {
+    const Rehearsed r = rehearse(models, device, {2, 0, true}, 60);
+    return r.on_time / (r.on_time + r.lost);
+  };
+  EXPECT_GT(share(few), 0.85);
+  EXPECT_GT(share(few), share(many) + 0.1);
+  const Rehearsed r = rehearse(models, few, {2, 0, true}, 60);
+  EXPECT_NEAR(r.on_time + r.lost, 2 * 0.2 * 59 * 16, 0.1 * 2 * 0.2 * 59 * 16);
+}
+
 TEST(BestCourse, WhereThereIsTimeEverybodyHasTurns) {
   const RehearsedModel models[] = {model(0, true, 0.3, 0.2), model(1, false, 0.3, 0.2), model(2, false, 0.3, 0.2)};
   EXPECT_EQ(best_course(models, {1}, 30, {}, {}), (Course{3, 1}));

@@ -200,7 +200,7 @@ RehearsedDevice ServedSet::device(const std::vector<RehearsedModel>& models) con
     if (weights + kv > catalogue_.pages().capacity()) break;
     ++count;
   }
-  return {std::max(count, 1u), static_cast<double>(catalogue_.pages().capacity()), static_cast<double>(catalogue_.host_tier().pages())};
+  return {std::max(count, 1u), static_cast<double>(catalogue_.pages().capacity()), static_cast<double>(catalogue_.host_tier().pages()), static_cast<uint32_t>(catalogue_.all().size())};
 }
 
 // Long enough for what the first token may take, for what an answer takes, and for a switch to earn its cost.
