@@ -206,6 +206,7 @@ void CpuStep::keep_asked(std::vector<KeptRows> buffers) const {
   for (const LogitsQuery& query : input_.logits) asked.push_back(query.row);
   std::sort(asked.begin(), asked.end());
   asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
+  if (asked.size() == before) return;
   batch_.keep(asked);
   const auto keep = [&](auto buffer, uint64_t width, uint64_t layers) {
     auto* const at = CpuDevice::at(buffer);
