@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "base/bytes.h"
@@ -34,13 +33,6 @@ HostPages::~HostPages() {
   munmap(reservation_, reservation_bytes_);
 }
 
-std::unique_lock<std::mutex> HostPages::lock() {
-  ++waiting_;
-  std::unique_lock held(mutex_);
-  --waiting_;
-  return held;
-}
-
 StatusOr<std::span<std::byte>> HostPages::map(std::span<const PageRange> pages) {
   uint64_t count = 0;
   for (const PageRange& range : pages) {
@@ -49,7 +41,7 @@ StatusOr<std::span<std::byte>> HostPages::map(std::span<const PageRange> pages) 
   }
   CHECK_GT(count, 0u);
   {
-    const auto held = lock();
+    std::lock_guard held(mutex_);
     for (const PageRange& range : pages) mapped_to_ = std::max(mapped_to_, range.first + range.count);
   }
   const size_t bytes = count * kPageBytes;
@@ -71,13 +63,13 @@ StatusOr<std::span<std::byte>> HostPages::map(std::span<const PageRange> pages) 
     window.ranges.push_back(range);
     to += range.count * kPageBytes;
   }
-  const auto held = lock();
+  std::lock_guard held(mutex_);
   windows_.emplace(begin, std::move(window));
   return std::span(begin, bytes);
 }
 
 uint32_t HostPages::fresh(std::span<const PageRange> pages) {
-  const auto held = lock();
+  std::lock_guard held(mutex_);
   uint32_t count = 0;
   for (const PageRange& range : pages) {
     const uint32_t first = std::max({range.first, mapped_to_, populated_to_});
@@ -87,30 +79,31 @@ uint32_t HostPages::fresh(std::span<const PageRange> pages) {
 }
 
 void HostPages::give_back(std::span<const PageRange> pages) {
-  const auto held = lock();
+  std::lock_guard held(mutex_);
   for (const PageRange& range : pages) {
     madvise(home(range.first), range.count * kPageBytes, memory_ == nullptr ? MADV_DONTNEED : MADV_REMOVE);  // a shared file keeps its pages otherwise
     populate_max_ = std::min(populate_max_, range.first);
   }
 }
 
+// Nobody waits for a page: where a virtual machine's host has no memory for it yet, it takes tens of milliseconds. One that is written to
+// meanwhile keeps what is written; one that is moved or given back is filled for nothing.
 bool HostPages::populate(uint32_t ahead) {
-  // A thread that fills page after page has the mutex back before anybody who sleeps for it is awake: it gives way instead.
-  if (waiting_ > 0) {
-    std::this_thread::yield();
-    return true;
+  uint32_t page = 0;
+  {
+    std::lock_guard held(mutex_);
+    populated_to_ = std::max(populated_to_, mapped_to_);
+    if (populated_to_ >= std::min<uint64_t>(populate_max_, uint64_t{mapped_to_} + ahead)) return false;
+    page = populated_to_++;
   }
-  std::lock_guard held(mutex_);  // the page is at home, and nobody writes to it
-  populated_to_ = std::max(populated_to_, mapped_to_);
-  if (populated_to_ >= std::min<uint64_t>(populate_max_, uint64_t{mapped_to_} + ahead)) return false;
-  return madvise(home(populated_to_++), kPageBytes, kPopulateWrite) == 0;
+  return madvise(home(page), kPageBytes, kPopulateWrite) == 0;
 }
 
 void HostPages::unmap(std::span<std::byte> memory) {
   if (memory.data() >= home_ && memory.data() < home_ + pages_ * kPageBytes) return;
   Window window;
   {
-    const auto held = lock();
+    std::lock_guard held(mutex_);
     const auto found = windows_.find(memory.data());
     CHECK(found != windows_.end());
     window = std::move(found->second);

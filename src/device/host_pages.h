@@ -2,7 +2,6 @@
 // where touching the same bytes anew as small pages would take longer than copying them.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -45,7 +44,6 @@ class HostPages {
 
   HostPages(std::byte* reservation, size_t reservation_bytes, uint32_t pages, std::shared_ptr<const MemoryFile> memory);
   std::byte* home(uint32_t page) const { return home_ + page * kPageBytes; }
-  std::unique_lock<std::mutex> lock();
   static Status move(std::byte* from, std::byte* to, uint32_t count);
   void bring_home(std::byte* from, const std::vector<PageRange>& ranges);
 
@@ -58,7 +56,6 @@ class HostPages {
   const std::shared_ptr<const MemoryFile> memory_;
   std::byte* home_;
   std::mutex mutex_;
-  std::atomic<int> waiting_ = 0;  // for the mutex, populate() aside
   std::map<std::byte*, Window> windows_;
   uint32_t mapped_to_ = 0;     // no page from here on was ever mapped
   uint32_t populate_max_ = pages_;  // from here on memory is wanted elsewhere

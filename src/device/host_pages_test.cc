@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "base/rng.h"
@@ -127,6 +129,29 @@ TEST(HostPages, PagesThatComeNextGetTheirMemoryBeforeTheyAreWritten) {
   int filled = 0;
   while (device->populate(100)) ++filled;
   EXPECT_EQ(filled, 4);  // to the end of the device, each once
+}
+
+TEST_P(HostPagesTest, PagesKeepTheirBytesWhileOthersAreFilled) {
+  constexpr uint32_t kPages = 48;
+  const auto device = *HostPages::make(kPages, memory(kPages));
+  std::atomic<bool> stopping = false;
+  std::thread filler([&] {
+    while (!stopping) {
+      if (!device->populate(8)) std::this_thread::yield();
+    }
+  });
+  for (uint32_t round = 0; round < 3; ++round) {
+    for (uint32_t page = 0; page + 3 < kPages; page += 3) {  // of pages that are filled next, or just then
+      const auto window = *device->map(std::vector<PageRange>{{page + 2, 1}, {page, 1}});
+      for (const size_t at : {size_t{0}, kPageBytes - 1, kPageBytes, 2 * kPageBytes - 1}) {
+        EXPECT_EQ(std::to_integer<uint32_t>(window[at]), round == 0 ? 0 : page + round) << page;
+        window[at] = std::byte(page + round + 1);
+      }
+      device->unmap(window);
+    }
+  }
+  stopping = true;
+  filler.join();
 }
 
 TEST(HostPages, KnowsHowMuchMemoryIsLeft) { EXPECT_GT(available_memory_bytes(), 0u); }
