@@ -51,18 +51,25 @@ TEST(CopyQueue, TheMoreUrgentLaneGoesFirstAndEachInItsOrder) {
 
 TEST(CopyQueue, WhatIsUrgentOvertakesAJobThatHasBegun) {
   Bytes bytes;
-  std::vector<std::byte> much(uint64_t{64} << 20, std::byte{1}), room(much.size());
-  std::promise<void> urgent, slow;
+  std::vector<std::byte> much(100 * kPiece, std::byte{1}), room(much.size());
+  static std::promise<void> begun, asked;
+  static DeviceAddress second;
+  begun = {}, asked = {}, second = host_address(&room[kPiece]);
+  std::promise<void> slow;
   std::vector<int> order;
-  CopyQueue queue(CpuDevice::at<std::byte>);
+  CopyQueue queue([](DeviceAddress address) {
+    if (address == second) begun.set_value(), asked.get_future().wait();  // in the middle of the job
+    return CpuDevice::at<std::byte>(address);
+  });
   CopyJob large{CopyLane::kKvOut, {}, [&] { order.push_back(2), slow.set_value(); }};
   for (uint64_t at = 0; at < much.size(); at += kPiece) large.pieces.push_back({host_address(&room[at]), host_address(&much[at]), kPiece});
   queue.start(std::move(large));
-  queue.start(bytes.job(CopyLane::kKvIn, [&] { order.push_back(1), urgent.set_value(); }));
-  urgent.get_future().wait();
-  EXPECT_EQ(bytes.to, bytes.from);
+  begun.get_future().wait();
+  queue.start(bytes.job(CopyLane::kKvIn, [&] { order.push_back(1); }));
+  asked.set_value();
   slow.get_future().wait();
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
+  EXPECT_EQ(bytes.to, bytes.from);
   EXPECT_EQ(room, much);
 }
 
