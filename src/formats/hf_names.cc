@@ -67,32 +67,44 @@ constexpr NamePair kGlm4[] = {{".post_self_attn_layernorm.", ".post_attention_la
                               {".post_attention_layernorm.", ".pre_feedforward_layernorm."},
                               {".post_mlp_layernorm.", ".post_feedforward_layernorm."}};
 
-// A layer of LongCat Flash is two of others, of which the first has the experts.
-std::string longcat_name(const std::string& name) {
-  constexpr std::string_view kLayers = "model.layers.";
+constexpr std::string_view kLayers = "model.layers.";
+
+// "model.layers.N.rest".
+struct LayerName {
+  uint32_t layer;
+  std::string rest;
+};
+std::optional<LayerName> layer_name(const std::string& name) {
   const size_t dot = name.find('.', kLayers.size());
-  if (!name.starts_with(kLayers) || dot == std::string::npos || dot - kLayers.size() > 4) return name;
+  if (!name.starts_with(kLayers) || dot == std::string::npos || dot - kLayers.size() > 4) return std::nullopt;
   uint32_t layer = 0;
   for (const char c : name.substr(kLayers.size(), dot - kLayers.size())) {
-    if (c < '0' || c > '9') return name;
+    if (c < '0' || c > '9') return std::nullopt;
     layer = layer * 10 + static_cast<uint32_t>(c - '0');
   }
-  const std::string rest = name.substr(dot + 1);
-  const auto at = [&](uint32_t half) { return std::string(kLayers) + std::to_string(2 * layer + half) + "."; };
+  return LayerName{layer, name.substr(dot + 1)};
+}
+std::string of_layer(uint32_t layer) { return std::string(kLayers) + std::to_string(layer) + "."; }
+
+// A layer of LongCat Flash is two of others, of which the first has the experts.
+std::string longcat_name(const std::string& name) {
+  const std::optional<LayerName> found = layer_name(name);
+  if (!found) return name;
+  const auto& [layer, rest] = *found;
   for (const NamePair& part : kLongcatHalves) {
     const size_t end = part.stored.size();
     if (!rest.starts_with(part.stored) || rest.size() < end + 2 || rest[end + 1] != '.' || (rest[end] != '0' && rest[end] != '1')) continue;
-    return at(static_cast<uint32_t>(rest[end] - '0')) + std::string(part.model) + rest.substr(end + 2);
+    return of_layer(2 * layer + static_cast<uint32_t>(rest[end] - '0')) + std::string(part.model) + rest.substr(end + 2);
   }
   for (const NamePair& part : kLongcatRouter) {
-    if (rest.starts_with(part.stored)) return at(0) + std::string(part.model) + rest.substr(part.stored.size());
+    if (rest.starts_with(part.stored)) return of_layer(2 * layer) + std::string(part.model) + rest.substr(part.stored.size());
   }
-  return at(0) + rest;
+  return of_layer(2 * layer) + rest;
 }
 
 // The one norm of a layer, "model.layers.N.norm.", beside "...mamba.norm.".
 void name_nemotron_norm(std::string& name) {
-  constexpr std::string_view kLayers = "model.layers.", kNorm = ".norm.";
+  constexpr std::string_view kNorm = ".norm.";
   const size_t dot = name.find('.', kLayers.size());
   if (name.starts_with(kLayers) && dot != std::string::npos && name.compare(dot, kNorm.size(), kNorm) == 0) name.replace(dot, kNorm.size(), ".input_layernorm.");
 }
@@ -117,11 +129,10 @@ std::span<const NamePair> names_of(Architecture architecture) {
 
 // As longcat_name() would have found it: the norms, attention and MLPs of both halves are numbered, and the router is one of both.
 std::vector<std::string> longcat_folder_names(const std::string& name) {
-  constexpr std::string_view kLayers = "model.layers.";
-  const size_t dot = name.find('.', kLayers.size());
-  if (!name.starts_with(kLayers) || dot == std::string::npos || dot - kLayers.size() > 4) return {name};
-  const uint32_t layer = static_cast<uint32_t>(std::stoul(name.substr(kLayers.size(), dot - kLayers.size())));
-  const std::string rest = name.substr(dot + 1), at = std::string(kLayers) + std::to_string(layer / 2) + ".";
+  const std::optional<LayerName> found = layer_name(name);
+  if (!found) return {name};
+  const auto& [layer, rest] = *found;
+  const std::string at = of_layer(layer / 2);
   std::vector<std::string> names = {at + rest};
   const bool of_both = rest.starts_with("mlp.experts.") || rest.starts_with("mlp.gate.");
   for (const NamePair& part : kLongcatHalves) {

@@ -6,7 +6,7 @@
 namespace shoal {
 namespace {
 
-constexpr auto kBusyWait = std::chrono::milliseconds(20);  // after a page: one takes 0.2-1 ms of a core, which the step that touched it first would take
+constexpr auto kBusyWait = std::chrono::milliseconds(20);  // after a page: one takes 0.2-1 ms of a core, tens where the host of a virtual machine lacks it, which the step that touched it first would take
 constexpr auto kIdleWait = std::chrono::milliseconds(200);  // more is wanted only after a load
 
 }  // namespace

@@ -8,10 +8,12 @@ void Residency::add_model(ModelId model, uint32_t weight_pages) {
   CHECK(!e.hosted);
   e.hosted = true;
   e.weight_pages = weight_pages;
+  weight_pages_of_all_ += weight_pages;
 }
 
 void Residency::remove_model(ModelId model) {
   CHECK(entry(model).state == WeightsState::kOnDisk);
+  weight_pages_of_all_ -= entry(model).weight_pages;
   entry(model) = {};
   pages_.forget(model);
 }

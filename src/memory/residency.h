@@ -40,6 +40,7 @@ class Residency {
 
   WeightsState state(ModelId model) const { return entry(model).state; }
   uint32_t weight_pages(ModelId model) const { return entry(model).weight_pages; }
+  uint64_t weight_pages_of_all() const { return weight_pages_of_all_; }
   TimePoint last_used(ModelId model) const { return entry(model).last_used; }
   // Of its weights, what a load that begins now would bring. 0 while they are on the device or on their way.
   uint32_t pages_missing(ModelId model) const;
@@ -67,6 +68,7 @@ class Residency {
   PagePool& pages_;
   std::vector<Entry> models_;  // by id
   uint32_t pages_held_ = 0;
+  uint64_t weight_pages_of_all_ = 0;
 };
 
 }  // namespace shoal

@@ -123,8 +123,10 @@ bool stores_last(const ModelConfig& config, uint32_t layer) {
 
 void attend(const Step& step, const ModelConfig& config, AttentionSpec spec, StepBuffers::Floats k, StepBuffers::Floats v, std::vector<KeptRows> also) {
   const StepBuffers& b = step.at();
-  also.push_back({b.x, config.hidden_size});
-  if (stores_last(config, spec.layer)) spec.keep = &also;
+  if (stores_last(config, spec.layer)) {
+    also.push_back({b.x, config.hidden_size});
+    spec.keep = &also;
+  }
   step.attend(b.q, k, v, spec, b.attn);
 }
 

@@ -112,7 +112,7 @@ class CpuStep : public Step {
     uint64_t row, head;
   };
   using AfterHead = absl::FunctionRef<void(uint32_t row, uint64_t head)>;
-  void multiply_by_head(const std::vector<MatrixPlace>& places, const HeadRows& input, const HeadRows& out, AfterHead after) const;
+  void multiply_by_head(const std::vector<MatrixPlace>& places, const HeadRows& input, const HeadRows& out, std::optional<AfterHead> after) const;
   ExpertRoutes route(const ExpertPlaces& places, const float* input) const;
   AttentionCall attention_call(const AttentionPiece& piece, uint64_t head, const AttentionArguments& arguments) const;
   void attend_by_segments(const AttentionSplit& split, const AttentionArguments& arguments) const;

@@ -1,6 +1,7 @@
 // Latent attention on the host's processor. The projections of heads are products of rows that lie apart: nothing is gathered.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "models/cpu_step.h"
@@ -28,9 +29,9 @@ void CpuStep::latent_keys(const LatentPlaces& places, const VectorPlace& norm, d
   });
 }
 
-// Of few rows, a thread does all that a head needs: what it reads was written by many, and is brought from their caches by all at once. `after`
-// is done last, for each row of each head.
-void CpuStep::multiply_by_head(const std::vector<MatrixPlace>& places, const HeadRows& input, const HeadRows& out, AfterHead after) const {
+// Of few rows, a thread does all that a head needs: what it reads was written by many, and is brought from their caches by all at once. `after`,
+// if there is one, is done last for each row of each head.
+void CpuStep::multiply_by_head(const std::vector<MatrixPlace>& places, const HeadRows& input, const HeadRows& out, std::optional<AfterHead> after) const {
   if (rows() == 0) return;
   const uint64_t columns = places.front().matrix.columns, stride = quant_row_stride(columns), heads = places.size();
   QuantBlock* const quantized = CpuDevice::at(at_.quantized);
@@ -49,7 +50,7 @@ void CpuStep::multiply_by_head(const std::vector<MatrixPlace>& places, const Hea
       of_head.call.stage = compute_.threads.scratch(worker);
       for (uint32_t row = 0; row < rows(); ++row) quantize(row, head);
       compute_panels(compute_.kernels, of_head.maker, of_head.call, 0, of_head.call.weight.panels());
-      for (uint32_t row = 0; row < rows(); ++row) after(row, head);
+      for (uint32_t row = 0; after && row < rows(); ++row) (*after)(row, head);
     });
   }
   const auto for_heads = [&](const auto& body) {
@@ -61,24 +62,25 @@ void CpuStep::multiply_by_head(const std::vector<MatrixPlace>& places, const Hea
   std::vector<Product> products;
   for (uint64_t head = 0; head < heads; ++head) products.push_back(product(head));
   shoal::multiply(compute_.kernels, compute_.threads, products);
-  for_heads(after);
+  if (after) for_heads(*after);
 }
 
 void CpuStep::latent_queries(const LatentPlaces& places, const RopeConfig& config, Floats from, Floats to) const {
   const uint64_t heads = places.absorb.size(), in_dim = places.key_dim + places.rope_dims, out_dim = places.rank + places.rope_dims;
   float* const q = CpuDevice::at(from);
   float* const out = CpuDevice::at(to);
-  multiply_by_head(places.absorb, {q, heads * in_dim, in_dim}, {out, heads * out_dim, out_dim}, [&](uint32_t row, uint64_t head) {
+  const auto turn = [&](uint32_t row, uint64_t head) {
     float* const turned = out + (row * heads + head) * out_dim + places.rank;
     std::memcpy(turned, q + (row * heads + head) * in_dim + places.key_dim, places.rope_dims * sizeof(float));
     if (places.turns) compute_.kernels.rope(rope_call(at_, context_.shape.rope_half, row, turned, 1, places.rope_dims, config));
-  });
+  };
+  multiply_by_head(places.absorb, {q, heads * in_dim, in_dim}, {out, heads * out_dim, out_dim}, AfterHead(turn));
 }
 
 void CpuStep::latent_values(const LatentPlaces& places, Floats from, Floats to) const {
   const uint64_t heads = places.values.size();
   multiply_by_head(places.values, {CpuDevice::at(from), heads * places.rank, places.rank}, {CpuDevice::at(to), heads * places.value_dim, places.value_dim},
-                   [](uint32_t, uint64_t) {});
+                   std::nullopt);
 }
 
 }  // namespace shoal

@@ -26,10 +26,9 @@ double ServedSet::switch_to(const HostedModel& hosted) const {
 double ServedSet::returning_share() const {
   if (!config_.adopt_weights) return 1;
   const PagePool& pages = catalogue_.pages();
-  double here = 0, away = 0;
-  for (const auto& [id, m] : catalogue_.all()) (catalogue_.away(m) ? away : here) += catalogue_.weight_pages(m);
+  const auto all = static_cast<double>(catalogue_.residency().weight_pages_of_all()), here = static_cast<double>(catalogue_.residency().pages_held());
   const double kv = std::max(0.0, pages.capacity() - pages.free() - here), room = pages.capacity() + pages.spare() - kv;
-  return std::clamp((here + away - room) / std::max(away, 1.0), 0.0, 1.0);
+  return std::clamp((all - room) / std::max(all - here, 1.0), 0.0, 1.0);
 }
 
 double ServedSet::stay_seconds(const HostedModel& hosted) const { return std::max(kStaySecondsMin, (1 + kStaySwitches) * switch_to(hosted)); }
