@@ -1,4 +1,5 @@
 """Experts as services, on real processes: the tokens are those of one process, whatever becomes of the servers."""
+import collections
 import concurrent.futures
 import contextlib
 import json
@@ -183,6 +184,13 @@ def wait_for(what, seconds=30):
     return found
 
 
+def wait_until_nothing(missing, seconds=30):
+    deadline = time.time() + seconds
+    while found := missing():
+        assert time.time() < deadline, found
+        time.sleep(0.1)
+
+
 def holdings(server):
     """Experts that each server that answers holds; 0 while a model has none there."""
     held = {row['name']: [model['experts'] for model in row['models']] for row in listed(server)['data'] if 'pid' in row}
@@ -349,21 +357,35 @@ def children(pid):
     return found
 
 
+def numbers(text):
+    """Of "0-3,7"."""
+    spans = [part.split('-') for part in text.split(',')]
+    return [number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)]
+
+
+def missing_of_three(server):
+    """What is missing until three servers answer, and hold two copies of each expert, on whichever of them."""
+    rows = [row for row in listed(server)['data'] if 'pid' in row]
+    copies = collections.Counter()
+    wanted = set()
+    for model in [model for row in rows for model in row['models']]:
+        wanted |= {(model['name'], str(layer), expert) for layer in numbers(model['shape']['layers']) for expert in range(model['shape']['experts'])}
+        copies.update((model['name'], layer, expert) for layer, held in model['holds'].items() for expert in numbers(held))
+    names = [] if len(rows) == 3 and wanted else [row['name'] for row in rows] + ['are all']
+    return names + [expert for expert in sorted(wanted) if copies[expert] < 2]
+
+
 def test_two_expert_servers_and_the_controller_may_be_killed_at_once(wanted):
     server = Server('--processes', '1', '--experts', 'auto:3')
-
-    def two_copies():  # of everything, on whichever of the three
-        held = list(holdings(server).values())
-        return len(held) == 3 and sum(held) >= 2 * max(held) > 0
     try:
         compare(server, wanted)
-        wait_for(two_copies)
+        wait_until_nothing(lambda: missing_of_three(server))
         processes = children(server.process.pid)
         for pid in processes['expert'][:2] + processes['controller']:
             os.kill(pid, signal.SIGKILL)
         compare(server, wanted, rounds=3)
         # The next controller decides when the servers that are left have not heard of the last one for 10 s.
-        wait_for(two_copies, seconds=90)
+        wait_until_nothing(lambda: missing_of_three(server), seconds=90)
         compare(server, wanted)
     finally:
         server.stop()
