@@ -82,7 +82,7 @@ void add_edge_flags(CLI::App& verb, ServeFlags& flags) {
   verb.add_option("--uds", flags.uds, "Listen on this UNIX socket instead");
   verb.add_option("--api-key", flags.api_keys, "Key that clients must send; may be repeated")->delimiter(',');
   verb.add_option("--api-key-file", flags.api_key_file, "File with a line per key: SECRET (or sha256:HEX) [name=N] [rpm=N] [tpm=N] "
-                  "[concurrency=N] [models=A,B]");
+                  "[concurrency=N] [weight=N] [models=A,B]");
   verb.add_option("--requests-per-minute", flags.key_limits.requests_per_minute, "Limit of a key that has none of its own (0: none)");
   verb.add_option("--tokens-per-minute", flags.key_limits.tokens_per_minute, "As above, prompt and answer tokens together (0: none)");
   verb.add_option("--requests-at-once", flags.key_limits.concurrency, "As above, requests under way (0: no limit)");

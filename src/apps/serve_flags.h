@@ -26,7 +26,7 @@ struct ServeFlags {
   uint16_t port = 8080;
   std::string uds;
   std::vector<std::string> api_keys;
-  std::string api_key_file;             // a line per key: SECRET [name=N] [rpm=N] [tpm=N] [concurrency=N] [models=A,B]
+  std::string api_key_file;             // a line per key: SECRET [name=N] [rpm=N] [tpm=N] [concurrency=N] [weight=N] [models=A,B]
   KeyLimits key_limits;                 // of keys that name none of their own
   std::string ssl_certfile;
   std::string ssl_keyfile;

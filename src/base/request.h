@@ -96,6 +96,14 @@ struct SamplingParams {
   friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
 
+// Whose requests have a fair share of what is short.
+struct Payer {
+  static constexpr uint32_t kWeightMax = 1000;
+  uint32_t number = 0;  // 0: of nobody in particular
+  uint32_t weight = 1;  // of its share beside the others', 1 to kWeightMax
+  friend bool operator==(const Payer&, const Payer&) = default;
+};
+
 struct Request {
   RequestId id;
   ModelId model;
@@ -108,7 +116,7 @@ struct Request {
   std::vector<TokenId> stop_ids;  // end of sequence and the user's own; the stop token itself is delivered
   std::optional<uint32_t> prompt_logprobs;  // also score the prompt, with so many alternatives
   int32_t priority = 0;           // higher runs first among the waiting of one payer
-  uint32_t payer = 0;             // whose request it is, for a fair share of what is short; 0: of nobody in particular
+  Payer payer;
   // What this client expects, where that is more than the model promises: seconds to the first token, and between two.
   Duration ttft_max = Duration::max();
   Duration tbt_max = Duration::max();

@@ -67,8 +67,8 @@ Status Engine::submit(Request request, const std::optional<HostKv>& kv) {
   if (line_.size() >= config_.waiting_max) {
     return resource_exhausted("the queue of this model is full (", config_.waiting_max, " requests)");
   }
-  // Whoever pays has as much of the queue as is left to others at most (Choudhury and Hahne, 1998): one alone cannot fill it.
-  if (const uint32_t payer = request.payer; payer != 0 && line_.of(payer) >= config_.waiting_max - line_.size()) {
+  // Whoever pays has as much of the queue as is left to others, times his weight, at most (Choudhury and Hahne, 1998): one alone cannot fill it.
+  if (const Payer payer = request.payer; payer.number != 0 && line_.of(payer) >= (config_.waiting_max - line_.size()) * payer.weight) {
     return resource_exhausted("the share of this key in the queue of this model is full (", line_.of(payer), " requests)");
   }
   auto sequence = std::make_unique<Sequence>();

@@ -12,12 +12,13 @@ constexpr double kAnswerWeight = 2;  // of a token of an answer beside one of a 
 
 }  // namespace
 
-double FairQueue::cost(const Sequence& s, double answer_tokens) {
-  return s.prompt_length() + kAnswerWeight * std::min(answer_tokens, static_cast<double>(s.request->max_tokens));
+double FairQueue::cost(const Sequence& s, double answer_tokens, uint32_t weight) {
+  return (s.prompt_length() + kAnswerWeight * std::min(answer_tokens, static_cast<double>(s.request->max_tokens))) / weight;
 }
 
 void FairQueue::add(Sequence& s) {
-  Payer& payer = payers_[s.request->payer];
+  Account& payer = payers_[s.request->payer.number];
+  payer.weight = s.request->payer.weight;
   if (payer.waiting.empty()) payer.served = std::max(payer.served, floor_);
   CHECK(payer.waiting.emplace(key(s), &s).second);
   ++size_;
@@ -25,7 +26,7 @@ void FairQueue::add(Sequence& s) {
 }
 
 bool FairQueue::remove(const Sequence& s) {
-  const auto payer = payers_.find(s.request->payer);
+  const auto payer = payers_.find(s.request->payer.number);
   if (payer == payers_.end() || payer->second.waiting.erase(key(s)) == 0) return false;
   --size_;
   raise_floor();
@@ -34,8 +35,10 @@ bool FairQueue::remove(const Sequence& s) {
 
 void FairQueue::begun(const Sequence& s, double answer_tokens) {
   if (s.admitted_before) return;
-  Payer& payer = payers_[s.request->payer];
-  payer.served = std::max(payer.served, floor_) + cost(s, answer_tokens);
+  const auto [at, fresh] = payers_.try_emplace(s.request->payer.number);
+  Account& payer = at->second;
+  if (fresh) payer.weight = s.request->payer.weight;
+  payer.served = std::max(payer.served, floor_) + cost(s, answer_tokens, payer.weight);
   raise_floor();
 }
 
@@ -55,12 +58,13 @@ void FairQueue::raise_floor() {
 std::vector<Sequence*> FairQueue::first(size_t most, double answer_tokens) const {
   struct Front {
     double served;
+    uint32_t weight;
     std::map<Key, Sequence*>::const_iterator next, end;
     auto rank() const { return std::tuple(!next->second->admitted_before, served, next->second->order); }
   };
   std::vector<Front> fronts;
   for (const auto& [id, payer] : payers_) {
-    if (!payer.waiting.empty()) fronts.push_back({payer.served, payer.waiting.begin(), payer.waiting.end()});
+    if (!payer.waiting.empty()) fronts.push_back({payer.served, payer.weight, payer.waiting.begin(), payer.waiting.end()});
   }
   const auto later = [](const Front& a, const Front& b) { return a.rank() > b.rank(); };
   std::make_heap(fronts.begin(), fronts.end(), later);
@@ -70,7 +74,7 @@ std::vector<Sequence*> FairQueue::first(size_t most, double answer_tokens) const
     Front& front = fronts.back();
     Sequence* const s = front.next->second;
     out.push_back(s);
-    if (!s->admitted_before) front.served += cost(*s, answer_tokens);
+    if (!s->admitted_before) front.served += cost(*s, answer_tokens, front.weight);
     if (++front.next == front.end) fronts.pop_back();
     else std::push_heap(fronts.begin(), fronts.end(), later);
   }
@@ -90,16 +94,16 @@ std::vector<Sequence*> FairQueue::take_front_while(const std::function<bool(cons
   return out;
 }
 
-size_t FairQueue::of(uint32_t payer) const {
-  const auto found = payers_.find(payer);
+size_t FairQueue::of(const Payer& payer) const {
+  const auto found = payers_.find(payer.number);
   return found == payers_.end() ? 0 : found->second.waiting.size();
 }
 
-size_t FairQueue::ahead_of(uint32_t payer) const {
+size_t FairQueue::ahead_of(const Payer& payer) const {
   const size_t own = of(payer);
   size_t ahead = own;
   for (const auto& [id, other] : payers_) {
-    if (id != payer) ahead += std::min(other.waiting.size(), own + 1);
+    if (id != payer.number) ahead += std::min(other.waiting.size(), ((own + 1) * other.weight + payer.weight - 1) / payer.weight);
   }
   return ahead;
 }
@@ -110,7 +114,7 @@ void FairQueue::check() const {
     CHECK(!payer.waiting.empty() || payer.served > floor_);
     CHECK(payer.waiting.empty() || payer.served >= floor_);
     size += payer.waiting.size();
-    for (const auto& [at, s] : payer.waiting) CHECK(at == key(*s) && s->request->payer == id);
+    for (const auto& [at, s] : payer.waiting) CHECK(at == key(*s) && s->request->payer.number == id);
   }
   CHECK_EQ(size, size_);
 }

@@ -1,8 +1,8 @@
-// Sequences that wait, by whose they are: everybody who pays gets an equal share of what is computed while all of them wait, however
-// much one of them asks for.
+// Sequences that wait, by whose they are: everybody who pays gets a share of what is computed while all of them wait, by his weight and
+// however much he asks for.
 //
 // Virtual token counters (Sheng et al., OSDI'24, "Fairness in Serving Large Language Models"): each payer has a counter of what was
-// begun for it, tokens of prompts once and tokens of answers twice, and the one that waits with the least counter is next. Who comes
+// begun for it, tokens of prompts once and tokens of answers twice, over his weight, and the one that waits with the least counter is next. Who comes
 // when nothing of his waits starts where the least of the others is: nobody saves up. What is expected of an answer is charged when
 // it begins, so that one who asks for much at once does not fill a batch before his counter shows it.
 #pragma once
@@ -33,22 +33,23 @@ class FairQueue {
   std::vector<Sequence*> take_front_while(const std::function<bool(const Sequence&)>& gone);
 
   size_t size() const { return size_; }
-  size_t of(uint32_t payer) const;
+  size_t of(const Payer& payer) const;
   // About how many begin before one more of this payer.
-  size_t ahead_of(uint32_t payer) const;
+  size_t ahead_of(const Payer& payer) const;
   void check() const;
 
  private:
   using Key = std::pair<int64_t, uint64_t>;  // (-priority, order)
-  struct Payer {
+  struct Account {
     std::map<Key, Sequence*> waiting;
-    double served = 0;  // tokens
+    double served = 0;    // tokens, over the weight
+    uint32_t weight = 1;  // as the last request had it
   };
   static Key key(const Sequence& s) { return {-int64_t{s.request->priority}, s.order}; }
-  static double cost(const Sequence& s, double answer_tokens);
+  static double cost(const Sequence& s, double answer_tokens, uint32_t weight);
   void raise_floor();
 
-  std::map<uint32_t, Payer> payers_;  // who waits, or was served more than the floor
+  std::map<uint32_t, Account> payers_;  // who waits, or was served more than the floor
   double floor_ = 0;                  // the least counter of those who wait, or of those who waited last
   size_t size_ = 0;
 };

@@ -14,7 +14,7 @@ constexpr double kAnswer = 100;
 // Sequences with numbers, whose order is that in which they came.
 class Waiting {
  public:
-  Sequence& add(uint32_t payer, uint32_t prompt = 10, uint32_t max_tokens = 100, int32_t priority = 0) {
+  Sequence& add(Payer payer, uint32_t prompt = 10, uint32_t max_tokens = 100, int32_t priority = 0) {
     Request request;
     request.id = RequestId(all_.size());
     request.payer = payer;
@@ -33,7 +33,7 @@ class Waiting {
     std::vector<uint32_t> payers;
     while (payers.size() < count && queue.size() > 0) {
       Sequence& s = *queue.first(1, kAnswer).at(0);
-      payers.push_back(s.request->payer);
+      payers.push_back(s.request->payer.number);
       EXPECT_TRUE(queue.remove(s));
       queue.begun(s, kAnswer);
       s.admitted_before = true;
@@ -51,7 +51,7 @@ using Payers = std::vector<uint32_t>;
 
 TEST(FairQueue, OfOnePayerTheFirstToComeIsNextAndPriorityGoesBefore) {
   Waiting w;
-  w.add(1), w.add(1), w.add(1, 10, 100, 5);
+  w.add({1}), w.add({1}), w.add({1}, 10, 100, 5);
   std::vector<uint64_t> ids;
   for (const Sequence* s : w.queue.first(9, kAnswer)) ids.push_back(s->request->id.sequence);
   EXPECT_EQ(ids, (std::vector<uint64_t>{2, 0, 1}));
@@ -59,66 +59,85 @@ TEST(FairQueue, OfOnePayerTheFirstToComeIsNextAndPriorityGoesBefore) {
 
 TEST(FairQueue, WhoeverWaitsGetsAnEqualShareHoweverMuchAnotherAsksFor) {
   Waiting w;
-  for (int i = 0; i < 100; ++i) w.add(7);
-  for (int i = 0; i < 3; ++i) w.add(8);
+  for (int i = 0; i < 100; ++i) w.add({7});
+  for (int i = 0; i < 3; ++i) w.add({8});
   EXPECT_EQ(w.begin(7), (Payers{7, 8, 7, 8, 7, 8, 7}));
 }
 
 TEST(FairQueue, AShareIsOfWhatIsComputedAndNotOfRequests) {
   Waiting w;
-  for (int i = 0; i < 9; ++i) w.add(1, 1000, 100);
-  for (int i = 0; i < 30; ++i) w.add(2, 10, 50);  // a tenth of the work each
+  for (int i = 0; i < 9; ++i) w.add({1}, 1000, 100);
+  for (int i = 0; i < 30; ++i) w.add({2}, 10, 50);  // a tenth of the work each
   const Payers first = w.begin(25);
   EXPECT_EQ(std::count(first.begin(), first.end(), 1u), 3);
 }
 
+TEST(FairQueue, AWeightIsHowManySharesAPayerHas) {
+  Waiting w;
+  for (int i = 0; i < 40; ++i) w.add({1, 3}), w.add({2});
+  const Payers next = w.begin(40);
+  EXPECT_EQ(std::count(next.begin(), next.end(), 1u), 30);
+  EXPECT_EQ(w.queue.ahead_of({2}), 30u + 10u) << "all that are left of the first come before the last of the second";
+  EXPECT_EQ(w.queue.ahead_of({1, 3}), 10u + 4u);
+  EXPECT_EQ(w.queue.ahead_of({3, 10}), 2u) << "of each one, at most";
+}
+
+TEST(FairQueue, AWeightThatIsChangedHoldsFromThenOn) {
+  Waiting w;
+  for (int i = 0; i < 40; ++i) w.add({1, 3}), w.add({2});
+  w.begin(8);
+  w.add({1, 1});
+  const Payers next = w.begin(20);
+  EXPECT_NEAR(std::count(next.begin(), next.end(), 1u), 10, 1);
+}
+
 TEST(FairQueue, PriorityIsAmongThoseOfOnePayer) {
   Waiting w;
-  w.add(1);
-  for (int i = 0; i < 3; ++i) w.add(2, 10, 100, 1000);
+  w.add({1});
+  for (int i = 0; i < 3; ++i) w.add({2}, 10, 100, 1000);
   EXPECT_EQ(w.begin(4), (Payers{1, 2, 2, 2}));
 }
 
 TEST(FairQueue, NobodySavesUpWhileHeAsksForNothing) {
   Waiting w;
-  for (int i = 0; i < 50; ++i) w.add(1);
+  for (int i = 0; i < 50; ++i) w.add({1});
   w.begin(40);
-  for (int i = 0; i < 10; ++i) w.add(2);
+  for (int i = 0; i < 10; ++i) w.add({2});
   const Payers next = w.begin(10);
   EXPECT_EQ(std::count(next.begin(), next.end(), 2u), 5) << "as many as the other, from now on";
 }
 
 TEST(FairQueue, WhatHadBegunBeforeGoesOnFirstAndIsChargedOnce) {
   Waiting w;
-  Sequence& preempted = w.add(1);
+  Sequence& preempted = w.add({1});
   w.begin(1);
-  w.add(2);
+  w.add({2});
   w.queue.add(preempted);
   EXPECT_EQ(w.begin(2), (Payers{1, 2}));
-  w.add(1), w.add(2);
+  w.add({1}), w.add({2});
   EXPECT_EQ(w.begin(2), (Payers{1, 2})) << "both were charged one";
 }
 
 TEST(FairQueue, HowManyGoBeforeOneMoreIsKnown) {
   Waiting w;
-  for (int i = 0; i < 100; ++i) w.add(1);
-  for (int i = 0; i < 2; ++i) w.add(2);
-  EXPECT_EQ(w.queue.ahead_of(1), 102u);
-  EXPECT_EQ(w.queue.ahead_of(2), 5u);
-  EXPECT_EQ(w.queue.ahead_of(3), 2u);
+  for (int i = 0; i < 100; ++i) w.add({1});
+  for (int i = 0; i < 2; ++i) w.add({2});
+  EXPECT_EQ(w.queue.ahead_of({1}), 102u);
+  EXPECT_EQ(w.queue.ahead_of({2}), 5u);
+  EXPECT_EQ(w.queue.ahead_of({3}), 2u);
 }
 
 TEST(FairQueue, AnEngineAdmitsFairlyAndKeepsPlacesOfItsQueueForOthers) {
   EngineConfig config{.limits = {.sequences_max = 2}, .waiting_max = 16};
   Harness h(64, config);
   uint64_t id = 0, refused = 0;
-  const auto of = [](uint32_t payer) { return [payer](Request& r) { r.payer = payer; }; };
+  const auto of = [](uint32_t payer) { return [payer](Request& r) { r.payer = {payer}; }; };
   while (refused == 0) refused += !h.submit(++id, 5, 3, of(1)).ok();
   EXPECT_EQ(id, 9u) << "half of the queue, and not more";
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(h.submit(++id, 5, 3, of(2)).ok());
   h.step();
   std::set<uint32_t> payers;
-  for (const StepSlice& slice : h.last().slices) payers.insert(slice.params->payer);
+  for (const StepSlice& slice : h.last().slices) payers.insert(slice.params->payer.number);
   EXPECT_EQ(payers, (std::set<uint32_t>{1, 2}));
   h.run();
   for (uint64_t i = 1; i <= id; ++i) EXPECT_EQ(h.end(i).has_value(), i != 9) << i;

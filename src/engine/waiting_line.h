@@ -62,8 +62,8 @@ class WaitingLine {
   size_t size() const { return on_time_.size() + late_.size(); }
   size_t late() const { return late_.size(); }
   // Of those that can be on time: how many are this payer's, and about how many begin before one more of its.
-  size_t of(uint32_t payer) const { return on_time_.of(payer); }
-  size_t ahead_of(uint32_t payer) const { return on_time_.ahead_of(payer); }
+  size_t of(const Payer& payer) const { return on_time_.of(payer); }
+  size_t ahead_of(const Payer& payer) const { return on_time_.ahead_of(payer); }
   // Likewise: the arrival of the first, as it would begin; and how many of the first ones came until then.
   TimePoint first_arrival() const;
   uint32_t came_by(TimePoint then) const;

@@ -40,12 +40,12 @@ std::string_view Admission::name(Caller caller) const {
   return caller.key ? std::string_view(keys_.key(*caller.key).name) : std::string_view();
 }
 
-uint32_t Admission::payer(Caller caller) const {
-  if (!caller.key) return 0;
+Payer Admission::payer(Caller caller) const {
+  if (!caller.key) return {};
   uint32_t number = 0;
-  const KeyDigest& digest = keys_.key(*caller.key).digest;
-  std::memcpy(&number, digest.data(), sizeof(number));
-  return std::max(number, 1u);
+  const ApiKey& key = keys_.key(*caller.key);
+  std::memcpy(&number, key.digest.data(), sizeof(number));
+  return {std::max(number, 1u), key.weight};
 }
 
 ApiResult<KeyRing::Lease> Admission::admit(Caller caller, const PreparedRequest& request) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/request.h"
 #include "base/time.h"
 #include "gateway/api_error.h"
 #include "gateway/api_keys.h"
@@ -33,7 +34,7 @@ class Admission {
   bool may_use(Caller caller, const ModelEntry& model) const;
   std::string_view name(Caller caller) const;  // of the key, for logs; empty where no keys are asked for
   // Whose requests share what is short fairly: a number of the key's that is the same at every gateway that has it; 0 without keys.
-  uint32_t payer(Caller caller) const;
+  Payer payer(Caller caller) const;
 
   // Takes the request out of the caller's budgets; the lease is held as long as the answer is under way.
   ApiResult<KeyRing::Lease> admit(Caller caller, const PreparedRequest& request);

@@ -39,7 +39,7 @@ TEST(Admission, WithoutKeysEverybodyMayDoEverything) {
   model.name = "m";
   EXPECT_TRUE(admission.may_use(*caller, model));
   EXPECT_EQ(admission.name(*caller), "");
-  EXPECT_EQ(admission.payer(*caller), 0u);
+  EXPECT_EQ(admission.payer(*caller), Payer{});
   EXPECT_THAT(admission.rate_headers(*caller), IsEmpty());
   EXPECT_TRUE(admission.admit(*caller, request_of(1'000'000)).ok());
 }
@@ -53,8 +53,9 @@ TEST(Admission, AKeyIsFoundBySecretAndHeldToItsModels) {
   ASSERT_TRUE(first && second);
   EXPECT_EQ(admission.name(*first), "first");
   EXPECT_EQ(admission.name(*second), "second");
-  EXPECT_NE(admission.payer(*first), 0u);
-  EXPECT_NE(admission.payer(*first), admission.payer(*second));
+  EXPECT_NE(admission.payer(*first).number, 0u);
+  EXPECT_EQ(admission.payer(*first).weight, 1u);
+  EXPECT_NE(admission.payer(*first).number, admission.payer(*second).number);
   EXPECT_EQ(admission.payer(*first), Admission({key("one", "as it is called elsewhere")}, metrics).payer(*first));
   ModelEntry model;
   model.name = "m";

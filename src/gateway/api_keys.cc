@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
+#include "base/request.h"
 #include "openssl/crypto.h"
 #include "openssl/sha.h"
 
@@ -43,17 +44,21 @@ Status parse_limit(const std::string& name, const std::string& value, Int& out) 
 Status parse_attribute(const std::string& word, ApiKey& key) {
   const size_t equals = word.find('=');
   if (equals == std::string::npos) {
-    return invalid_argument("a key has no blanks, and after it come name=, rpm=, tpm=, concurrency= or models=");
+    return invalid_argument("a key has no blanks, and after it come name=, rpm=, tpm=, concurrency=, weight= or models=");
   }
   const std::string name = word.substr(0, equals), value = word.substr(equals + 1);
   if (name == "rpm") return parse_limit(name, value, key.limits.requests_per_minute);
   if (name == "tpm") return parse_limit(name, value, key.limits.tokens_per_minute);
   if (name == "concurrency") return parse_limit(name, value, key.limits.concurrency);
+  if (name == "weight") {
+    if (absl::SimpleAtoi(value, &key.weight) && key.weight >= 1 && key.weight <= Payer::kWeightMax) return OkStatus();
+    return invalid_argument("weight=", value, ": must be a whole number from 1 to ", Payer::kWeightMax, ", the key's share beside those of the other keys");
+  }
   if (name == "models") {
     key.limits.models = absl::StrSplit(value, ',', absl::SkipEmpty());
     return OkStatus();
   }
-  if (name != "name") return invalid_argument(name, "=: unknown; there are name, rpm, tpm, concurrency and models");
+  if (name != "name") return invalid_argument(name, "=: unknown; there are name, rpm, tpm, concurrency, weight and models");
   if (!is_name(value)) return invalid_argument("name=", value, ": must be 1 to ", kNameBytesMax, " printable characters without blanks");
   key.name = value;
   return OkStatus();

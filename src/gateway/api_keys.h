@@ -34,10 +34,11 @@ struct ApiKey {
   std::string name;   // for logs and metrics; never the secret
   KeyDigest digest{};
   KeyLimits limits;
+  uint32_t weight = 1;  // of its share of what is short beside the other keys': Payer
 };
 
-// One line of a key file: SECRET or sha256:HEX, then any of name=N rpm=N tpm=N concurrency=N models=A,B in place of the
-// defaults. InvalidArgument names the word that is wrong, and never repeats the secret.
+// One line of a key file: SECRET or sha256:HEX, then any of name=N rpm=N tpm=N concurrency=N weight=N models=A,B in place of
+// the defaults. InvalidArgument names the word that is wrong, and never repeats the secret.
 StatusOr<ApiKey> parse_api_key(std::string_view line, const KeyLimits& defaults);
 
 // A budget that refills evenly: `per_minute` units at most, spent at once or over the minute. Debts are allowed (what an

@@ -10,8 +10,9 @@ namespace {
 using std::chrono::seconds;
 
 TEST(ApiKeyLine, HoldsASecretAndItsLimits) {
-  const auto key = parse_api_key("sk-1  name=alice rpm=60 tpm=1000 concurrency=2 models=a,b/c \r", {});
+  const auto key = parse_api_key("sk-1  name=alice rpm=60 tpm=1000 concurrency=2 weight=3 models=a,b/c \r", {});
   ASSERT_TRUE(key.ok()) << key.status();
+  EXPECT_EQ(key->weight, 3u);
   EXPECT_EQ(key->name, "alice");
   EXPECT_EQ(key->limits, (KeyLimits{60, 1000, 2, {"a", "b/c"}}));
   EXPECT_EQ(key->digest, key_digest("sk-1"));
@@ -21,6 +22,7 @@ TEST(ApiKeyLine, TakesDefaultsAndAnAnonymousName) {
   const auto key = parse_api_key("sk-1 rpm=0", {.requests_per_minute = 5, .tokens_per_minute = 9});
   ASSERT_TRUE(key.ok());
   EXPECT_EQ(key->limits.requests_per_minute, 0u);
+  EXPECT_EQ(key->weight, 1u);
   EXPECT_EQ(key->limits.tokens_per_minute, 9u);
   EXPECT_EQ(key->name.rfind("key-", 0), 0u);
   EXPECT_EQ(key->name.find("sk-1"), std::string::npos);
@@ -35,7 +37,7 @@ TEST(ApiKeyLine, MayBeADigestInsteadOfASecret) {
 }
 
 TEST(ApiKeyLine, NamesTheWordThatIsWrongButNotTheSecret) {
-  for (const char* line : {"", "topsecret rpm", "topsecret rpm=x", "topsecret speed=3", "topsecret rpm=-1", "topsecret name="}) {
+  for (const char* line : {"", "topsecret rpm", "topsecret rpm=x", "topsecret speed=3", "topsecret rpm=-1", "topsecret name=", "topsecret weight=0", "topsecret weight=1001", "topsecret weight=0.5"}) {
     const auto key = parse_api_key(line, {});
     ASSERT_FALSE(key.ok()) << line;
     EXPECT_EQ(std::string(key.status().message()).find("topsecret"), std::string::npos);

@@ -149,11 +149,11 @@ TurnsAhead TurnQuotas::turns_ahead() const {
 
 // The prompts before it, and for a model that is away the shortest turn under way, the turns of others that wait too, and
 // its own switch. Those of the resident models share the work.
-Duration TurnQuotas::wait(const HostedModel& hosted, const TurnsAhead& turns, uint32_t payer) const {
+Duration TurnQuotas::wait(const HostedModel& hosted, const TurnsAhead& turns, const Payer& payer) const {
   const ModelId id = hosted.facts.model;
   double prompts = requests_.prompts_queued(id) > 0 ? requests_.prompts().seconds_of(id) : 0;
   const WaitingLine& line = hosted.engine->line();
-  if (const size_t all = line.size() - line.late(); payer != 0 && all > 0) prompts *= static_cast<double>(line.ahead_of(payer)) / static_cast<double>(all);
+  if (const size_t all = line.size() - line.late(); payer.number != 0 && all > 0) prompts *= static_cast<double>(line.ahead_of(payer)) / static_cast<double>(all);
   if (catalogue_.resident(hosted)) return from_seconds(prompts);
   const double own = hosted.engine->has_work() ? switch_to(hosted) + planned(hosted) : 0;
   const bool room = catalogue_.pages().free() >= catalogue_.pages_needed(hosted);

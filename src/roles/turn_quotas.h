@@ -53,9 +53,9 @@ class TurnQuotas {
   uint32_t step_tokens(const HostedModel& hosted) const;
   TurnsAhead turns_ahead() const;
   // Until a request of this model that comes now has its first step.
-  // `payer`: of those that wait it has a fair share before it, none: all of them.
-  Duration wait(const HostedModel& hosted, const TurnsAhead& turns, uint32_t payer = 0) const;
-  Duration wait(const HostedModel& hosted, uint32_t payer = 0) const { return wait(hosted, turns_ahead(), payer); }
+  // `payer`: of those that wait it has a fair share before it, nobody in particular: all of them.
+  Duration wait(const HostedModel& hosted, const TurnsAhead& turns, const Payer& payer = {}) const;
+  Duration wait(const HostedModel& hosted, const Payer& payer = {}) const { return wait(hosted, turns_ahead(), payer); }
 
   // ---- load of the device -----------------------------------------------------------------------------------------------
 

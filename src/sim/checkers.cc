@@ -35,7 +35,7 @@ void Checkers::submitted(Watched& node, const Submit& message) {
   held = {request.epoch, request.model};
   node.withdrawn.erase(request.id);
   left(node, request.id);
-  node.waiting[{request.model, request.priority, request.payer}].push_back({world_.now, request.id, begin_by(message)});
+  node.waiting[{request.model, request.priority, request.payer.number}].push_back({world_.now, request.id, begin_by(message)});
 }
 
 // What its model's max_wait promises, unless an operator may have changed it since.

@@ -120,6 +120,27 @@ TEST(Pooling, AKeyThatFloodsAModelDoesNotMakeOthersLate) {
   }
 }
 
+// Two keys ask for as much each, together for more than the device can do.
+TEST(Pooling, OfTwoKeysInOverloadTheOneWithTheWeightIsServedMore) {
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
+    Scenario scenario = twelve_on_two(seed, Scheduling::kToken, 30, 200);
+    scenario.models = 1;
+    scenario.requests = 600;
+    scenario.pooling.slo.ttft = std::chrono::seconds(2);
+    scenario.payers = 2;
+    scenario.flood = 0.5;
+    const Outcome alike = run_scenario(scenario);
+    scenario.first_weight = 5;
+    const Outcome weighted = run_scenario(scenario);
+    for (const Outcome* outcome : {&alike, &weighted}) ASSERT_EQ(describe(*outcome), "") << "seed " << seed;
+    const double first = weighted.payers.at(1).of_tokens(), second = weighted.payers.at(2).of_tokens();
+    EXPECT_NEAR(alike.payers.at(1).of_tokens(), alike.payers.at(2).of_tokens(), 0.1) << "seed " << seed;
+    EXPECT_GT(first, alike.payers.at(1).of_tokens() + 0.05) << "seed " << seed;
+    EXPECT_GT(first, second + 0.1) << "seed " << seed;
+    EXPECT_GT(second, 0.1) << "it has a share, seed " << seed;
+  }
+}
+
 TEST(Pooling, ThePapersOptionsAreSafeToo) {
   Scenario scenario = twelve_on_two(3, Scheduling::kToken, 1.2, 60);
   scenario.turns = TurnOptions::paper();

@@ -101,7 +101,8 @@ class MixedWorkload final : public Workload {
     r.sampling.seed = rng_.bits();
     if (rng_.chance(0.2)) r.sampling.presence_penalty = 1.0f;
     r.priority = rng_.chance(0.1) ? 1 : 0;
-    if (s_.payers > 0) r.payer = s_.payers == 1 || rng_.chance(s_.flood) ? 1 : 2 + static_cast<uint32_t>(rng_.below(s_.payers - 1));
+    if (s_.payers > 0) r.payer.number = s_.payers == 1 || rng_.chance(s_.flood) ? 1 : 2 + static_cast<uint32_t>(rng_.below(s_.payers - 1));
+    if (r.payer.number == 1) r.payer.weight = s_.first_weight;
     return r;
   }
 

@@ -36,6 +36,7 @@ struct Scenario {
   uint64_t kv_block_bytes = 0;         // of every model; 0: drawn
   uint32_t state_blocks = 0;           // of every model; 0: none where kv_block_bytes is given, else drawn, of some none
   uint32_t payers = 0;                 // whose the requests are; 0: of nobody in particular
+  uint32_t first_weight = 1;           // of the first payer; the others have 1
   double flood = 0;                    // share of the requests that are of the first payer; the rest is of the others alike
   double cancel_probability = 0.2;
   double deadline_probability = 0.05;  // of a deadline that is probably missed

@@ -151,6 +151,7 @@ Status read_workload(const Json& json, Scenario& s) {
   Reader r(json, "workload");
   r.number("requests", s.requests, 1, 1e6);
   r.number("payers", s.payers, 0, 1000);
+  r.number("first_weight", s.first_weight, 1, Payer::kWeightMax);
   r.number("flood", s.flood, 0, 1);
   r.number("requests_per_second", s.requests_per_second, 1e-3, 1e6);
   r.number("prompt_max", s.prompt_max, 1, 1e5);

@@ -39,7 +39,8 @@ void to_pb(const Request& from, pb::Request* to) {
   to->mutable_stop_ids()->Add(from.stop_ids.begin(), from.stop_ids.end());
   if (from.prompt_logprobs) to->set_prompt_logprobs(*from.prompt_logprobs);
   to->set_priority(from.priority);
-  to->set_payer(from.payer);
+  to->set_payer(from.payer.number);
+  to->set_payer_weight(from.payer.weight);
   if (from.ttft_max != Duration::max()) to->set_ttft_max_ns(static_cast<uint64_t>(from.ttft_max.count()));
   if (from.tbt_max != Duration::max()) to->set_tbt_max_ns(static_cast<uint64_t>(from.tbt_max.count()));
   put_digest(from.weights, to);
@@ -134,7 +135,7 @@ StatusOr<Request> from_pb(const pb::Request& from) {
   to.stop_ids.assign(from.stop_ids().begin(), from.stop_ids().end());
   if (from.has_prompt_logprobs()) to.prompt_logprobs = from.prompt_logprobs();
   to.priority = from.priority();
-  to.payer = from.payer();
+  to.payer = {from.payer(), std::clamp(from.payer_weight(), 1u, Payer::kWeightMax)};
   if (from.ttft_max_ns() > 0) to.ttft_max = duration_of(from.ttft_max_ns());
   if (from.tbt_max_ns() > 0) to.tbt_max = duration_of(from.tbt_max_ns());
   ASSIGN_OR_RETURN(to.weights, digest_of(from));

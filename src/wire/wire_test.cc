@@ -40,7 +40,7 @@ Request full_request() {
   r.stop_ids = {2, 7};
   r.prompt_logprobs = 5;
   r.priority = -3;
-  r.payer = 0xfedcba98;
+  r.payer = {0xfedcba98, 25};
   r.ttft_max = std::chrono::milliseconds(300);
   r.tbt_max = std::chrono::milliseconds(20);
   r.weights = ModelDigest(1ull << 63, {9, 8});
