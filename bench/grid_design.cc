@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/rng.h"
+#include "roles/served_set.h"
 #include "sim/planner.h"
 #include "sim/workloads.h"
 #include "sim/world.h"
@@ -157,11 +158,19 @@ StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, d
   return setup;
 }
 
-StatusOr<double> on_time(const Place& place, const std::string& policy, double requests_per_second, bool for_all) {
+StatusOr<PlaceScore> score_of(const Place& place, const std::string& policy, double requests_per_second, bool for_all) {
   ASSIGN_OR_RETURN(WorldSetup setup, make_world(place, policy, requests_per_second, for_all));
   const Outcome outcome = World(std::move(setup)).run();
   if (!outcome.violations.empty()) return absl::InternalError(policy + " at " + to_string(place) + ": " + outcome.violations.front());
-  return outcome.attainment.of_tokens();
+  PlaceScore score{.on_time = outcome.attainment.of_tokens()};
+  for (const ModelOutcome& model : outcome.models) score.silent_s = std::max(score.silent_s, model.silent_seconds_max);
+  return score;
+}
+
+double silence_bound(const Place& place) {
+  const ClusterSpec spec = cluster_of(place, "token", false);
+  const double load = spec.load_seconds + static_cast<double>(weights_max(place)) / spec.load_bytes_per_second;
+  return dark_seconds_most(spec.turns, place.models - 1, load);
 }
 
 StatusOr<double> capacity_of(const Place& place) {
@@ -170,8 +179,8 @@ StatusOr<double> capacity_of(const Place& place) {
   if (!why.empty()) return absl::FailedPreconditionError(why);
   double rate = place.devices / seconds_alone(place), low = 0, high = 0;
   for (int i = 0; i < 12 && (low == 0 || high == 0 || high > 1.1 * low); ++i) {
-    ASSIGN_OR_RETURN(const double share, on_time(place, "token", rate, /*for_all=*/true));
-    (share >= 0.9 ? low : high) = rate;
+    ASSIGN_OR_RETURN(const PlaceScore score, score_of(place, "token", rate, /*for_all=*/true));
+    (score.on_time >= 0.9 ? low : high) = rate;
     rate = low == 0 ? high / 3 : high == 0 ? low * 2 : std::sqrt(low * high);
   }
   if (low == 0) return absl::FailedPreconditionError("even next to nothing is late with memory for all models");

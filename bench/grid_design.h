@@ -43,7 +43,13 @@ StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, d
 // FailedPrecondition if even next to nothing is late: no policy can help there.
 StatusOr<double> capacity_of(const Place& place);
 
-// The share of tokens on time.
-StatusOr<double> on_time(const Place& place, const std::string& policy, double requests_per_second, bool for_all = false);
+// By when `token` has given every model with requests a turn, in seconds: roles/served_set.h.
+double silence_bound(const Place& place);
+
+struct PlaceScore {
+  double on_time = 0;   // share of tokens
+  double silent_s = 0;  // the longest that a model with requests under way had no token for any of them
+};
+StatusOr<PlaceScore> score_of(const Place& place, const std::string& policy, double requests_per_second, bool for_all = false);
 
 }  // namespace shoal

@@ -29,8 +29,8 @@ struct Sum {
     gain += p.gain();
     worst = std::min(worst, p.gain());
     best = std::max(best, p.gain());
-    on_time.resize(p.on_time.size());
-    for (size_t i = 0; i < on_time.size(); ++i) on_time[i] += p.on_time[i];
+    on_time.resize(p.scores.size());
+    for (size_t i = 0; i < on_time.size(); ++i) on_time[i] += p.scores[i].on_time;
   }
 };
 
@@ -58,16 +58,43 @@ std::string by(const char* name, const std::vector<GridPoint>& points, const std
 
 std::string number(double x) { return absl::StrFormat("%7g", x); }
 
+bool worse(const PlaceScore& a, const PlaceScore& b) { return a.on_time < b.on_time; }
+
+// Who is starved, and for how long: the longest silences of the points, by policy, whose models are so many.
+std::string silences(const std::vector<GridPoint>& points, const std::vector<std::string>& policies) {
+  std::map<int, std::vector<std::vector<double>>> by_models;
+  std::map<int, double> of_bound;
+  for (const GridPoint& p : points) {
+    auto& all = by_models[static_cast<int>(p.place.models)];
+    all.resize(policies.size());
+    for (size_t i = 0; i < policies.size(); ++i) all[i].push_back(p.scores[i].silent_s);
+    double& share = of_bound[static_cast<int>(p.place.models)];
+    share = std::max(share, p.scores.front().silent_s / silence_bound(p.place));
+  }
+  std::string out = absl::StrFormat("\nThe longest that a model with requests got no token, s: median of the points / the worst\n%-12s %6s", "models", "points");
+  for (const std::string& policy : policies) absl::StrAppendFormat(&out, " %15s", policy);
+  absl::StrAppendFormat(&out, "  %s of its bound\n", policies.front());
+  for (auto& [models, all] : by_models) {
+    absl::StrAppendFormat(&out, "%12d %6d", models, all.front().size());
+    for (std::vector<double>& seconds : all) {
+      std::sort(seconds.begin(), seconds.end());
+      absl::StrAppendFormat(&out, " %15s", absl::StrFormat("%.1f / %.1f", seconds[seconds.size() / 2], seconds.back()));
+    }
+    absl::StrAppendFormat(&out, "  %.2f\n", of_bound[models]);
+  }
+  return out;
+}
+
 std::string point_line(const GridPoint& p) {
   std::string out = absl::StrFormat("%+.3f  load %-4g", p.gain(), p.load);
-  for (const double share : p.on_time) absl::StrAppendFormat(&out, " %.3f", share);
+  for (const PlaceScore& score : p.scores) absl::StrAppendFormat(&out, " %.3f", score.on_time);
   return absl::StrCat(out, "  ", p.apart ? "apart " : "", p.place.seed, ": ", to_string(p.place), "\n");
 }
 
 }  // namespace
 
-double GridPoint::best_other() const { return *std::max_element(on_time.begin() + 1, on_time.end()); }
-size_t GridPoint::winner() const { return static_cast<size_t>(std::max_element(on_time.begin(), on_time.end()) - on_time.begin()); }
+double GridPoint::best_other() const { return std::max_element(scores.begin() + 1, scores.end(), worse)->on_time; }
+size_t GridPoint::winner() const { return static_cast<size_t>(std::max_element(scores.begin(), scores.end(), worse) - scores.begin()); }
 
 std::string grid_table(GridResult& result, const std::vector<std::string>& policies, bool every_point) {
   std::vector<GridPoint>& points = result.points;
@@ -94,6 +121,7 @@ std::string grid_table(GridResult& result, const std::vector<std::string>& polic
     out += by("speed of loads", points, policies, [](const GridPoint& p) { return number(p.place.load_factor); });
     out += by("Zipf", points, policies, [](const GridPoint& p) { return number(p.place.zipf); });
     out += by("CV of the gaps", points, policies, [](const GridPoint& p) { return number(p.place.cv); });
+    out += silences(points, policies);
   }
   absl::StrAppend(&out, "\n", every_point ? "Every point" : "The worst points", ":\n");
   for (size_t i = 0; i < points.size() && (every_point || i < kWorstShown); ++i) out += point_line(points[i]);
@@ -106,13 +134,15 @@ std::string grid_table(GridResult& result, const std::vector<std::string>& polic
 std::string grid_csv(const GridResult& result, const std::vector<std::string>& policies) {
   std::string out = "seed,apart,device,devices,models,rooms,load_speed,deadlines,input,output,zipf,cv,load,requests_per_second";
   for (const std::string& policy : policies) absl::StrAppend(&out, ",", policy);
+  for (const std::string& policy : policies) absl::StrAppend(&out, ",silent_s ", policy);
   out += "\n";
   for (const GridPoint& p : result.points) {
     const Place& l = p.place;
     absl::StrAppend(&out, l.seed, ",", p.apart, ",", l.hardware->name, ",", l.devices, ",", l.models, ",", l.rooms, ",", l.load_factor, ",", l.strictness, ",");
     absl::StrAppend(&out, l.input_mean, ",", l.output_mean, ",", l.zipf, ",", l.cv, ",", p.load);
     absl::StrAppendFormat(&out, ",%.17g", p.requests_per_second);
-    for (const double share : p.on_time) absl::StrAppendFormat(&out, ",%.4f", share);
+    for (const PlaceScore& score : p.scores) absl::StrAppendFormat(&out, ",%.4f", score.on_time);
+    for (const PlaceScore& score : p.scores) absl::StrAppendFormat(&out, ",%.3f", score.silent_s);
     out += "\n";
   }
   return out;
@@ -126,15 +156,17 @@ StatusOr<std::vector<KnownPoint>> read_grid_csv(const std::string& path, const s
   for (size_t number = 1; std::getline(file, line); ++number) {
     const std::vector<std::string> cells = absl::StrSplit(line, ',');
     const auto wrong = [&](absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": ", what, "; give a file that --csv wrote for the same --policies")); };
-    if (cells.size() != kShares + policies.size()) return wrong("another number of columns");
+    if (cells.size() != kShares + 2 * policies.size()) return wrong("another number of columns");
     if (number == 1) {
       if (!std::equal(policies.begin(), policies.end(), cells.begin() + kShares)) return wrong("other policies");
       continue;
     }
     KnownPoint& point = points.emplace_back();
-    point.on_time.resize(policies.size());
+    point.scores.resize(policies.size());
     bool read = absl::SimpleAtoi(cells[kSeed], &point.place_seed) && absl::SimpleAtod(cells[kLoad], &point.load) && absl::SimpleAtod(cells[kRate], &point.requests_per_second);
-    for (size_t i = 0; i < policies.size(); ++i) read = read && absl::SimpleAtod(cells[kShares + i], &point.on_time[i]);
+    for (size_t i = 0; i < policies.size(); ++i) {
+      read = read && absl::SimpleAtod(cells[kShares + i], &point.scores[i].on_time) && absl::SimpleAtod(cells[kShares + policies.size() + i], &point.scores[i].silent_s);
+    }
     if (!read) return wrong("not a number");
   }
   if (points.empty()) return absl::InvalidArgumentError(path + ": no points in it");

@@ -12,9 +12,9 @@ struct GridPoint {
   Place place;
   bool apart = false;           // of a seed that nothing is tuned on
   double load = 0, requests_per_second = 0;
-  std::vector<double> on_time;  // share of tokens, by policy
+  std::vector<PlaceScore> scores;  // by policy
   double best_other() const;
-  double gain() const { return on_time.front() - best_other(); }  // of the first policy; negative: a loss
+  double gain() const { return scores.front().on_time - best_other(); }  // of the first policy; negative: a loss
   size_t winner() const;
 };
 
@@ -33,7 +33,7 @@ std::string grid_csv(const GridResult& result, const std::vector<std::string>& p
 struct KnownPoint {
   uint64_t place_seed = 0;
   double load = 0, requests_per_second = 0;
-  std::vector<double> on_time;  // by policy
+  std::vector<PlaceScore> scores;  // by policy
 };
 // InvalidArgument, with the line, for a file that grid_csv() did not write for these policies.
 StatusOr<std::vector<KnownPoint>> read_grid_csv(const std::string& path, const std::vector<std::string>& policies);

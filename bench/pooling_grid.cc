@@ -101,21 +101,21 @@ class Grid {
   }
 
   void measure_again(const Job& job, const KnownPoint& known) {
-    const StatusOr<double> share = on_time(job.place, flags_.policies.front(), known.requests_per_second);
+    const StatusOr<PlaceScore> score = score_of(job.place, flags_.policies.front(), known.requests_per_second);
     const std::lock_guard lock(mutex_);
-    if (!share.ok()) return result_.broken.push_back(std::string(share.status().message()));
-    GridPoint point{job.place, job.apart, known.load, known.requests_per_second, known.on_time};
-    point.on_time.front() = *share;
+    if (!score.ok()) return result_.broken.push_back(std::string(score.status().message()));
+    GridPoint point{job.place, job.apart, known.load, known.requests_per_second, known.scores};
+    point.scores.front() = *score;
     result_.points.push_back(std::move(point));
   }
 
   void measure(const Job& job, double load, double rate) {
     GridPoint point{job.place, job.apart, load, rate, {}};
     for (const std::string& policy : flags_.policies) {
-      const StatusOr<double> share = on_time(job.place, policy, rate);
+      const StatusOr<PlaceScore> score = score_of(job.place, policy, rate);
       const std::lock_guard lock(mutex_);
-      if (!share.ok()) return result_.broken.push_back(std::string(share.status().message()));
-      point.on_time.push_back(*share);
+      if (!score.ok()) return result_.broken.push_back(std::string(score.status().message()));
+      point.scores.push_back(*score);
     }
     const std::lock_guard lock(mutex_);
     result_.points.push_back(std::move(point));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "roles/served_set.h"
 #include "roles/test_body.h"
 
 namespace shoal {
@@ -187,6 +188,36 @@ TEST(NodeTurns, AFloodOfOneModelDoesNotStarveTheReaderOfAnother) {
   }
   EXPECT_GT(last, TimePoint(seconds(20))) << "no flood";
   EXPECT_EQ(body.answer(reader).tokens, 100u);
+}
+
+// One model always has requests that can be on time, more than the device can do. Of several others, that are late, each has a turn within the
+// bound; without it they wait until the flood is over.
+TEST(NodeTurns, SeveralInTheDarkHaveTheirTurnsOneAfterTheOtherWithinTheBound) {
+  constexpr uint32_t kReaders = 3;
+  const auto last_of = [&](Duration dark_max) {
+    std::vector<NodeModel> models;
+    for (uint32_t m = 0; m <= kReaders; ++m) models.push_back(model(m)), models.back().pooling.slo = {milliseconds(500), milliseconds(25)};
+    NodeConfig c = config(11, models);
+    c.turns.dark_max = dark_max;
+    Body body(c);
+    std::vector<RequestId> readers;
+    for (int tenth = 0; tenth < 1800; ++tenth) {
+      for (int i = 0; i < 4; ++i) body.submit(0, 20);
+      if (tenth == 10) {
+        for (uint32_t m = 1; m <= kReaders; ++m) readers.push_back(body.submit(m, 20));
+      }
+      body.run(TimePoint(milliseconds(100 * (tenth + 1))));
+    }
+    body.run();
+    TimePoint last{};
+    for (const RequestId id : readers) last = std::max(last, body.answer(id).first);
+    return to_seconds(last - TimePoint(seconds(1)));
+  };
+  TurnOptions turns;
+  turns.dark_max = seconds(5);
+  const double bound = dark_seconds_most(turns, kReaders, 0.2);
+  EXPECT_LT(last_of(turns.dark_max), bound);
+  EXPECT_GT(last_of(std::chrono::hours(1)), bound);
 }
 
 TEST(NodeTurns, APinnedModelIsLoadedAtOnceAndStays) {

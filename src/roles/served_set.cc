@@ -15,7 +15,13 @@ constexpr double kStaySwitches = 8;      // of one that was in the dark,
 constexpr double kStaySecondsMin = 2;
 constexpr double kOthers = 19;           // and after it the others have so much longer
 
+double stay_for(double switch_seconds) { return std::max(kStaySecondsMin, (1 + kStaySwitches) * switch_seconds); }
+
 }  // namespace
+
+double dark_seconds_most(const TurnOptions& turns, uint32_t away, double switch_seconds) {
+  return to_seconds(turns.dark_max) + away * (1 + kOthers) * stay_for(switch_seconds);
+}
 
 double ServedSet::switch_to(const HostedModel& hosted) const {
   return loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes, catalogue_.copied_share(hosted));
@@ -31,7 +37,7 @@ double ServedSet::returning_share() const {
   return std::clamp((all - room) / std::max(all - here, 1.0), 0.0, 1.0);
 }
 
-double ServedSet::stay_seconds(const HostedModel& hosted) const { return std::max(kStaySecondsMin, (1 + kStaySwitches) * switch_to(hosted)); }
+double ServedSet::stay_seconds(const HostedModel& hosted) const { return stay_for(switch_to(hosted)); }
 
 Prospects ServedSet::prospects(const HostedModel& hosted) const {
   Prospects p;

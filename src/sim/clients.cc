@@ -11,12 +11,13 @@ namespace shoal {
 Clients::Clients(const std::vector<NodeModel>& models, bool strict, Outcome& outcome, Violate violate)
     : models_(models), strict_(strict), outcome_(outcome), violate_(std::move(violate)) {
   outcome_.models.resize(models.size());
+  heard_.resize(models.size());
 }
 
 void Clients::start(const Arrival& arrival, TimePoint now) {
   const Request& r = arrival.request;
   const NodeModel& model = models_.at(r.model.value);
-  Client client{r.model, r.payer, static_cast<uint32_t>(r.prompt.size()), r.max_tokens, r.min_tokens, r.stop_ids, r.sampling.seed, 0,
+  Client client{r.model, r.payer.number, static_cast<uint32_t>(r.prompt.size()), r.max_tokens, r.min_tokens, r.stop_ids, r.sampling.seed, 0,
                 TokenScore(model.pooling.slo, now), now, now};
   if (strict_) {
     client.context = kEmptyContext;
@@ -25,6 +26,8 @@ void Clients::start(const Arrival& arrival, TimePoint now) {
   if (!clients_.emplace(r.id, std::move(client)).second) violate_(absl::StrCat("the workload uses id ", r.id.text(), " twice"));
   ++unstarted_;
   ++outcome_.requests;
+  Heard& heard = heard_[r.model.value];
+  if (heard.requests++ == 0) heard.at = now;
 }
 
 bool Clients::cancel(RequestId id, TimePoint now) {
@@ -53,9 +56,16 @@ void Clients::check_token(RequestId id, Client& c, TokenId token) {
   c.context = extend_context(c.context, token);
 }
 
+void Clients::note_silence(ModelId model, TimePoint now) {
+  double& longest = outcome_.models[model.value].silent_seconds_max;
+  longest = std::max(longest, to_seconds(now - heard_[model.value].at));
+}
+
 void Clients::add_token(RequestId id, Client& c, TokenId token, TimePoint now) {
   if (strict_) check_token(id, c, token);
   c.score.add_token(now);
+  note_silence(c.model, now);
+  heard_[c.model.value].at = now;
   const double waited = to_seconds(now - c.last_token);
   if (c.received == 0) {
     c.first_token = to_seconds(now.time_since_epoch());
@@ -120,6 +130,8 @@ void Clients::end(Entry entry, const char* how, const Status& why, TimePoint now
     on_end_({entry->first, c.model, c.prompt_tokens, c.received, static_cast<uint32_t>(c.score.on_time()), seconds(c.arrival), c.first_token,
              seconds(now), how}, why);
   }
+  note_silence(c.model, now);
+  --heard_[c.model.value].requests;
   unstarted_ -= c.received == 0;
   clients_.erase(entry);
 }

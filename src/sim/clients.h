@@ -63,10 +63,16 @@ class Clients {
     uint64_t context = kNoContext;  // of the prompt and what came; strict only
     TokenId last = 0;
   };
+  // Of a model: its requests under way, and when a token came for one of them, or the first of them.
+  struct Heard {
+    uint32_t requests = 0;
+    TimePoint at{};
+  };
   static constexpr uint64_t kNoContext = 0;
   using Entry = std::unordered_map<RequestId, Client>::iterator;
 
   void add_token(RequestId id, Client& client, TokenId token, TimePoint now);
+  void note_silence(ModelId model, TimePoint now);
   void check_token(RequestId id, Client& client, TokenId token);
   void end(Entry client, const char* how, const Status& why, TimePoint now);
 
@@ -76,6 +82,7 @@ class Clients {
   const Violate violate_;
   OnEnd on_end_;
   std::unordered_map<RequestId, Client> clients_;
+  std::vector<Heard> heard_;  // by model
   uint32_t unstarted_ = 0;
   TimePoint last_heard_{};
 };

@@ -42,6 +42,7 @@ struct NodeOutcome {
 struct ModelOutcome {
   Attainment attainment;
   Histogram first_token;
+  double silent_seconds_max = 0;  // some of its requests under way, and no token for any of them
 };
 
 // The state at an instant.
