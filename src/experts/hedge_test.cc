@@ -4,6 +4,16 @@
 namespace shoal {
 namespace {
 
+// What is usual is known of each server and number of rows: how many of either come to whom depends on who is quick.
+void learn_what_is_usual(Fixture& f, RemoteExperts& client) {
+  const auto fewest = [&] {
+    uint64_t least = UINT64_MAX;
+    for (const RemoteExpertServer& server : client.servers()) least = std::min(least, server.requests);
+    return least;
+  };
+  for (uint32_t i = 0; i < 80 || (i < 5000 && fewest() < 300); ++i) expect_same(f, client, 8, i);
+}
+
 TEST(ExpertHedge, ALateAnswerIsAskedOfAnotherServerAsWellAndTheFirstOneCounts) {
   Fixture f;
   // One begins when all of its clients have come: a silent one makes it late.
@@ -14,7 +24,7 @@ TEST(ExpertHedge, ALateAnswerIsAskedOfAnotherServerAsWellAndTheFirstOneCounts) {
   client->set_servers({servers[0].address, servers[1].address});
   ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok());
   wait_connected(*client);
-  for (uint32_t i = 0; i < 80; ++i) expect_same(f, *client, 8, i);  // what is usual
+  learn_what_is_usual(f, *client);
   const uint64_t before = client->all_counts().hedges_won;
   auto silent = f.client(kStamp, std::chrono::seconds(30));
   silent->set_servers({servers[0].address});
@@ -53,7 +63,7 @@ TEST(ExpertHedge, EitherServerMayBeLostMeanwhile) {
     client->set_servers({servers[0].address, servers[1].address, servers[2].address});
     ASSERT_TRUE(client->wait_complete(std::chrono::seconds(10)).ok());
     wait_connected(*client);
-    for (uint32_t i = 0; i < 80; ++i) expect_same(f, *client, 8, i);
+    learn_what_is_usual(f, *client);
     const auto silent = f.client(kStamp, std::chrono::seconds(30));
     silent->set_servers({servers[0].address, servers[1].address});
     wait_connected(*silent);
