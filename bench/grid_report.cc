@@ -62,25 +62,28 @@ bool worse(const PlaceScore& a, const PlaceScore& b) { return a.on_time < b.on_t
 
 // Who is starved, and for how long: the longest silences of the points, by policy, whose models are so many.
 std::string silences(const std::vector<GridPoint>& points, const std::vector<std::string>& policies) {
-  std::map<int, std::vector<std::vector<double>>> by_models;
-  std::map<int, double> of_bound;
+  struct Row {
+    std::vector<std::vector<double>> seconds;  // [policies][points]
+    double of_bound = 0;
+  };
+  std::map<int, Row> by_models;
+  const auto bounded = static_cast<size_t>(std::find(policies.begin(), policies.end(), "token") - policies.begin());  // no other has a bound
   for (const GridPoint& p : points) {
-    auto& all = by_models[static_cast<int>(p.place.models)];
-    all.resize(policies.size());
-    for (size_t i = 0; i < policies.size(); ++i) all[i].push_back(p.scores[i].silent_s);
-    double& share = of_bound[static_cast<int>(p.place.models)];
-    share = std::max(share, p.scores.front().silent_s / silence_bound(p.place));
+    Row& row = by_models[static_cast<int>(p.place.models)];
+    row.seconds.resize(policies.size());
+    for (size_t i = 0; i < policies.size(); ++i) row.seconds[i].push_back(p.scores[i].silent_s);
+    if (bounded < policies.size()) row.of_bound = std::max(row.of_bound, p.scores[bounded].silent_s / silence_bound(p.place));
   }
   std::string out = absl::StrFormat("\nThe longest that a model with requests got no token, s: median of the points / the worst\n%-12s %6s", "models", "points");
   for (const std::string& policy : policies) absl::StrAppendFormat(&out, " %15s", policy);
-  absl::StrAppendFormat(&out, "  %s of its bound\n", policies.front());
-  for (auto& [models, all] : by_models) {
-    absl::StrAppendFormat(&out, "%12d %6d", models, all.front().size());
-    for (std::vector<double>& seconds : all) {
+  out += bounded < policies.size() ? "  token of its bound\n" : "\n";
+  for (auto& [models, row] : by_models) {
+    absl::StrAppendFormat(&out, "%12d %6d", models, row.seconds.front().size());
+    for (std::vector<double>& seconds : row.seconds) {
       std::sort(seconds.begin(), seconds.end());
       absl::StrAppendFormat(&out, " %15s", absl::StrFormat("%.1f / %.1f", seconds[seconds.size() / 2], seconds.back()));
     }
-    absl::StrAppendFormat(&out, "  %.2f\n", of_bound[models]);
+    out += bounded < policies.size() ? absl::StrFormat("  %.2f\n", row.of_bound) : "\n";
   }
   return out;
 }

@@ -104,16 +104,21 @@ TEST(Pooling, AModelIsLoadedThoughNobodyWhoWaitsCouldBeInTimeForItsFirstLoad) {
   }
 }
 
+// Keys that share one model, with more requests than the device can serve in time; `first`: the share that the first of them asks for.
+Scenario keys_of_one_model(uint64_t seed, uint32_t requests, uint32_t keys, double first) {
+  Scenario scenario = twelve_on_two(seed, Scheduling::kToken, 30, 200);
+  scenario.models = 1;
+  scenario.requests = requests;
+  scenario.pooling.slo.ttft = std::chrono::seconds(2);
+  scenario.payers = keys;
+  scenario.flood = first;
+  return scenario;
+}
+
 // One key asks for ten times what the others ask for together, which is more than the device can do.
 TEST(Pooling, AKeyThatFloodsAModelDoesNotMakeOthersLate) {
   for (uint64_t seed = 1; seed <= 2; ++seed) {
-    Scenario scenario = twelve_on_two(seed, Scheduling::kToken, 30, 200);
-    scenario.models = 1;
-    scenario.requests = 450;
-    scenario.pooling.slo.ttft = std::chrono::seconds(2);
-    scenario.payers = 4;
-    scenario.flood = 0.9;
-    const Outcome outcome = run_scenario(scenario);
+    const Outcome outcome = run_scenario(keys_of_one_model(seed, 450, 4, 0.9));
     ASSERT_EQ(describe(outcome), "") << "seed " << seed;
     EXPECT_LT(outcome.payers.at(1).of_tokens(), 0.9) << "the device carries it all";
     for (const uint32_t quiet : {2u, 3u, 4u}) EXPECT_GT(outcome.payers.at(quiet).of_tokens(), 0.97) << "payer " << quiet << ", seed " << seed;
@@ -123,12 +128,7 @@ TEST(Pooling, AKeyThatFloodsAModelDoesNotMakeOthersLate) {
 // Two keys ask for as much each, together for more than the device can do.
 TEST(Pooling, OfTwoKeysInOverloadTheOneWithTheWeightIsServedMore) {
   for (uint64_t seed = 1; seed <= 2; ++seed) {
-    Scenario scenario = twelve_on_two(seed, Scheduling::kToken, 30, 200);
-    scenario.models = 1;
-    scenario.requests = 600;
-    scenario.pooling.slo.ttft = std::chrono::seconds(2);
-    scenario.payers = 2;
-    scenario.flood = 0.5;
+    Scenario scenario = keys_of_one_model(seed, 600, 2, 0.5);
     const Outcome alike = run_scenario(scenario);
     scenario.first_weight = 5;
     const Outcome weighted = run_scenario(scenario);
