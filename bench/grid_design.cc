@@ -136,9 +136,10 @@ std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices) 
   return places;
 }
 
-StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, double requests_per_second, bool for_all) {
+StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, double requests_per_second, bool for_all, uint32_t draw) {
+  constexpr uint64_t kApart = 1'000'000'007;  // of the seeds of places
   WorldSetup setup;
-  setup.seed = place.seed;
+  setup.seed = place.seed + draw * kApart;
   setup.requests_max = 1'000'000;
   setup.place_by_load = policy == "paper";
   if (policy == "paper") setup.balance_interval = Duration::max();
@@ -147,7 +148,7 @@ StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, d
   load.requests_per_second = requests_per_second;
   load.cv = place.cv;
   load.zipf = place.zipf;
-  load.seed = place.seed;
+  load.seed = setup.seed;
   load.input_mean = place.input_mean;
   load.output_mean = place.output_mean;
   load.spread = 0.6;
@@ -158,12 +159,16 @@ StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, d
   return setup;
 }
 
-StatusOr<PlaceScore> score_of(const Place& place, const std::string& policy, double requests_per_second, bool for_all) {
-  ASSIGN_OR_RETURN(WorldSetup setup, make_world(place, policy, requests_per_second, for_all));
-  const Outcome outcome = World(std::move(setup)).run();
-  if (!outcome.violations.empty()) return absl::InternalError(policy + " at " + to_string(place) + ": " + outcome.violations.front());
-  PlaceScore score{.on_time = outcome.attainment.of_tokens()};
-  for (const ModelOutcome& model : outcome.models) score.silent_s = std::max(score.silent_s, model.silent_seconds_max);
+StatusOr<PlaceScore> score_of(const Place& place, const std::string& policy, double requests_per_second, uint32_t draws, bool for_all) {
+  PlaceScore score;
+  for (uint32_t draw = 0; draw < draws; ++draw) {
+    ASSIGN_OR_RETURN(WorldSetup setup, make_world(place, policy, requests_per_second, for_all, draw));
+    const Outcome outcome = World(std::move(setup)).run();
+    if (!outcome.violations.empty()) return absl::InternalError(policy + " at " + to_string(place) + ": " + outcome.violations.front());
+    score.of_draws.push_back(outcome.attainment.of_tokens());
+    score.on_time += score.of_draws.back() / draws;
+    for (const ModelOutcome& model : outcome.models) score.silent_s = std::max(score.silent_s, model.silent_seconds_max);
+  }
   return score;
 }
 
@@ -179,7 +184,7 @@ StatusOr<double> capacity_of(const Place& place) {
   if (!why.empty()) return absl::FailedPreconditionError(why);
   double rate = place.devices / seconds_alone(place), low = 0, high = 0;
   for (int i = 0; i < 12 && (low == 0 || high == 0 || high > 1.1 * low); ++i) {
-    ASSIGN_OR_RETURN(const PlaceScore score, score_of(place, "token", rate, /*for_all=*/true));
+    ASSIGN_OR_RETURN(const PlaceScore score, score_of(place, "token", rate, 1, /*for_all=*/true));
     (score.on_time >= 0.9 ? low : high) = rate;
     rate = low == 0 ? high / 3 : high == 0 ? low * 2 : std::sqrt(low * high);
   }

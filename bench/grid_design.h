@@ -37,7 +37,8 @@ std::string to_string(const Place& place);
 std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices);
 
 // What the devices of this place are under a policy; `for_all`: with memory for every model.
-StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, double requests_per_second, bool for_all);
+// Arrivals and lengths are those of the draw: the same under every policy.
+StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, double requests_per_second, bool for_all, uint32_t draw = 0);
 
 // The most requests per second of which a place with memory for all keeps 90 % of the tokens on time, within 5 %.
 // FailedPrecondition if even next to nothing is late: no policy can help there.
@@ -47,9 +48,10 @@ StatusOr<double> capacity_of(const Place& place);
 double silence_bound(const Place& place);
 
 struct PlaceScore {
-  double on_time = 0;   // share of tokens
-  double silent_s = 0;  // the longest that a model with requests under way had no token for any of them
+  double on_time = 0;            // share of tokens, the mean of the draws
+  double silent_s = 0;           // the longest that a model with requests under way had no token for any of them
+  std::vector<double> of_draws;  // `on_time` of each; empty where only the mean is known
 };
-StatusOr<PlaceScore> score_of(const Place& place, const std::string& policy, double requests_per_second, bool for_all = false);
+StatusOr<PlaceScore> score_of(const Place& place, const std::string& policy, double requests_per_second, uint32_t draws = 1, bool for_all = false);
 
 }  // namespace shoal

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "absl/strings/numbers.h"
@@ -18,13 +19,14 @@ constexpr double kAlike = 0.01;  // share of tokens on time
 constexpr size_t kWorstShown = 15;
 
 struct Sum {
-  size_t points = 0, lost = 0, ahead = 0;
+  size_t points = 0, lost = 0, ahead = 0, surely_lost = 0;
   double gain = 0, worst = 0, best = 0;
   std::vector<double> on_time;
 
   void add(const GridPoint& p) {
     ++points;
     lost += p.gain() < -kAlike;
+    surely_lost += p.gain() + 2 * p.gain_error() < -kAlike;  // false where the error is not known
     ahead += p.gain() > kAlike;
     gain += p.gain();
     worst = std::min(worst, p.gain());
@@ -89,7 +91,9 @@ std::string silences(const std::vector<GridPoint>& points, const std::vector<std
 }
 
 std::string point_line(const GridPoint& p) {
-  std::string out = absl::StrFormat("%+.3f  load %-4g", p.gain(), p.load);
+  std::string out = absl::StrFormat("%+.3f", p.gain());
+  if (const double error = p.gain_error(); !std::isnan(error)) absl::StrAppendFormat(&out, " +-%.3f", error);
+  absl::StrAppendFormat(&out, "  load %-4g", p.load);
   for (const PlaceScore& score : p.scores) absl::StrAppendFormat(&out, " %.3f", score.on_time);
   return absl::StrCat(out, "  ", p.apart ? "apart " : "", p.place.seed, ": ", to_string(p.place), "\n");
 }
@@ -97,6 +101,15 @@ std::string point_line(const GridPoint& p) {
 }  // namespace
 
 double GridPoint::best_other() const { return std::max_element(scores.begin() + 1, scores.end(), worse)->on_time; }
+double GridPoint::gain_error() const {
+  const std::vector<double>& ours = scores.front().of_draws;
+  const std::vector<double>& theirs = std::max_element(scores.begin() + 1, scores.end(), worse)->of_draws;
+  if (ours.size() < 2 || ours.size() != theirs.size()) return std::numeric_limits<double>::quiet_NaN();
+  const auto n = static_cast<double>(ours.size());
+  double squares = 0;
+  for (size_t i = 0; i < ours.size(); ++i) squares += std::pow(ours[i] - theirs[i] - gain(), 2);
+  return std::sqrt(squares / (n - 1) / n);
+}
 size_t GridPoint::winner() const { return static_cast<size_t>(std::max_element(scores.begin(), scores.end(), worse) - scores.begin()); }
 
 std::string grid_table(GridResult& result, const std::vector<std::string>& policies, bool every_point) {
@@ -112,6 +125,7 @@ std::string grid_table(GridResult& result, const std::vector<std::string>& polic
       if (p.apart == apart) sum.add(p);
     }
     if (sum.points > 0) out += row(apart ? "seeds kept apart" : "seeds tuned on", sum);
+    if (sum.surely_lost > 0) absl::StrAppend(&out, "  of the lost by more than two standard errors of the draws: ", sum.surely_lost, "\n");
   }
   if (!points.empty()) {
     out += by("load", points, policies, [](const GridPoint& p) { return number(p.load); });

@@ -16,6 +16,8 @@ struct GridPoint {
   double best_other() const;
   double gain() const { return scores.front().on_time - best_other(); }  // of the first policy; negative: a loss
   size_t winner() const;
+  // Standard error of gain() over the draws, the same requests under both; NaN where fewer than two are known.
+  double gain_error() const;
 };
 
 struct GridResult {

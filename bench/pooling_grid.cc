@@ -3,13 +3,15 @@
 //
 //   pooling_grid [--seeds 1,2,3] [--apart 101,102] [--places 24] [--loads-each 3] [--devices 1] [--jobs 1]
 //                [--policies token,request,static,paper] [--svg FILE] [--csv FILE] [--points]
-//                [--again FILE] [--only 1003,101006]
+//                [--again FILE] [--only 1003,101006] [--draws 1]
 //
+// --draws: runs of every point under each policy, with other arrivals and lengths each; a point's share is their mean. One run
+// has some hundred answers, and of two policies that are as good one is then ahead by several times 0.01.
 // --again: the points of an earlier --csv with the same seeds and places; of the policies only the first is run anew, which
-// takes a tenth of the time. --only: of these places.
+// takes a tenth of the time; give the --draws of then. --only: of these places.
 //
-// Policies may be tuned on --seeds, never on --apart; the two are reported apart. Every point is one seeded run under each
-// policy with the same requests, at a load that is a share of what the place carries with memory for all its models.
+// Policies may be tuned on --seeds, never on --apart; the two are reported apart. Every draw of a point is one seeded run under
+// each policy with the same requests, at a load that is a share of what the place carries with memory for all its models.
 // Ctrl-C ends it with what was measured so far. Exit 1: a run broke an invariant, or a flag is wrong.
 #include <algorithm>
 #include <atomic>
@@ -32,7 +34,7 @@ volatile std::sig_atomic_t stopped = 0;
 struct Flags {
   std::vector<uint64_t> seeds = {1, 2, 3}, apart = {101, 102};
   std::vector<std::string> policies{std::begin(kPolicies), std::end(kPolicies)};
-  uint32_t places = 24, loads_each = 3, devices = 1, jobs = 1;
+  uint32_t places = 24, loads_each = 3, devices = 1, jobs = 1, draws = 1;
   std::vector<uint64_t> only;
   std::string svg, csv, again;
   bool points = false;
@@ -101,7 +103,7 @@ class Grid {
   }
 
   void measure_again(const Job& job, const KnownPoint& known) {
-    const StatusOr<PlaceScore> score = score_of(job.place, flags_.policies.front(), known.requests_per_second);
+    const StatusOr<PlaceScore> score = score_of(job.place, flags_.policies.front(), known.requests_per_second, flags_.draws);
     const std::lock_guard lock(mutex_);
     if (!score.ok()) return result_.broken.push_back(std::string(score.status().message()));
     GridPoint point{job.place, job.apart, known.load, known.requests_per_second, known.scores};
@@ -112,7 +114,7 @@ class Grid {
   void measure(const Job& job, double load, double rate) {
     GridPoint point{job.place, job.apart, load, rate, {}};
     for (const std::string& policy : flags_.policies) {
-      const StatusOr<PlaceScore> score = score_of(job.place, policy, rate);
+      const StatusOr<PlaceScore> score = score_of(job.place, policy, rate, flags_.draws);
       const std::lock_guard lock(mutex_);
       if (!score.ok()) return result_.broken.push_back(std::string(score.status().message()));
       point.scores.push_back(*score);
@@ -149,6 +151,7 @@ int main(int argc, char** argv) {
   app.add_option("--loads-each", flags.loads_each, "Loads at each place")->check(CLI::Range(1u, static_cast<uint32_t>(std::size(kLoads))));
   app.add_option("--devices", flags.devices, "Devices of each place")->check(CLI::Range(1u, 64u));
   app.add_option("--jobs", flags.jobs, "Places at once")->check(CLI::Range(1u, 256u));
+  app.add_option("--draws", flags.draws, "Runs of every point, with other arrivals and lengths each")->check(CLI::Range(1u, 1'000u));
   app.add_option("--svg", flags.svg, "Writes the picture there");
   app.add_option("--csv", flags.csv, "Writes every point there");
   app.add_option("--again", flags.again, "Points of an earlier --csv with these seeds and places; only the first policy is run")->check(CLI::ExistingFile);

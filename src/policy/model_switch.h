@@ -22,6 +22,7 @@ enum class Scheduling : uint8_t {
 
 // For token-level switching: where a model is in its turn, and what it would cost to change that.
 struct TurnView {
+  bool first = false;             // was in the dark for too long: before all others
   bool due = false;               // still to have its turn in this round
   bool over = false;              // had its quota, or can compute nothing now
   bool stepping = false;          // a step is in flight: it cannot go now
@@ -81,7 +82,7 @@ struct SwitchLimits {
 // model whose requests are all still queued gives way only to one that has waited longer than hold_after, and longer than they.
 SwitchPlan plan_switch(std::span<const ModelView> models, const PoolView& pool, const SwitchLimits& limits, TimePoint now);
 
-// Token-level. Those that wait come by priority and then least slack, the served ones first. A priority counts once a round: who had its
+// Token-level. Those that wait come by priority and then least slack, the served ones first, of these who was in the dark for too long. A priority counts once a round: who had its
 // turn comes like those of the least. (If the round came first, those that are done soon and called again soon would keep one waiting that
 // always has work; it does in the paper's order.) Room comes from, in this order: idle KV and weights of models without work, least
 // recently used first; models whose turn is over, or may end early, most slack first; and when nothing else could compute meanwhile, KV of

@@ -263,6 +263,17 @@ TEST(PlanTokenSwitch, WhoseAnswersAreDueFirstComesWhetherItHadItsTurnOrNot) {
   EXPECT_EQ(plan_token_switch(models, {20, 5}, TurnOptions::paper()).load, ModelId(2));
 }
 
+TEST(PlanTokenSwitch, WhoWasInTheDarkTooLongComesBeforeWhoseAnswersAreDue) {
+  ModelView dark = working(1, 4, false, milliseconds(90'000)), late = working(2, 4, false, milliseconds(-500));
+  EXPECT_EQ(turns({dark, late}, {20, 5}).load, ModelId(2));
+  dark.turn.first = true;
+  EXPECT_EQ(turns({dark, late}, {20, 5}).load, ModelId(1));
+  late.priority = 3;
+  EXPECT_EQ(turns({dark, late}, {20, 5}).load, ModelId(1));
+  dark.served = false;
+  EXPECT_EQ(turns({dark, late}, {20, 5}).load, ModelId(2));
+}
+
 TEST(PlanTokenSwitch, WhoIsNotServedTakesNobodysRoomAndGivesHis) {
   ModelView here = working(1, 6, true, milliseconds(900)), dark = working(2, 6, false, milliseconds(10)), next = working(3, 6, false, milliseconds(500));
   here.turn.over = true;

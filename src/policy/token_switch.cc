@@ -55,10 +55,10 @@ class TokenSwitch {
   }
 
  private:
-  using Key = std::tuple<bool, bool, int64_t, Duration, TimePoint>;
+  using Key = std::tuple<bool, bool, bool, int64_t, Duration, TimePoint>;
   Key key(const ModelView& m) const {
-    if (options_.least_slack_first) return {!m.served, false, -(m.turn.due ? int64_t{m.priority} : priority_min_), m.turn.slack, m.wanted_since};
-    return {!m.served, !m.turn.due, -int64_t{m.priority}, Duration(0), m.wanted_since};
+    if (options_.least_slack_first) return {!m.served, !m.turn.first, false, -(m.turn.due ? int64_t{m.priority} : priority_min_), m.turn.slack, m.wanted_since};
+    return {!m.served, !m.turn.first, !m.turn.due, -int64_t{m.priority}, Duration(0), m.wanted_since};
   }
   static bool has_work(const ModelView& m) { return m.busy || m.queued; }
   // The blocks that its own requests hold already are not needed twice.

@@ -117,6 +117,7 @@ ModelView ModelScheduler::view_of(const HostedModel& hosted, TimePoint now) cons
     return view;
   }
   const Engine::Demand demand = engine.demand(hosted.facts.pooling.slo, now);
+  turn.first = quotas_.favoured() == view.model;
   turn.due = quotas_.is_due(view.model);
   turn.over = hosted.turn.over() || hosted.stalled_since != kForever || hosted.deferrals > 0 || (!engine.runnable() && engine.parking().moves() == 0);
   turn.slack = demand.slack;

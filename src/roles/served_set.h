@@ -27,6 +27,7 @@ class ServedSet {
   void update(bool contended, TimePoint now);
   TimePoint next() const { return next_; }  // when it decides anew
   const Course& course() const { return course_; }
+  std::optional<ModelId> favoured() const { return favoured_; }  // who was in the dark for too long
 
  private:
   double switch_to(const HostedModel& hosted) const;  // in seconds

@@ -32,6 +32,7 @@ class TurnQuotas {
   TimePoint next_look() const { return served_.next(); }  // who has turns is decided anew then; past: at the next change
   bool contended() const { return contended_; }  // models with work do not all fit the device
   bool is_due(ModelId model) const { return round_.is_due(model); }
+  std::optional<ModelId> favoured() const { return served_.favoured(); }
   // Requests that cannot be on time any more begin where they cost nobody his time: at a model that is to give a token, and while
   // the device has nothing better to do or time to spare.
   void admit_late(TimePoint now);

@@ -1,6 +1,7 @@
 // Many models on a device that holds two of them, under each way of scheduling.
 #include <gtest/gtest.h>
 
+#include "roles/served_set.h"
 #include "sim/scenario.h"
 #include "sim/world.h"
 
@@ -174,6 +175,25 @@ double of_the_first_two(uint64_t seed, int32_t priority) {
   Attainment both = outcome.models.at(0).attainment;
   both.merge(outcome.models.at(1).attainment);
   return both.of_tokens();
+}
+
+// Long answers in overload: what a model that is away owes its readers is due later than what others can still do in time, and it comes
+// nevertheless.
+TEST(Pooling, AModelWhoseAnswersAreDueLateHasItsTurnWithinTheBound) {
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
+    Scenario scenario = twelve_on_two(seed, Scheduling::kToken, 2, 200);
+    scenario.models = 4;
+    scenario.pages = scenario.weight_pages + 100;
+    scenario.max_model_len = 2048;
+    scenario.output_max = 1500;
+    scenario.requests = 130;
+    scenario.pooling.slo = {std::chrono::seconds(30), std::chrono::milliseconds(250)};
+    scenario.cost.step_seconds = 0.03;
+    const Outcome outcome = run_scenario(scenario);
+    ASSERT_EQ(describe(outcome), "") << "seed " << seed;
+    const double bound = dark_seconds_most({}, scenario.models - 1, 0.3);
+    for (const ModelOutcome& model : outcome.models) EXPECT_LT(model.silent_seconds_max, bound) << "seed " << seed;
+  }
 }
 
 TEST(Pooling, PriorityDecidesBetweenModelsWhenNotAllCanBeServedInTime) {
