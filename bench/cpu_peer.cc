@@ -1,5 +1,5 @@
 // cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-args ARGS] [--peer-batched PATH] [--peer-batched-args ARGS] [--threads N] [--runs N]
-//          [--only prefill|decode|single|batch] [--batches 8,32] [--cpu-time] [--json]
+//          [--only prefill|decode|single|batch] [--batches 8,32] [--one-token] [--cpu-time] [--json]
 //
 // The CPU engine's forward pass on a real file, interleaved with llama-bench (and llama-batched-bench) of llama.cpp on the
 // same file, and as a share of what this machine can do at best, measured in the same run:
@@ -10,7 +10,8 @@
 //   decode    64 tokens of one sequence; tokens/s x bytes of weights that a token reads, as a share of the read bandwidth; of a
 //             model that keeps a state also with the state, which every token reads and writes
 //   batch B   12 steps of B sequences at once; share of the read bandwidth for the weights that they have in common, or of the
-//             multiply-add limit where that is the lower one
+//             multiply-add limit where that is the lower one. With --one-token all sequences are given the same tokens, as the peer's
+//             program does in ik_llama.cpp and older versions of llama.cpp: rows of experts' models then use the same experts
 //
 // Medians over --runs rounds of each side in turn (A B A B), of a share as well: the limit of a decode is what memory gave right
 // before and after it. --target makes our kernels do without what the machine has beyond that instruction set (AVX2), beside a peer
@@ -62,7 +63,7 @@ struct Flags {
   std::vector<uint32_t> batches = {1, 4, 8, 16, 32};
   int threads = 2;
   int runs = 3;
-  bool json = false;
+  bool json = false, one_token = false;
   Seconds seconds = Seconds::kWall;
 
   bool measures(std::string_view what) const { return only.empty() || only == what || (only == "single" && what != "batch"); }
@@ -121,6 +122,7 @@ class Ours {
   double decode_bytes() const { return weight_bytes() * (1 - ((tied_ ? 0 : table_parameters_) + idle_parameters_) / parameters()); }
   // Likewise for a step of `rows` tokens, if each expert is as likely as another: rows share those that they have in common.
   double batch_bytes(uint32_t rows) const {
+    if (one_token_) return decode_bytes();
     const double idle = idle_parameters_ > 0 ? idle_parameters_ / idle_share_ * std::pow(idle_share_, rows) : 0;
     return weight_bytes() * (1 - ((tied_ ? 0 : table_parameters_) + idle) / parameters());
   }
@@ -166,14 +168,17 @@ class Ours {
   double parameters() const { return static_cast<double>(plan_->parameter_count()); }
   double weight_bytes() const { return static_cast<double>(plan_->weight_bytes()); }
 
-  explicit Ours(const Flags& flags) : threads_(flags.threads), seconds_(flags.seconds) {}
+  explicit Ours(const Flags& flags) : threads_(flags.threads), seconds_(flags.seconds), one_token_(flags.one_token) {}
 
   void step(Sequences& s, uint32_t tokens_each) {
     std::vector<TokenId> tokens;
     std::vector<SequenceSlice> slices;
     std::vector<LogitsQuery> last;
     for (size_t i = 0; i < s.blocks.size(); ++i) {
-      for (uint32_t t = 0; t < tokens_each; ++t) tokens.push_back(static_cast<TokenId>(rng_.below(plan_->vocab_size())));
+      for (uint32_t t = 0; t < tokens_each; ++t) {
+        const bool as_the_first = one_token_ && i > 0;
+        tokens.push_back(as_the_first ? tokens[t] : static_cast<TokenId>(rng_.below(plan_->vocab_size())));
+      }
       SliceState state{.after = s.states[i][1]};
       if (s.done > 0) state.before = s.states[i][0];
       slices.push_back({tokens_each, s.done, s.done + tokens_each, s.blocks[i], state});
@@ -187,6 +192,7 @@ class Ours {
 
   ThreadPool threads_;
   Seconds seconds_;
+  bool one_token_;
   std::unique_ptr<ModelPlan> plan_;
   std::unique_ptr<Memory> memory_, workspace_;
   std::unique_ptr<CpuDevice> device_;
@@ -389,6 +395,10 @@ int main(int argc, char** argv) {
       flags.json = true;
       continue;
     }
+    if (flag == "--one-token") {
+      flags.one_token = true;
+      continue;
+    }
     if (flag == "--cpu-time") {
       flags.seconds = shoal::Seconds::kCpu;
       flags.threads = 1;
@@ -409,7 +419,8 @@ int main(int argc, char** argv) {
   }
   if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1 || flags.batches.empty()) {
     std::fprintf(stderr, "usage: cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-args ARGS] [--peer-batched PATH] [--peer-batched-args ARGS]\n"
-                 "                [--threads N] [--runs N] [--target NAME] [--only prefill|decode|single|batch] [--batches 8,32] [--cpu-time] [--json]\n");
+                 "                [--threads N] [--runs N] [--target NAME] [--only prefill|decode|single|batch] [--batches 8,32] [--one-token] [--cpu-time]\n"
+                 "                [--json]\n");
     return 2;
   }
   return shoal::run(flags);

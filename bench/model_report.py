@@ -25,11 +25,11 @@ BATCHES = "8,32"
 def passes(args, models, peer):
     """Forward passes of models beside one peer."""
     name, folder, peer_args = peer
-    rows = []
+    rows, alike = [], ["--one-token"] if name in args.one_token else []
     for shape, kind in models:
         options = ["--model", report.model_file(args, shape, kind), "--threads", args.threads, "--runs", args.runs, "--json", "--batches", BATCHES,
                    "--peer-bench", folder / "llama-bench", *(["--peer-args", peer_args] if peer_args else [])]
-        options += ["--peer-batched", folder / "llama-batched-bench", *(["--peer-batched-args", peer_args.replace("-rtr 1", "-rtr")] if peer_args else [])]  # a switch there
+        options += ["--peer-batched", folder / "llama-batched-bench", *(["--peer-batched-args", peer_args.replace("-rtr 1", "-rtr")] if peer_args else []), *alike]  # a switch there
         result = report.run(args, "cpu_peer", *options)
         limits = result["limits"]
         for row in result["rows"]:
@@ -37,7 +37,8 @@ def passes(args, models, peer):
             share = percent(row["of_limit"]) + (f" ({percent(stateful)})" if stateful else "")
             rows.append([f"{shape} {kind}", row["what"], f"{ours:.1f}", f"{theirs:.1f}" if theirs else "-", ratio(ours, theirs), share,
                          f"{limits['read_bytes_per_s'] / 1e9:.0f}", result["load_average"]])
-    return f"\nBeside {name}.\n\n" + table(["model", "what", "shoal tokens/s", "peer", "ratio", "of the limit", "read GB/s", "load"], rows)
+    told = " Its program gives all sequences of a batch the same tokens, and so do we here: the rows share their experts." if alike else ""
+    return f"\nBeside {name}.{told}\n\n" + table(["model", "what", "shoal tokens/s", "peer", "ratio", "of the limit", "read GB/s", "load"], rows)
 
 
 def script(args, name, *arguments):
@@ -76,6 +77,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=report.ROOT / "build/release", help="build folder")
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for models of random weights; those there are used again")
     parser.add_argument("--peer", type=report.peer, action="append", required=True, metavar="NAME=FOLDER[:ARGS]", help="the first one is compared with for everything, others for experts")
+    parser.add_argument("--one-token", action="append", default=[], metavar="NAME", help="a peer whose llama-batched-bench gives all sequences the same tokens, as ik_llama.cpp's does")
     parser.add_argument("--embedder", type=pathlib.Path, help="folder of a real embedding model")
     parser.add_argument("--embedder-gguf", type=pathlib.Path, help="the same for the peer")
     parser.add_argument("--sentence-transformers", metavar="PYTHON", help="a Python that has them")
