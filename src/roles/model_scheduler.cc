@@ -106,8 +106,7 @@ ModelView ModelScheduler::view_of(const HostedModel& hosted, TimePoint now) cons
   view.priority = hosted.facts.pooling.priority;
   view.next_group = requests_.prompts().prefetch() == view.model;
   view.served = hosted.served || (!engine.has_work() && (hosted.asked || hosted.pinned));
-  if (!token_level()) view.queued_since = hosted.engine->line().first_arrival();
-  if (!token_level()) return view;
+  if (!token_level()) return view.queued_since = hosted.engine->line().first_arrival(), view;
   TurnView& turn = view.turn;
   turn.stepping = engine.step_in_flight();
   turn.switch_seconds = quotas_.switch_to(hosted);
