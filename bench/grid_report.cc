@@ -100,10 +100,9 @@ std::string point_line(const GridPoint& p) {
 
 }  // namespace
 
-double GridPoint::best_other() const { return std::max_element(scores.begin() + 1, scores.end(), worse)->on_time; }
+const PlaceScore& GridPoint::best_other() const { return *std::max_element(scores.begin() + 1, scores.end(), worse); }
 double GridPoint::gain_error() const {
-  const std::vector<double>& ours = scores.front().of_draws;
-  const std::vector<double>& theirs = std::max_element(scores.begin() + 1, scores.end(), worse)->of_draws;
+  const std::vector<double>&ours = scores.front().of_draws, &theirs = best_other().of_draws;
   if (ours.size() < 2 || ours.size() != theirs.size()) return std::numeric_limits<double>::quiet_NaN();
   const auto n = static_cast<double>(ours.size());
   double squares = 0;

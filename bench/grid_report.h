@@ -13,8 +13,8 @@ struct GridPoint {
   bool apart = false;           // of a seed that nothing is tuned on
   double load = 0, requests_per_second = 0;
   std::vector<PlaceScore> scores;  // by policy
-  double best_other() const;
-  double gain() const { return scores.front().on_time - best_other(); }  // of the first policy; negative: a loss
+  const PlaceScore& best_other() const;
+  double gain() const { return scores.front().on_time - best_other().on_time; }  // of the first policy; negative: a loss
   size_t winner() const;
   // Standard error of gain() over the draws, the same requests under both; NaN where fewer than two are known.
   double gain_error() const;

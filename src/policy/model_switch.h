@@ -82,8 +82,8 @@ struct SwitchLimits {
 // model whose requests are all still queued gives way only to one that has waited longer than hold_after, and longer than they.
 SwitchPlan plan_switch(std::span<const ModelView> models, const PoolView& pool, const SwitchLimits& limits, TimePoint now);
 
-// Token-level. Those that wait come by priority and then least slack, the served ones first, of these who was in the dark for too long. A priority counts once a round: who had its
-// turn comes like those of the least. (If the round came first, those that are done soon and called again soon would keep one waiting that
+// Token-level. Those that wait come by priority and then least slack, the served ones first, of these who was in the dark for too long.
+// A priority counts once a round: who had its turn comes like those of the least. (If the round came first, those that are done soon and called again soon would keep one waiting that
 // always has work; it does in the paper's order.) Room comes from, in this order: idle KV and weights of models without work, least
 // recently used first; models whose turn is over, or may end early, most slack first; and when nothing else could compute meanwhile, KV of
 // requests whose model is not on the device, most slack first. A model that was just loaded stays until it gave a token, so that every turn

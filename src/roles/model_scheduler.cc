@@ -106,7 +106,8 @@ ModelView ModelScheduler::view_of(const HostedModel& hosted, TimePoint now) cons
   view.priority = hosted.facts.pooling.priority;
   view.next_group = requests_.prompts().prefetch() == view.model;
   view.served = hosted.served || (!engine.has_work() && (hosted.asked || hosted.pinned));
-  if (!token_level()) return view.queued_since = hosted.engine->line().first_arrival(), view;
+  if (!token_level()) view.queued_since = hosted.engine->line().first_arrival();
+  if (!token_level()) return view;
   TurnView& turn = view.turn;
   turn.stepping = engine.step_in_flight();
   turn.switch_seconds = quotas_.switch_to(hosted);
@@ -116,8 +117,7 @@ ModelView ModelScheduler::view_of(const HostedModel& hosted, TimePoint now) cons
     return view;
   }
   const Engine::Demand demand = engine.demand(hosted.facts.pooling.slo, now);
-  turn.first = quotas_.favoured() == view.model;
-  turn.due = quotas_.is_due(view.model);
+  turn.first = quotas_.favoured() == view.model, turn.due = quotas_.is_due(view.model);
   turn.over = hosted.turn.over() || hosted.stalled_since != kForever || hosted.deferrals > 0 || (!engine.runnable() && engine.parking().moves() == 0);
   turn.slack = demand.slack;
   turn.step_seconds = quotas_.next_token(hosted, demand);

@@ -224,8 +224,13 @@ def test_a_cluster_has_expert_servers_of_its_own(wanted):
     server = Server('--processes', '1', '--experts', 'auto:2')
     try:
         compare(server, wanted)
-        wait_for(lambda: len(holdings(server)) == 2 and len(set(holdings(server).values())) == 1 and all(holdings(server).values()))
-        os.kill(next(row['pid'] for row in listed(server)['data'] if row['name'] == 'expert-0'), signal.SIGKILL)
+
+        def both_serve():
+            rows = {row['name']: row for row in listed(server)['data'] if 'pid' in row and row['models'][0]['experts'] > 0 and row['clients']}
+            return len(rows) == 2 and rows
+        rows = wait_for(both_serve)
+        wait_for(lambda: len(holdings(server)) == 2 and len(set(holdings(server).values())) == 1)
+        os.kill(rows['expert-0']['pid'], signal.SIGKILL)
         compare(server, wanted, rounds=3)
         wait_for(lambda: len(holdings(server)) == 2 and all(holdings(server).values()))
         compare(server, wanted)
@@ -394,8 +399,10 @@ def sharers(server):
     return [row['name'] for row in listed(server)['data'] if any(model['name'] == MODEL and model['experts'] > 0 for model in row.get('models', []))]
 
 
-def rows_of_each(server):
-    return {row['name']: row['load']['rows'] for row in listed(server)['data'] if 'load' in row}
+def rows_of_three(server):
+    """Rows that each of three servers has computed; nothing until all answer."""
+    rows = {row['name']: row['load']['rows'] for row in listed(server)['data'] if 'load' in row}
+    return rows if len(rows) == 3 else {}
 
 
 def scaling(server):
@@ -419,8 +426,8 @@ def test_servers_come_and_go_with_their_load_and_no_answer_changes(wanted, proce
             asking = [pool.submit(ask_on, question) for question in QUESTIONS * 2]
             try:
                 wait_for(lambda: len(sharers(server)) == 3, seconds=90)
-                before = rows_of_each(server)
-                wait_for(lambda: all(rows > before.get(name, 0) for name, rows in rows_of_each(server).items()))
+                before = wait_for(lambda: rows_of_three(server))
+                wait_for(lambda: (now := rows_of_three(server)) and all(now[name] > before.get(name, 0) for name in now))
                 assert scaling(server)['servers'] == 3 == len(children(server.process.pid)['expert'])
             finally:
                 stop.set()
