@@ -112,6 +112,7 @@ void pack_matrices(const std::vector<Matrix>& matrices, ThreadPool& threads, std
       pack_panel({matrix.view.dtype, {rows, count}, columns, {}, 0}, matrix.format,
                  memory + matrix.offset + panel * panel_bytes(matrix.format, columns));
     }
+    flush_panels();
   });
 }
 

@@ -29,6 +29,8 @@ struct PanelSource {
   bool read_soon = false;  // the panel is to stay in the CPU's caches
 };
 void pack_panel(const PanelSource& source, WeightFormat format, std::byte* panel);
+// What this thread packed that is not read soon may be read by others from here on.
+void flush_panels();
 
 // f32 values of row `row` of a packed matrix, [columns]: what the kernels multiply by.
 void unpack_row(const PackedMatrix& matrix, size_t row, float* out);

@@ -285,9 +285,11 @@ void WeightLayout::pack_transposed(const MatrixJob& job, uint32_t panel, const s
 
 void WeightLayout::make_panel(uint32_t matrix, uint32_t panel, std::byte* out) const {
   const MatrixJob& job = matrices_[matrix];
-  if (job.transposed) return pack_transposed(job, panel, job.source.data + job.first_row * job.source.row_bytes(), out);
-  const uint64_t row = job.first_row + uint64_t{panel} * kPanelRows * job.step;
-  pack(job, panel, job.source.data + row * job.source.row_bytes(), /*read_soon=*/true, out);
+  const uint64_t row = job.transposed ? job.first_row : job.first_row + uint64_t{panel} * kPanelRows * job.step;
+  const std::byte* const stored = job.source.data + row * job.source.row_bytes();
+  if (job.transposed) pack_transposed(job, panel, stored, out);
+  else pack(job, panel, stored, /*read_soon=*/true, out);
+  flush_panels();
 }
 
 void WeightLayout::will_need(uint32_t matrix) const {

@@ -94,6 +94,7 @@ uint64_t WeightLayout::fill(const Piece& piece, std::span<const std::byte> sourc
     }
     pack(*piece.matrix, static_cast<uint32_t>(piece.begin + panel), source.data() + panel * panel_stored, /*read_soon=*/false, out.data() + panel * bytes);
   }
+  flush_panels();
   sink.give_back(at, out);
   return out.size();
 }

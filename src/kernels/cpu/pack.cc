@@ -22,27 +22,48 @@ namespace shoal {
 namespace HWY_NAMESPACE {
 #if SHOAL_PORTABLE_TARGET
 PackFunction panel_packer() { return nullptr; }
+void flush_panels() {}
 #else
 
-template <typename Block, bool kPast>
-void pack_rows(Rows rows, size_t blocks, uint8_t* panel) {
-  const size_t row_bytes = blocks * Block::kStored;
-  const uint8_t* const begin = rows.first;
-  Out<kPast> out{panel};
-  for (size_t block = 0; block < blocks; ++block) {
-    // Behind the end of a row is the next row; what is read next is the first of the next panel, sixteen rows on.
-    const size_t at = (block * Block::kStored) + Block::kAhead;
-    const size_t next = at < row_bytes ? at : at - row_bytes + kPanelRows * rows.stride;
-    Block::pack(rows, Ahead{{begin + next, rows.stride}}, out);
-    rows.first += Block::kStored;
-  }
-  if constexpr (kPast) hwy::FlushStream();
+constexpr size_t kNearBytes = 128 << 10;  // of two panels, which a core's second cache keeps
+
+constexpr hn::CappedTag<uint8_t, 64> kLine;
+constexpr size_t kLineBytes = hn::MaxLanes(kLine);
+
+// Writes past the caches, whole lines at a time where registers hold them. REQUIRES: `to` and `bytes` are multiples of kWideBytes.
+HWY_INLINE void stream(const uint8_t* from, size_t bytes, uint8_t* to) {
+  size_t at = 0;
+  for (; at < bytes && reinterpret_cast<uintptr_t>(to + at) % kLineBytes != 0; at += kWideBytes) hn::Stream(hn::LoadU(kWide, from + at), kWide, to + at);
+  for (; at + kLineBytes <= bytes; at += kLineBytes) hn::Stream(hn::LoadU(kLine, from + at), kLine, to + at);
+  for (; at < bytes; at += kWideBytes) hn::Stream(hn::LoadU(kWide, from + at), kWide, to + at);
 }
 
+// Where a block's `kAhead` bytes lie beyond the end of a row, those are of the same row of the next panel, sixteen rows on. Of rows
+// that lie one behind the other the whole next panel is asked for instead, in the order of memory.
+template <typename Block>
+HWY_INLINE Ahead ahead_of(const Rows& rows, size_t block, size_t row_bytes) {
+  if (rows.stride == row_bytes && kPanelRows * row_bytes <= kNearBytes) return {{rows.first + kPanelRows * (row_bytes + block * Block::kStored), 0}, true};
+  const size_t at = (block * Block::kStored) + Block::kAhead;
+  return {{rows.first + (at < row_bytes ? at : at - row_bytes + kPanelRows * rows.stride), rows.stride}, false};
+}
+
+// What a load packs now is not read before everything is packed: it goes past the caches, some lines at a time, since single ones
+// hold up the reading. What is read soon stays in them.
 template <typename Block>
 void pack_rows(const Rows& rows, size_t blocks, bool read_soon, uint8_t* panel) {
-  if (read_soon || reinterpret_cast<uintptr_t>(panel) % kWideBytes != 0) pack_rows<Block, false>(rows, blocks, panel);
-  else pack_rows<Block, true>(rows, blocks, panel);
+  constexpr size_t kAtOnce = 8192 / Block::kPacked;
+  alignas(64) uint8_t lines[kAtOnce * Block::kPacked];
+  const bool past = !read_soon && reinterpret_cast<uintptr_t>(panel) % kWideBytes == 0;
+  for (size_t begin = 0; begin < blocks; begin += kAtOnce) {
+    const size_t end = std::min(blocks, begin + kAtOnce);
+    Out out{past ? lines : panel};
+    for (size_t block = begin; block < end; ++block) {
+      Block::pack({rows.first + block * Block::kStored, rows.stride}, ahead_of<Block>(rows, block, blocks * Block::kStored), out);
+    }
+    const size_t bytes = (end - begin) * Block::kPacked;
+    if (past) stream(lines, bytes, panel);
+    panel += bytes;
+  }
 }
 
 template <typename Block>
@@ -168,6 +189,7 @@ bool pack_in_order(const PanelSource& source, WeightFormat format, std::byte* ou
 }
 
 PackFunction panel_packer() { return &pack_in_order; }
+void flush_panels() { hwy::FlushStream(); }
 #endif  // SHOAL_PORTABLE_TARGET
 }  // namespace HWY_NAMESPACE
 }  // namespace shoal
@@ -176,6 +198,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace shoal {
 HWY_EXPORT(panel_packer);
+HWY_EXPORT(flush_panels);
 PackFunction chosen_panel_packer() { return HWY_DYNAMIC_DISPATCH(panel_packer)(); }
+void flush_panels() { HWY_DYNAMIC_DISPATCH(flush_panels)(); }
 }  // namespace shoal
 #endif

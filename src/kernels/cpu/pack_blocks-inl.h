@@ -1,6 +1,6 @@
 // Blocks of sixteen rows and how they become lines of a panel, for each type that is packed without reading its numbers.
-// What a panel takes from memory and gives to it is the cost: sixteen rows are read side by side, asked for a little ahead,
-// and lines go out in the order of the panel, straight from registers.
+// What a panel takes from memory and gives to it is the cost: sixteen rows are read side by side, asked for ahead, and lines
+// go out in the order of the panel.
 #if defined(SHOAL_KERNELS_CPU_PACK_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHOAL_KERNELS_CPU_PACK_BLOCKS_INL_H_
 #undef SHOAL_KERNELS_CPU_PACK_BLOCKS_INL_H_
@@ -60,20 +60,28 @@ struct Rows {
   }
 };
 
-// Asks for what comes next of the rows. They are read side by side, which hardware does not foresee.
+// Asks for as much as a block of every row, of what is read later. Rows are read side by side, which hardware does not foresee.
 struct Ahead {
   Rows rows;
-  HWY_INLINE void ask(size_t row, size_t offset) const { __builtin_prefetch(rows.at(row) + offset, 0, 3); }
+  bool in_one;  // what comes is asked for in the order of memory, not row by row
+  template <size_t kStored>
+  HWY_INLINE void ask(size_t part, size_t parts) const {
+    constexpr size_t kLines = (kPanelRows * kStored + 63) / 64;
+    if (in_one) {
+      for (size_t line = kLines * part / parts; line < kLines * (part + 1) / parts; ++line) __builtin_prefetch(rows.first + 64 * line, 0, 2);
+      return;
+    }
+    for (size_t row = kPanelRows * part / parts; row < kPanelRows * (part + 1) / parts; ++row) {
+      for (size_t at = 0; at < kStored; at += 64) __builtin_prefetch(rows.at(row) + at, 0, 3);
+    }
+  }
 };
 
-// A panel is written from its beginning to its end: past the caches, since what a load packs now is not read before
-// everything is packed, or into them.
-template <bool kPast>
+// A panel is written from its beginning to its end.
 struct Out {
   uint8_t* to;
   HWY_INLINE void put(Wide v) {
-    if constexpr (kPast) hn::Stream(v, kWide, to);
-    else hn::StoreU(v, kWide, to);
+    hn::StoreU(v, kWide, to);
     to += kWideBytes;
   }
   HWY_INLINE void put(Bytes first, Bytes second) {
@@ -106,8 +114,7 @@ struct Square {
       v[g][3] = hn::BitCast(kWide, hn::InterleaveUpper(kPairs, high01, high23));
     }
   }
-  template <typename To>
-  HWY_INLINE void put(To& out) {
+  HWY_INLINE void put(Out& out) {
     turn();
     for (size_t w = 0; w < 4; ++w) {
       for (size_t g = 0; g < kWidesOfLine; ++g) out.put(v[g][w]);
@@ -116,8 +123,7 @@ struct Square {
 };
 
 // The f16 at `offset` of every row.
-template <typename To>
-HWY_INLINE void put_halves(const Rows& rows, size_t offset, To& out) {
+HWY_INLINE void put_halves(const Rows& rows, size_t offset, Out& out) {
   const auto four = [&](size_t row) HWY_ATTR {
     uint64_t y = 0;
     for (size_t i = 0; i < 4; ++i) {
@@ -135,24 +141,22 @@ HWY_INLINE void put_halves(const Rows& rows, size_t offset, To& out) {
 template <size_t kWordsOfRow>  // Q8_0, Q4_0: an f16, then words
 struct ScaledBlock {
   static constexpr size_t kColumns = 32, kStored = 2 + 4 * kWordsOfRow, kPacked = 64 * kWordsOfRow + 2 * kPanelRows, kAhead = 192;
-  template <typename To>
-  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, Out& out) {
     for (size_t w = 0; w < kWordsOfRow; w += 4) {
       Square square;
       square.load(rows, 2 + 4 * w);
       square.put(out);
     }
-    for (size_t row = 0; row < kPanelRows; ++row) ahead.ask(row, 0);
+    ahead.ask<kStored>(0, 1);
     put_halves(rows, 0, out);
   }
 };
 
 struct FloatBlock {  // F32
   static constexpr size_t kColumns = 16, kStored = 64, kPacked = 16 * 64, kAhead = 192;
-  template <typename To>
-  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, Out& out) {
     for (size_t at = 0; at < 64; at += 16) {
-      for (size_t row = at / 4; row < at / 4 + 4; ++row) ahead.ask(row, 0);
+      ahead.ask<kStored>(at / 16, 4);
       Square square;
       square.load(rows, at);
       square.put(out);
@@ -162,10 +166,9 @@ struct FloatBlock {  // F32
 
 struct HalfBlock {  // F16, BF16: a line holds two columns
   static constexpr size_t kColumns = 32, kStored = 64, kPacked = 32 * 32, kAhead = 192;
-  template <typename To>
-  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, Out& out) {
     for (size_t at = 0; at < 64; at += 16) {
-      for (size_t row = at / 4; row < at / 4 + 4; ++row) ahead.ask(row, 0);
+      ahead.ask<kStored>(at / 16, 4);
       constexpr size_t kParts = 2 / kRowsOfWide;  // of a column
       Wide columns[kParts][8];
       for (size_t g = 0; g < kParts; ++g) {
@@ -242,8 +245,7 @@ HWY_INLINE void turn_bytes(const OfRow& of_row, Bytes (&bytes)[16]) {
 
 struct Q4KBlock {  // d, dmin, 12 bytes of scales and mins, 128 of nibbles
   static constexpr size_t kColumns = 256, kStored = 144, kPacked = 2368, kAhead = 144;
-  template <typename To>
-  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, Out& out) {
     put_halves(rows, 0, out);
     put_halves(rows, 2, out);
     Bytes scales[16];  // eight scales, eight mins
@@ -259,10 +261,7 @@ struct Q4KBlock {  // d, dmin, 12 bytes of scales and mins, 128 of nibbles
       return bytes_of(scale, min);
     }, scales);
     for (size_t sub = 0; sub < 8; ++sub) {
-      for (size_t at = 0; at < kStored; at += 64) {
-        ahead.ask(2 * sub, at);
-        ahead.ask(2 * sub + 1, at);
-      }
+      ahead.ask<kStored>(sub, 8);
       out.put(scales[sub], scales[8 + sub]);
       Square square;
       if (sub % 2 == 0) load_nibbles<false>(rows, 16 + 16 * sub, square);
@@ -274,8 +273,7 @@ struct Q4KBlock {  // d, dmin, 12 bytes of scales and mins, 128 of nibbles
 
 struct Q6KBlock {  // 128 bytes of low nibbles, 64 of high bits, 16 scales, d
   static constexpr size_t kColumns = 256, kStored = 210, kPacked = 3360, kAhead = 210;
-  template <typename To>
-  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, Out& out) {
     put_halves(rows, 208, out);
     Bytes scales[16];
     turn_bytes([&](size_t row) HWY_ATTR { return load(rows.at(row) + 192); }, scales);
@@ -284,10 +282,7 @@ struct Q6KBlock {  // 128 bytes of low nibbles, 64 of high bits, 16 scales, d
       high_bits(rows, 128 + 32 * half, high);
       for (size_t quarter = 0; quarter < 4; ++quarter) {
         const size_t sub = 4 * half + quarter;
-        for (size_t at = 0; at < kStored; at += 64) {
-          ahead.ask(2 * sub, at);
-          ahead.ask(2 * sub + 1, at);
-        }
+        ahead.ask<kStored>(sub, 8);
         out.put(scales[2 * sub], scales[2 * sub + 1]);
         Square square;
         const size_t nibbles = 64 * half + 32 * (quarter % 2);
