@@ -10,12 +10,14 @@ namespace shoal {
 namespace {
 
 constexpr size_t kTasksPerThread = 32;  // so that threads end together; a thread reads its own one after the other
+constexpr size_t kTasksOfFew = 8;       // of each thread, where a task would be less than kTogether panels otherwise
 constexpr size_t kTogether = 4;         // panels that a single row takes at once
 
-// Panels of a task, where so many are shared among the threads.
-size_t panels_each(size_t panels, const ThreadPool& threads) {
-  const size_t share = panels / (static_cast<size_t>(threads.size()) * kTasksPerThread);
-  return std::max(kTogether, share / kTogether * kTogether);
+// Panels of a task, where so many are shared among the threads. Of few panels a single row waits for whoever has the last task.
+size_t panels_each(size_t panels, uint64_t rows, const ThreadPool& threads) {
+  const size_t of_thread = panels / static_cast<size_t>(threads.size());
+  if (rows == 1 && of_thread < kTasksOfFew * kTogether) return std::max<size_t>(1, of_thread / kTasksOfFew);
+  return std::max(kTogether, of_thread / kTasksPerThread / kTogether * kTogether);
 }
 
 // The same call for a part of its matrix's panels, which lie at `data`.
@@ -54,7 +56,7 @@ void multiply(const Kernels& kernels, ThreadPool& threads, std::span<const Produ
   if (products.empty() || products.front().call.rows == 0) return;
   size_t panels = 0;
   for (const Product& product : products) panels += product.call.weight.panels();
-  const size_t each = panels_each(panels, threads);
+  const size_t each = panels_each(panels, products.front().call.rows, threads);
   struct Task {
     const Product* product;
     size_t begin, end;
@@ -87,7 +89,7 @@ void linear(const Kernels& kernels, ThreadPool& threads, const LinearInput& inpu
       if (quantized) kernels.quantize_row(input.x + row * columns, columns, input.scratch + row * quant_row_stride(columns));
     });
   }
-  const size_t each = panels_each(panels, threads);
+  const size_t each = panels_each(panels, input.rows, threads);
   size_t tasks = 0;
   for (const LinearOutput& output : outputs) tasks += div_up(output.matrix.panels(), each);
   threads.parallel_for(tasks, [&](size_t task, int worker) {
