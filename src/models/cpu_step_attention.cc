@@ -10,8 +10,7 @@
 namespace shoal {
 namespace {
 
-constexpr uint32_t kPieceQueries = 32;        // query heads of one KV head in a task ...
-constexpr uint32_t kQueriesMore = 8;          // ... and at most so many more, where these would be a task of their own
+constexpr uint32_t kPieceQueries[] = {96, 48, 32};  // query heads of one KV head in a task, at most: the more the faster each is
 constexpr uint32_t kSegmentTokens = kKvTokens * kSegmentBlocks;
 constexpr size_t kTasksPerThread = 4;         // so that threads end together
 constexpr uint64_t kPartialFloatsMax = 1 << 20;
@@ -22,15 +21,26 @@ const AttentionSplit& split_of(const std::vector<AttentionSplit>& splits, const 
   return *std::find_if(splits.begin(), splits.end(), [&](const AttentionSplit& split) { return alike(split.of, layer); });
 }
 
+// The most at which the threads end together.
+uint32_t piece_queries(const KvLayer& layer, const std::vector<BatchRows::Run>& runs, size_t threads) {
+  for (const uint32_t queries : kPieceQueries) {
+    size_t tasks = 0;
+    for (const BatchRows::Run& run : runs) tasks += layer.heads * div_up(uint64_t{run.rows} * layer.group(), queries);
+    if (tasks >= kTasksPerThread * threads || tasks % threads == 0) return queries;
+  }
+  return *std::rbegin(kPieceQueries);
+}
+
 AttentionSplit split_layer(const KvLayer& layer, const StepShape& shape, const ForwardInput& input, const std::vector<BatchRows::Run>& runs, size_t threads) {
   AttentionSplit split{layer, {}, false};
   const uint32_t group = layer.group();
-  const uint32_t rows_each = std::max<uint32_t>(1, kPieceQueries / group);
+  const uint32_t queries = piece_queries(layer, runs, threads);
   uint64_t segments = 0, floats = 0;
   for (const BatchRows::Run& run : runs) {
+    const auto rows_each = static_cast<uint32_t>(div_up(run.rows, div_up(uint64_t{run.rows} * group, queries)));
     for (uint32_t row = 0, rows = 0; row < run.rows; row += rows) {
-      const uint32_t left = run.rows - row, first = run.first + row;
-      rows = left * group <= rows_each * group + kQueriesMore ? left : rows_each;
+      const uint32_t first = run.first + row;
+      rows = std::min(rows_each, run.rows - row);
       const uint32_t reach = (input.slices[run.slice].position + first + rows - 1) / kSegmentTokens + 1;
       split.pieces.push_back({{run.slice, first, rows, run.at + row}, reach, floats});
       segments += reach;

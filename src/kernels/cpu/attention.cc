@@ -1,8 +1,8 @@
 // Paged attention: lanes are tokens for the scores, channels for the weighted sum of V. The order is that of kernels.h.
 //
-// Query heads (row, head of the group) are taken kTile at a time and walk the blocks together, kBlocks at once: what a query has in
-// memory is read once for them all. Blocks that few queries see are widened to f32 in registers, once for kTogether queries;
-// those that many see are widened once into a buffer.
+// Query heads (row, head of the group) are taken kTile at a time and walk the blocks together: what a query has in memory is read once
+// for them all, kBlocks at once. Blocks that few queries see are widened to f32 in registers, once for kTogether queries; those that many
+// see are widened once into a buffer.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -24,9 +24,9 @@ namespace HWY_NAMESPACE {
 AttentionFunctions attention_functions() { return {&ref::attention, &ref::merge_attention, &ref::store_kv}; }
 #else
 
-constexpr uint32_t kTile = 48;
-constexpr uint32_t kTogether = kRegs == 1 ? 8 : 4;  // queries whose sums fill the registers ...
-constexpr uint32_t kBlocks = kRegs == 1 ? 2 : 1;    // ... of so many blocks
+constexpr uint32_t kTile = 96;
+constexpr uint32_t kTogether = kRegs == 1 ? 12 : 4;  // queries whose sums fill the registers ...
+constexpr uint32_t kBlocks = kRegs == 1 ? 2 : 1;     // ... of so many blocks
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 // A running softmax for each query of a tile.
@@ -63,29 +63,38 @@ struct Tile {
 // so no hardware sees what comes next, and asked for all at once they would wait for each other.
 class Ahead {
  public:
-  Ahead(const AttentionCall& call, std::byte* const* blocks, uint32_t count)
-      : blocks_(blocks), count_(count), key_offset_(call.key_offset), value_offset_(call.compressed ? call.key_offset : call.value_offset),
+  Ahead(const AttentionCall& call, std::byte* const* blocks, uint32_t count, bool near)
+      : blocks_(blocks), count_(count), near_(near), key_offset_(call.key_offset), value_offset_(call.compressed ? call.key_offset : call.value_offset),
         bytes_(kv_head_bytes(call.format, call.head_dim)) {}
   HWY_INLINE void some() {
     for (const size_t end = std::min(bytes_, at_ + kBytes); at_ < end; at_ += 64) {
       for (uint32_t b = 0; b < count_; ++b) {
-        __builtin_prefetch(blocks_[b] + key_offset_ + at_);
-        __builtin_prefetch(blocks_[b] + value_offset_ + at_);
+        ask(blocks_[b] + key_offset_ + at_);
+        ask(blocks_[b] + value_offset_ + at_);
       }
     }
   }
 
  private:
+  HWY_INLINE void ask(const std::byte* at) const {
+    if (near_) __builtin_prefetch(at, 0, 3);
+    else __builtin_prefetch(at, 0, 2);
+  }
+
   static constexpr size_t kBytes = 4 * 64;
   std::byte* const* blocks_;
   uint32_t count_;
+  bool near_;  // into the first cache, or the second
   size_t key_offset_, value_offset_, bytes_, at_ = 0;
 };
 
 // Calls body.operator()<N>(first) for runs of N queries that together are [begin, end).
 template <typename Body>
 HWY_INLINE void in_groups(uint32_t begin, uint32_t end, const Body& body) {
-  for (; begin + 8 <= end && kTogether == 8; begin += 8) body.template operator()<8>(begin);
+  if constexpr (kTogether > 8) {
+    for (; begin + kTogether <= end; begin += kTogether) body.template operator()<kTogether>(begin);
+    for (; begin + 8 <= end; begin += 8) body.template operator()<8>(begin);
+  }
   for (; begin + 4 <= end; begin += 4) body.template operator()<4>(begin);
   for (; begin + 2 <= end; begin += 2) body.template operator()<2>(begin);
   for (; begin < end; ++begin) body.template operator()<1>(begin);
@@ -134,57 +143,58 @@ template <uint32_t W, uint32_t B, typename Lines>
 HWY_INLINE void dot_keys(const Lines* keys, uint32_t head_dim, uint32_t query, Tile& tile, Ahead& ahead) {
   const float* const q = tile.q + size_t{query} * head_dim;
   F16x acc[B][W];
-  for (uint32_t b = 0; b < B; ++b) {
-    for (uint32_t i = 0; i < W; ++i) acc[b][i] = zero();
+  SHOAL_UNROLLED(b, B) {
+    SHOAL_UNROLLED(i, W) acc[b][i] = zero();
   }
   for (uint32_t first = 0; first < head_dim; first += kKvQuantBlock) {
     ahead.some();
     decltype(keys->key_scale(0)) scale[B];
-    for (uint32_t b = 0; b < B; ++b) scale[b] = keys[b].key_scale(first);
+    SHOAL_UNROLLED(b, B) scale[b] = keys[b].key_scale(first);
     const uint32_t end = std::min(first + kKvQuantBlock, head_dim);
-    for (uint32_t d = first; d < end; ++d) {
+    const float* x_d = q + size_t{first} * W;
+    for (size_t d = first; d < end; ++d, x_d += W) {
       F16x k[B];
-      for (uint32_t b = 0; b < B; ++b) k[b] = keys[b].key(d, scale[b]);
-      for (uint32_t i = 0; i < W; ++i) {
-        const F16x x = set1(q[d * W + i]);
-        for (uint32_t b = 0; b < B; ++b) acc[b][i] = fma(k[b], x, acc[b][i]);
+      SHOAL_UNROLLED(b, B) k[b] = keys[b].key(d, scale[b]);
+      SHOAL_UNROLLED(i, W) {
+        const F16x x = set1(x_d[i]);
+        SHOAL_UNROLLED(b, B) acc[b][i] = fma(k[b], x, acc[b][i]);
       }
     }
   }
-  for (uint32_t b = 0; b < B; ++b) {
-    for (uint32_t i = 0; i < W; ++i) store(acc[b][i], tile.seen[b].p[query + i]);
+  SHOAL_UNROLLED(b, B) {
+    SHOAL_UNROLLED(i, W) store(acc[b][i], tile.seen[b].p[query + i]);
   }
 }
 
 // Block after block: o = o * c + sum of p[t] * value[t] over tokens ascending, N x 16 channels from d of Q queries that see the same.
-template <uint32_t Q, uint32_t N, typename Lines>
-HWY_INLINE void add_values(const Lines* values, Tile& tile, uint32_t query, uint32_t d, Ahead& ahead) {
+template <uint32_t Q, uint32_t N, typename Values>
+HWY_INLINE void add_values(const Values* values, Tile& tile, uint32_t query, size_t d, Ahead& ahead) {
   float* o = tile.segment.o + size_t{query} * tile.padded + d;
   F16x acc[Q][N];
-  for (uint32_t q = 0; q < Q; ++q) {
-    for (uint32_t i = 0; i < N; ++i) acc[q][i] = load(o + q * tile.padded + 16 * i);
+  SHOAL_UNROLLED(q, Q) {
+    SHOAL_UNROLLED(i, N) acc[q][i] = load(o + q * tile.padded + 16 * i);
   }
   for (uint32_t b = 0; b < tile.blocks; ++b) {
     const Seen& seen = tile.seen[b];
     if (seen.none(query)) continue;
-    for (uint32_t q = 0; q < Q; ++q) {
+    SHOAL_UNROLLED(q, Q) {
       const F16x correction = set1(seen.correction[query + q]);
-      for (uint32_t i = 0; i < N; ++i) acc[q][i] = acc[q][i] * correction;
+      SHOAL_UNROLLED(i, N) acc[q][i] = acc[q][i] * correction;
     }
-    const float* p = seen.p[query];
-    const uint32_t last = seen.last[query];
-    for (uint32_t t = seen.first[query]; t <= last; ++t) {
+    const size_t last = seen.last[query];
+    const float* p = seen.p[query] + seen.first[query];
+    for (size_t t = seen.first[query]; t <= last; ++t, ++p) {
       if (t % 4 == 0) ahead.some();
       F16x v[N];
-      for (uint32_t i = 0; i < N; ++i) v[i] = values[b].value(t, d + 16 * i);
-      for (uint32_t q = 0; q < Q; ++q) {
-        const F16x weight = set1(p[16 * q + t]);
-        for (uint32_t i = 0; i < N; ++i) acc[q][i] = fma(weight, v[i], acc[q][i]);
+      SHOAL_UNROLLED(i, N) v[i] = values[b].value(t, d + 16 * i);
+      SHOAL_UNROLLED(q, Q) {
+        const F16x weight = set1(p[16 * q]);
+        SHOAL_UNROLLED(i, N) acc[q][i] = fma(weight, v[i], acc[q][i]);
       }
     }
   }
-  for (uint32_t q = 0; q < Q; ++q) {
-    for (uint32_t i = 0; i < N; ++i) store(acc[q][i], o + q * tile.padded + 16 * i);
+  SHOAL_UNROLLED(q, Q) {
+    SHOAL_UNROLLED(i, N) store(acc[q][i], o + q * tile.padded + 16 * i);
   }
 }
 
@@ -232,53 +242,63 @@ HWY_INLINE bool alike(const Tile& tile, uint32_t a, uint32_t b) {
   return true;
 }
 
-template <typename Lines>
-void add_blocks(const AttentionCall& call, const Lines* keys, const Lines* values, Ahead& ahead, Tile& tile) {
+template <typename Lines, typename Values>
+void add_blocks(const AttentionCall& call, const Lines* keys, const Values* values, Ahead& ahead, Tile& tile) {
   in_groups(0, tile.count, [&]<uint32_t W>(uint32_t i) HWY_ATTR {
     if (tile.blocks == kBlocks) return dot_keys<W, kBlocks>(keys, call.head_dim, i, tile, ahead);
     dot_keys<W, 1>(keys, call.head_dim, i, tile, ahead);
   });
   for (uint32_t b = 0; b < tile.blocks; ++b) take_scores(call, tile, tile.seen[b]);
-  uint32_t end = 0;
-  for (uint32_t begin = 0; begin < tile.count; begin = end) {
+  uint32_t runs = 0, end_of[kTile];  // of queries that see the same
+  for (uint32_t begin = 0, end = 0; begin < tile.count; begin = end) {
     for (end = begin + 1; end < tile.count && alike(tile, begin, end);) ++end;
-    in_groups(begin, end, [&]<uint32_t Q>(uint32_t i) HWY_ATTR {
-      constexpr uint32_t N = kRegs != 1 ? 1 : Q == 8 ? 2 : 4;
-      uint32_t d = 0;
-      for (; d + 16 * N <= tile.padded; d += 16 * N) add_values<Q, N>(values, tile, i, d, ahead);
-      for (; d < tile.padded; d += 16) add_values<Q, 1>(values, tile, i, d, ahead);
-    });
+    end_of[runs++] = end;
+  }
+  // Some channels of all tokens stay in the first cache while the queries pass over them.
+  for (uint32_t first = 0; first < tile.padded; first += WidenedValues::kChannels) {
+    const uint32_t last = std::min(tile.padded, first + WidenedValues::kChannels);
+    for (uint32_t run = 0; run < runs; ++run) {
+      in_groups(run == 0 ? 0 : end_of[run - 1], end_of[run], [&]<uint32_t Q>(uint32_t i) HWY_ATTR {
+        constexpr uint32_t N = kRegs != 1 ? 1 : Q >= 8 ? 2 : 4;
+        uint32_t d = first;
+        for (; d + 16 * N <= last; d += 16 * N) add_values<Q, N>(values, tile, i, d, ahead);
+        for (; d < last; d += 16) add_values<Q, 1>(values, tile, i, d, ahead);
+      });
+    }
   }
 }
 
 // key(b) and value(b): what is stored of block b of these.
 template <typename Key, typename Value>
 void add_widened(const AttentionCall& call, const Key& key, const Value& value, Ahead& ahead, Tile& tile) {
-  alignas(64) float key_buffers[kBlocks][kKvTokens * kHeadDimMax];
-  alignas(64) float value_buffers[kBlocks][kKvTokens * kHeadDimMax];
+  constexpr uint32_t kFloats = kKvTokens * kHeadDimMax;
+  alignas(64) float key_buffers[kBlocks][kFloats];
+  alignas(64) float value_buffers[kBlocks][kFloats];
+  FloatLines keys[kBlocks];
+  WidenedValues values[kBlocks];
   for (uint32_t b = 0; b < tile.blocks; ++b) {
-    if (call.compressed) widen_compressed(key(b), call.head_dim, call.value_dim, tile.padded, key_buffers[b], value_buffers[b]);
-    else widen(key(b), value(b), call.head_dim, tile.padded, key_buffers[b], value_buffers[b]);
+    keys[b] = FloatLines(key_buffers[b], round_up_lanes(call.head_dim));
+    values[b] = WidenedValues(value_buffers[b]);
+    if (call.compressed) widen_compressed(key(b), call.head_dim, call.value_dim, tile.padded, key_buffers[b], values[b]);
+    else widen(key(b), value(b), call.head_dim, tile.padded, key_buffers[b], values[b]);
   }
-  const uint32_t key_width = round_up_lanes(call.head_dim);
-  if constexpr (kBlocks == 2) {
-    const FloatLines keys[] = {{key_buffers[0], key_width}, {key_buffers[1], key_width}};
-    const FloatLines values[] = {{value_buffers[0], tile.padded}, {value_buffers[1], tile.padded}};
-    return add_blocks(call, keys, values, ahead, tile);
-  }
-  const FloatLines keys(key_buffers[0], key_width), values(value_buffers[0], tile.padded);
-  add_blocks(call, &keys, &values, ahead, tile);
+  add_blocks(call, keys, values, ahead, tile);
 }
 
-// Of tile.blocks blocks; where that is fewer than kBlocks, the last stands in for those that are not there.
+template <typename Lines>
+bool widens(const AttentionCall& call, const Tile& tile) {
+  return call.compressed || (!Lines::kInPlace && tile.count > kTogether);
+}
+
+// Of tile.blocks blocks.
 template <typename Lines>
 void add_stored_blocks(const AttentionCall& call, std::byte* const* blocks, Ahead ahead, Tile& tile) {
-  const auto at = [&](uint32_t b) { return blocks[std::min(b, tile.blocks - 1)]; };
-  const auto key = [&](uint32_t b) HWY_ATTR { return Lines(at(b) + call.key_offset, kv_channels(call.format, call.head_dim)); };
-  const auto value = [&](uint32_t b) HWY_ATTR { return Lines(at(b) + call.value_offset, kv_channels(call.format, call.value_dim)); };
-  if (call.compressed || (!Lines::kInPlace && tile.count > kTogether)) return add_widened(call, key, value, ahead, tile);
-  if constexpr (kBlocks == 2) {
-    const Lines keys[] = {key(0), key(1)}, values[] = {value(0), value(1)};
+  const auto key = [&](uint32_t b) HWY_ATTR { return Lines(blocks[b] + call.key_offset, kv_channels(call.format, call.head_dim)); };
+  const auto value = [&](uint32_t b) HWY_ATTR { return Lines(blocks[b] + call.value_offset, kv_channels(call.format, call.value_dim)); };
+  if (widens<Lines>(call, tile)) return add_widened(call, key, value, ahead, tile);
+  const uint32_t last = tile.blocks - 1;
+  if constexpr (kBlocks == 2) {  // where there is one, it stands in for the other
+    const Lines keys[] = {key(0), key(last)}, values[] = {value(0), value(last)};
     return add_blocks(call, keys, values, ahead, tile);
   }
   const Lines keys = key(0), values = value(0);
@@ -297,23 +317,28 @@ void look_at(const Tile& tile, uint32_t b, Seen& seen) {
   }
 }
 
+template <typename Lines>
+void attend_blocks(const AttentionCall& call, Tile& tile, uint32_t begin, uint32_t end) {
+  const bool widened = widens<Lines>(call, tile);
+  for (uint32_t b = begin; b < end; b += tile.blocks) {
+    tile.blocks = std::min(kBlocks, end - b);
+    for (uint32_t i = 0; i < tile.blocks; ++i) look_at(tile, b + i, tile.seen[i]);
+    const uint32_t next = b + tile.blocks;
+    add_stored_blocks<Lines>(call, call.blocks + b, Ahead(call, call.blocks + next, std::min(kBlocks, end - next), !widened), tile);
+  }
+}
+
 void attend_segment(const AttentionCall& call, Tile& tile, uint32_t segment) {
   reset(tile.segment, tile);
   const uint32_t from = *std::min_element(tile.from, tile.from + tile.count);
   const uint32_t to = *std::max_element(tile.position, tile.position + tile.count);
-  const uint32_t first_block = std::max(from / kKvTokens, segment * kSegmentBlocks);
-  const uint32_t end_block = std::min(to / kKvTokens, segment * kSegmentBlocks + kSegmentBlocks - 1) + 1;
-  for (uint32_t b = first_block; b < end_block; b += tile.blocks) {
-    tile.blocks = std::min(kBlocks, end_block - b);
-    for (uint32_t i = 0; i < tile.blocks; ++i) look_at(tile, b + i, tile.seen[i]);
-    const uint32_t next = b + tile.blocks;
-    const Ahead ahead(call, call.blocks + next, std::min(kBlocks, end_block - next));
-    switch (call.format) {
-      case KvFormat::kF32: add_stored_blocks<PlainLines<float>>(call, call.blocks + b, ahead, tile); break;
-      case KvFormat::kF16: add_stored_blocks<PlainLines<hwy::float16_t>>(call, call.blocks + b, ahead, tile); break;
-      case KvFormat::kBF16: add_stored_blocks<PlainLines<hwy::bfloat16_t>>(call, call.blocks + b, ahead, tile); break;
-      case KvFormat::kQ8_0: add_stored_blocks<CodedLines>(call, call.blocks + b, ahead, tile); break;
-    }
+  const uint32_t begin = std::max(from / kKvTokens, segment * kSegmentBlocks);
+  const uint32_t end = std::min(to / kKvTokens, segment * kSegmentBlocks + kSegmentBlocks - 1) + 1;
+  switch (call.format) {
+    case KvFormat::kF32: return attend_blocks<PlainLines<float>>(call, tile, begin, end);
+    case KvFormat::kF16: return attend_blocks<PlainLines<hwy::float16_t>>(call, tile, begin, end);
+    case KvFormat::kBF16: return attend_blocks<PlainLines<hwy::bfloat16_t>>(call, tile, begin, end);
+    case KvFormat::kQ8_0: return attend_blocks<CodedLines>(call, tile, begin, end);
   }
 }
 

@@ -19,21 +19,37 @@ class PlainLines {
   static constexpr bool kInPlace = sizeof(T) == sizeof(float);  // nothing to widen
   struct NoScale {};
 
+  PlainLines() = default;
   HWY_INLINE PlainLines(const std::byte* at, uint32_t channels) : at_(reinterpret_cast<const T*>(at)), channels_(channels) {}
   HWY_INLINE PlainLines(const T* at, uint32_t channels) : at_(at), channels_(channels) {}
 
   // What the keys of channels [d, d + kKvQuantBlock) are multiplied with.
   HWY_INLINE NoScale key_scale(uint32_t) const { return {}; }
   // Channel d of the 16 tokens.
-  HWY_INLINE F16x key(uint32_t d, NoScale) const { return load(at_ + size_t{d} * kKvTokens); }
+  HWY_INLINE F16x key(size_t d, NoScale) const { return load(at_ + d * kKvTokens); }
   // Channels [d, d + 16) of token t.
-  HWY_INLINE F16x value(uint32_t t, uint32_t d) const { return load(at_ + size_t{t} * channels_ + d); }
+  HWY_INLINE F16x value(size_t t, size_t d) const { return load(at_ + t * channels_ + d); }
 
  private:
-  const T* at_;
-  uint32_t channels_;
+  const T* at_ = nullptr;
+  size_t channels_ = 0;
 };
 using FloatLines = PlainLines<float>;
+
+// Values of a block as f32: [channels / kChannels][16 tokens][kChannels], so that what is used together lies together.
+class WidenedValues {
+ public:
+  static constexpr uint32_t kChannels = 64;
+
+  WidenedValues() = default;
+  HWY_INLINE explicit WidenedValues(float* at) : at_(at) {}
+  HWY_INLINE F16x value(size_t t, size_t d) const { return load(place(t, d)); }
+  HWY_INLINE float* place(size_t t, size_t d) const { return at_ + d / kChannels * (kKvTokens * kChannels) + d % kChannels + t * kChannels; }
+
+ private:
+  float* at_ = nullptr;
+};
+static_assert(kHeadDimMax % WidenedValues::kChannels == 0);
 
 // KvFormat::kQ8_0.
 class CodedLines {
@@ -46,9 +62,9 @@ class CodedLines {
   }
 
   HWY_INLINE F16x key_scale(uint32_t d) const { return load(scales_ + d / kKvQuantBlock * kKvTokens); }
-  HWY_INLINE F16x key(uint32_t d, const F16x& scale) const { return codes(at_ + size_t{d} * kKvTokens) * scale; }
-  HWY_INLINE F16x value(uint32_t t, uint32_t d) const {
-    return codes(at_ + size_t{t} * channels_ + d) * set1(scales_[d / kKvQuantBlock * kKvTokens + t]);
+  HWY_INLINE F16x key(size_t d, const F16x& scale) const { return codes(at_ + d * kKvTokens) * scale; }
+  HWY_INLINE F16x value(size_t t, size_t d) const {
+    return codes(at_ + t * channels_ + d) * set1(scales_[d / kKvQuantBlock * kKvTokens + t]);
   }
 
  private:
@@ -64,15 +80,15 @@ class CodedLines {
   alignas(64) float scales_[kHeadDimMax / kKvQuantBlock * kKvTokens];  // [block of channels][token]
 };
 
-// Widens K and V of a block into [head_dim][16] and [16][padded].
+// Widens K and V of a block, K into [head_dim][16].
 template <typename Lines>
-void widen(const Lines& key, const Lines& value, uint32_t head_dim, uint32_t padded, float* key_out, float* value_out) {
+void widen(const Lines& key, const Lines& value, uint32_t head_dim, uint32_t padded, float* key_out, const WidenedValues& value_out) {
   for (uint32_t first = 0; first < head_dim; first += kKvQuantBlock) {
     const auto scale = key.key_scale(first);
     for (uint32_t d = first; d < std::min(first + kKvQuantBlock, head_dim); ++d) store(key.key(d, scale), key_out + d * 16);
   }
   for (uint32_t t = 0; t < kKvTokens; ++t) {
-    for (uint32_t d = 0; d < padded; d += 16) store(value.value(t, d), value_out + t * padded + d);
+    for (uint32_t d = 0; d < padded; d += 16) store(value.value(t, d), value_out.place(t, d));
   }
 }
 
@@ -99,15 +115,15 @@ HWY_INLINE void turn_lines(const float* in, float* out, size_t stride) {
 
 // Of compressed KV: the values are the first channels of the keys, turned.
 template <typename Lines>
-void widen_compressed(const Lines& key, uint32_t head_dim, uint32_t value_dim, uint32_t padded, float* key_out, float* value_out) {
+void widen_compressed(const Lines& key, uint32_t head_dim, uint32_t value_dim, uint32_t padded, float* key_out, const WidenedValues& value_out) {
   for (uint32_t first = 0; first < head_dim; first += kKvQuantBlock) {
     const auto scale = key.key_scale(first);
     for (uint32_t d = first; d < std::min(first + kKvQuantBlock, head_dim); ++d) store(key.key(d, scale), key_out + d * 16);
   }
   uint32_t d = 0;
-  for (; d + 16 <= value_dim; d += 16) turn_lines(key_out + size_t{d} * 16, value_out + d, padded);
+  for (; d + 16 <= value_dim; d += 16) turn_lines(key_out + size_t{d} * 16, value_out.place(0, d), WidenedValues::kChannels);
   for (; d < padded; ++d) {
-    for (uint32_t t = 0; t < kKvTokens; ++t) value_out[t * padded + d] = d < value_dim ? key_out[d * 16 + t] : 0.0f;
+    for (uint32_t t = 0; t < kKvTokens; ++t) *value_out.place(t, d) = d < value_dim ? key_out[d * 16 + t] : 0.0f;
   }
 }
 
