@@ -76,7 +76,9 @@ std::vector<std::vector<TokenId>> answers(bool elsewhere, const std::function<vo
   if (meanwhile) meanwhile(*partner);
   std::vector<std::vector<TokenId>> tokens;
   for (const RequestId id : asked) tokens.push_back(client.wait(id).tokens);
-  if (elsewhere && !meanwhile) EXPECT_GT(partner->beside(), 0u);
+  if (elsewhere && !meanwhile) {
+    EXPECT_GT(partner->beside(), 0u);
+  }
   return tokens;
 }
 

@@ -1,4 +1,5 @@
-// K or V of one head in a KV block, read as 16 numbers at a time: one class per KvFormat (kernels.h has the layouts); or widened to f32.
+// K or V of one head in a KV block, read as 16 numbers at a time: one class per KvFormat (kernels.h has the layouts); or widened
+// to f32; or asked for ahead.
 #if defined(SHOAL_KERNELS_CPU_KV_LINES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHOAL_KERNELS_CPU_KV_LINES_INL_H_
 #undef SHOAL_KERNELS_CPU_KV_LINES_INL_H_
@@ -78,6 +79,35 @@ class CodedLines {
   const int8_t* at_;
   uint32_t channels_;
   alignas(64) float scales_[kHeadDimMax / kKvQuantBlock * kKvTokens];  // [block of channels][token]
+};
+
+// K and V of the blocks after these, asked for a little at a time while these are computed with: the blocks lie apart,
+// so no hardware sees what comes next, and asked for all at once they would wait for each other.
+class Ahead {
+ public:
+  Ahead(const AttentionCall& call, std::byte* const* blocks, uint32_t count, bool near)
+      : blocks_(blocks), count_(count), near_(near), key_offset_(call.key_offset), value_offset_(call.compressed ? call.key_offset : call.value_offset),
+        bytes_(kv_head_bytes(call.format, call.head_dim)) {}
+  HWY_INLINE void some() {
+    for (const size_t end = std::min(bytes_, at_ + kBytes); at_ < end; at_ += 64) {
+      for (uint32_t b = 0; b < count_; ++b) {
+        ask(blocks_[b] + key_offset_ + at_);
+        ask(blocks_[b] + value_offset_ + at_);
+      }
+    }
+  }
+
+ private:
+  HWY_INLINE void ask(const std::byte* at) const {
+    if (near_) __builtin_prefetch(at, 0, 3);
+    else __builtin_prefetch(at, 0, 2);
+  }
+
+  static constexpr size_t kBytes = 4 * 64;
+  std::byte* const* blocks_;
+  uint32_t count_;
+  bool near_;  // into the first cache, or the second
+  size_t key_offset_, value_offset_, bytes_, at_ = 0;
 };
 
 // Widens K and V of a block, K into [head_dim][16].
