@@ -25,12 +25,12 @@ PackFunction panel_packer() { return nullptr; }
 void flush_panels() {}
 #else
 
-constexpr size_t kNearBytes = 128 << 10;  // of two panels, which a core's second cache keeps
-
 constexpr hn::CappedTag<uint8_t, 64> kLine;
 constexpr size_t kLineBytes = hn::MaxLanes(kLine);
+constexpr bool kByLines = kLineBytes > kWideBytes;  // what a register holds, but not what is put at once
+constexpr size_t kNearBytes = 128 << 10;            // of two panels, which a core's second cache keeps
 
-// Writes past the caches, whole lines at a time where registers hold them. REQUIRES: `to` and `bytes` are multiples of kWideBytes.
+// Writes past the caches, whole lines at a time. REQUIRES: `to` and `bytes` are multiples of kWideBytes.
 HWY_INLINE void stream(const uint8_t* from, size_t bytes, uint8_t* to) {
   size_t at = 0;
   for (; at < bytes && reinterpret_cast<uintptr_t>(to + at) % kLineBytes != 0; at += kWideBytes) hn::Stream(hn::LoadU(kWide, from + at), kWide, to + at);
@@ -38,32 +38,39 @@ HWY_INLINE void stream(const uint8_t* from, size_t bytes, uint8_t* to) {
   for (; at < bytes; at += kWideBytes) hn::Stream(hn::LoadU(kWide, from + at), kWide, to + at);
 }
 
-// Where a block's `kAhead` bytes lie beyond the end of a row, those are of the same row of the next panel, sixteen rows on. Of rows
-// that lie one behind the other the whole next panel is asked for instead, in the order of memory.
+// Where a block's `kAhead` bytes lie beyond the end of a row, those are of the same row of the next panel, sixteen rows on. With
+// kByLines, of rows that lie one behind the other, the whole next panel is asked for instead, in the order of memory.
 template <typename Block>
 HWY_INLINE Ahead ahead_of(const Rows& rows, size_t block, size_t row_bytes) {
-  if (rows.stride == row_bytes && kPanelRows * row_bytes <= kNearBytes) return {{rows.first + kPanelRows * (row_bytes + block * Block::kStored), 0}, true};
+  if (kByLines && rows.stride == row_bytes && kPanelRows * row_bytes <= kNearBytes) {
+    return {{rows.first + kPanelRows * (row_bytes + block * Block::kStored), 0}, true};
+  }
   const size_t at = (block * Block::kStored) + Block::kAhead;
   return {{rows.first + (at < row_bytes ? at : at - row_bytes + kPanelRows * rows.stride), rows.stride}, false};
 }
 
-// What a load packs now is not read before everything is packed: it goes past the caches, some lines at a time, since single ones
-// hold up the reading. What is read soon stays in them.
-template <typename Block>
-void pack_rows(const Rows& rows, size_t blocks, bool read_soon, uint8_t* panel) {
+// What a load packs now is not read before everything is packed: it goes past the caches, kPast. With kByLines that is done some lines
+// at a time, since parts of lines between the reads hold these up.
+template <typename Block, bool kPast>
+void pack_rows(const Rows& rows, size_t blocks, uint8_t* panel) {
+  constexpr bool kKept = kPast && kByLines;
   constexpr size_t kAtOnce = 8192 / Block::kPacked;
-  alignas(64) uint8_t lines[kAtOnce * Block::kPacked];
-  const bool past = !read_soon && reinterpret_cast<uintptr_t>(panel) % kWideBytes == 0;
+  alignas(64) uint8_t lines[kKept ? kAtOnce * Block::kPacked : 1];
   for (size_t begin = 0; begin < blocks; begin += kAtOnce) {
-    const size_t end = std::min(blocks, begin + kAtOnce);
-    Out out{past ? lines : panel};
+    const size_t end = std::min(blocks, begin + kAtOnce), bytes = (end - begin) * Block::kPacked;
+    Out<kPast && !kKept> out{kKept ? lines : panel};
     for (size_t block = begin; block < end; ++block) {
       Block::pack({rows.first + block * Block::kStored, rows.stride}, ahead_of<Block>(rows, block, blocks * Block::kStored), out);
     }
-    const size_t bytes = (end - begin) * Block::kPacked;
-    if (past) stream(lines, bytes, panel);
+    if constexpr (kKept) stream(lines, bytes, panel);
     panel += bytes;
   }
+}
+
+template <typename Block>
+void pack_rows(const Rows& rows, size_t blocks, bool read_soon, uint8_t* panel) {
+  if (read_soon || reinterpret_cast<uintptr_t>(panel) % kWideBytes != 0) pack_rows<Block, false>(rows, blocks, panel);
+  else pack_rows<Block, true>(rows, blocks, panel);
 }
 
 template <typename Block>

@@ -77,11 +77,13 @@ struct Ahead {
   }
 };
 
-// A panel is written from its beginning to its end.
+// A panel is written from its beginning to its end, past the caches or into them.
+template <bool kPast>
 struct Out {
   uint8_t* to;
   HWY_INLINE void put(Wide v) {
-    hn::StoreU(v, kWide, to);
+    if constexpr (kPast) hn::Stream(v, kWide, to);
+    else hn::StoreU(v, kWide, to);
     to += kWideBytes;
   }
   HWY_INLINE void put(Bytes first, Bytes second) {
@@ -114,7 +116,8 @@ struct Square {
       v[g][3] = hn::BitCast(kWide, hn::InterleaveUpper(kPairs, high01, high23));
     }
   }
-  HWY_INLINE void put(Out& out) {
+  template <typename To>
+  HWY_INLINE void put(To& out) {
     turn();
     for (size_t w = 0; w < 4; ++w) {
       for (size_t g = 0; g < kWidesOfLine; ++g) out.put(v[g][w]);
@@ -123,7 +126,8 @@ struct Square {
 };
 
 // The f16 at `offset` of every row.
-HWY_INLINE void put_halves(const Rows& rows, size_t offset, Out& out) {
+template <typename To>
+HWY_INLINE void put_halves(const Rows& rows, size_t offset, To& out) {
   const auto four = [&](size_t row) HWY_ATTR {
     uint64_t y = 0;
     for (size_t i = 0; i < 4; ++i) {
@@ -141,7 +145,8 @@ HWY_INLINE void put_halves(const Rows& rows, size_t offset, Out& out) {
 template <size_t kWordsOfRow>  // Q8_0, Q4_0: an f16, then words
 struct ScaledBlock {
   static constexpr size_t kColumns = 32, kStored = 2 + 4 * kWordsOfRow, kPacked = 64 * kWordsOfRow + 2 * kPanelRows, kAhead = 192;
-  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, Out& out) {
+  template <typename To>
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
     for (size_t w = 0; w < kWordsOfRow; w += 4) {
       Square square;
       square.load(rows, 2 + 4 * w);
@@ -154,7 +159,8 @@ struct ScaledBlock {
 
 struct FloatBlock {  // F32
   static constexpr size_t kColumns = 16, kStored = 64, kPacked = 16 * 64, kAhead = 192;
-  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, Out& out) {
+  template <typename To>
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
     for (size_t at = 0; at < 64; at += 16) {
       ahead.ask<kStored>(at / 16, 4);
       Square square;
@@ -166,7 +172,8 @@ struct FloatBlock {  // F32
 
 struct HalfBlock {  // F16, BF16: a line holds two columns
   static constexpr size_t kColumns = 32, kStored = 64, kPacked = 32 * 32, kAhead = 192;
-  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, Out& out) {
+  template <typename To>
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
     for (size_t at = 0; at < 64; at += 16) {
       ahead.ask<kStored>(at / 16, 4);
       constexpr size_t kParts = 2 / kRowsOfWide;  // of a column
@@ -245,7 +252,8 @@ HWY_INLINE void turn_bytes(const OfRow& of_row, Bytes (&bytes)[16]) {
 
 struct Q4KBlock {  // d, dmin, 12 bytes of scales and mins, 128 of nibbles
   static constexpr size_t kColumns = 256, kStored = 144, kPacked = 2368, kAhead = 144;
-  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, Out& out) {
+  template <typename To>
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
     put_halves(rows, 0, out);
     put_halves(rows, 2, out);
     Bytes scales[16];  // eight scales, eight mins
@@ -273,7 +281,8 @@ struct Q4KBlock {  // d, dmin, 12 bytes of scales and mins, 128 of nibbles
 
 struct Q6KBlock {  // 128 bytes of low nibbles, 64 of high bits, 16 scales, d
   static constexpr size_t kColumns = 256, kStored = 210, kPacked = 3360, kAhead = 210;
-  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, Out& out) {
+  template <typename To>
+  static HWY_INLINE void pack(const Rows& rows, const Ahead& ahead, To& out) {
     put_halves(rows, 208, out);
     Bytes scales[16];
     turn_bytes([&](size_t row) HWY_ATTR { return load(rows.at(row) + 192); }, scales);
