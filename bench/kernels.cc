@@ -89,15 +89,15 @@ struct Heads {
   uint32_t values() const { return latent == 0 ? dim : latent; }
 };
 
-// Attention of the last rows of a context, split between threads as a step does it: by KV heads and rows, the last few of these with those
-// before them; one row by segments of the context as well.
+// Attention of the last rows of a context, split between threads as a step does it: by KV heads and rows; one row by segments of the
+// context as well.
 class AttentionRun {
  public:
   AttentionRun(KvFormat format, uint32_t context, uint32_t rows, const Heads& heads)
       : format_(format), context_(context), rows_(rows), heads_(heads), head_bytes_(kv_head_bytes(format, heads.dim)),
         block_bytes_((heads.latent == 0 ? 2 : 1) * heads.kv * head_bytes_), copies_(std::max<uint64_t>(1, kBeyondCaches / kv_bytes())),
-        width_(uint64_t{heads.kv} * heads.group * heads.dim), rows_each_(std::max<uint32_t>(1, 32 / heads.group)),
-        pieces_(std::max<uint32_t>(1, (rows - std::min(rows, 8 / heads.group) + rows_each_ - 1) / rows_each_)),
+        width_(uint64_t{heads.kv} * heads.group * heads.dim), rows_each_(div_up(rows, div_up(uint64_t{rows} * heads.group, kPieceQueries))),
+        pieces_(static_cast<uint32_t>(div_up(rows, rows_each_))),
         segments_(rows == 1 ? (context - 1) / (kKvTokens * kSegmentBlocks) + 1 : 1),
         states_(uint64_t{heads.group} * attention_state_floats(heads.values())), kv_(kv_bytes() * copies_), q_(rows * width_, 0.01f),
         out_(q_.size() / heads.dim * heads.values()), partial_(heads.kv * segments_ * states_) {}
@@ -121,6 +121,8 @@ class AttentionRun {
   }
 
  private:
+  static constexpr uint64_t kPieceQueries = 96;
+
   AttentionCall call_of(uint32_t head, uint32_t piece) {
     const uint32_t row = piece * rows_each_;
     const uint64_t query = uint64_t{row} * heads_.kv * heads_.group + uint64_t{head} * heads_.group;
@@ -334,7 +336,7 @@ int run(const Flags& flags) {
   for (const uint32_t context : {512u, 2048u, 8192u}) bench.attention(KvFormat::kF16, context, 512, {4, 8, 64});
   bench.attention(KvFormat::kF16, 2048, 512, {8, 4, 128});
   for (const uint32_t rows : {1u, 512u}) bench.attention(KvFormat::kF16, 2048, rows, {1, 16, 576, 512});
-  for (const uint32_t rows : {1u, 32u, 33u}) bench.attention(KvFormat::kF16, 12000, rows, {2, 4, 256, 256});
+  for (const uint32_t rows : {1u, 32u, 33u}) bench.attention(KvFormat::kF16, 12000, rows, {2, 4, 256});
   for (const bool delta : {false, true}) {
     bench.scan(delta, 1, 1);
     bench.scan(delta, 16, 1);
