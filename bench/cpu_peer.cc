@@ -33,6 +33,7 @@
 #include <string>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
@@ -358,16 +359,6 @@ void print_json(const Flags& flags, const Table& table, const Ours& ours) {
 }
 
 // 1 to 32, separated by commas; none of a text that is something else.
-std::vector<uint32_t> batches_of(const std::string& text) {
-  std::vector<uint32_t> batches;
-  for (const auto part : absl::StrSplit(text, ',')) {
-    uint32_t batch = 0;
-    if (!absl::SimpleAtoi(part, &batch) || batch < 1 || batch > 32) return {};
-    batches.push_back(batch);
-  }
-  return batches;
-}
-
 int run(const Flags& flags) {
   if (!force_target(flags.target)) {
     std::fprintf(stderr, "cpu_peer: this machine has no kernels for %s\n", flags.target.c_str());
@@ -388,40 +379,22 @@ int run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   shoal::Flags flags;
-  bool good = true;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--json") {
-      flags.json = true;
-      continue;
-    }
-    if (flag == "--one-token") {
-      flags.one_token = true;
-      continue;
-    }
-    if (flag == "--cpu-time") {
-      flags.seconds = shoal::Seconds::kCpu;
-      flags.threads = 1;
-      continue;
-    }
-    const std::string value = i + 1 < argc ? argv[++i] : "";
-    if (flag == "--model") flags.model = value;
-    else if (flag == "--peer-bench") flags.peer_bench = value;
-    else if (flag == "--peer-args") flags.peer_args = value;
-    else if (flag == "--peer-batched") flags.peer_batched = value;
-    else if (flag == "--peer-batched-args") flags.peer_batched_args = value;
-    else if (flag == "--threads") flags.threads = std::atoi(value.c_str());
-    else if (flag == "--target") flags.target = value;
-    else if (flag == "--only") flags.only = value;
-    else if (flag == "--batches") flags.batches = shoal::batches_of(value);
-    else if (flag == "--runs") flags.runs = std::atoi(value.c_str());
-    else good = false;
-  }
-  if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1 || flags.batches.empty()) {
-    std::fprintf(stderr, "usage: cpu_peer --model FILE.gguf [--peer-bench PATH] [--peer-args ARGS] [--peer-batched PATH] [--peer-batched-args ARGS]\n"
-                 "                [--threads N] [--runs N] [--target NAME] [--only prefill|decode|single|batch] [--batches 8,32] [--one-token] [--cpu-time]\n"
-                 "                [--json]\n");
-    return 2;
-  }
+  bool cpu_time = false;
+  CLI::App app("One model on this processor, beside a peer and what the machine can do");
+  app.add_option("--model", flags.model, "FILE.gguf")->required()->check(CLI::ExistingPath);
+  app.add_option("--peer-bench", flags.peer_bench, "The peer's llama-bench");
+  app.add_option("--peer-args", flags.peer_args, "More arguments for it");
+  app.add_option("--peer-batched", flags.peer_batched, "The peer's llama-batched-bench");
+  app.add_option("--peer-batched-args", flags.peer_batched_args, "More arguments for it");
+  app.add_option("--threads", flags.threads, "Threads")->check(CLI::Range(1, 1024));
+  app.add_option("--runs", flags.runs, "Runs, of which the median counts")->check(CLI::Range(1, 1000));
+  app.add_option("--target", flags.target, "Kernels of this instruction set");
+  app.add_option("--only", flags.only, "Of the figures")->check(CLI::IsMember({"prefill", "decode", "single", "batch"}));
+  app.add_option("--batches", flags.batches, "Sequences at once")->delimiter(',')->check(CLI::Range(1u, 32u));
+  app.add_flag("--one-token", flags.one_token, "The same token in all rows, as the peer has it");
+  app.add_flag("--cpu-time", cpu_time, "Of one thread, by processor time");
+  app.add_flag("--json", flags.json, "Prints JSON");
+  CLI11_PARSE(app, argc, argv);
+  if (cpu_time) flags.seconds = shoal::Seconds::kCpu, flags.threads = 1;
   return shoal::run(flags);
 }

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -150,18 +151,16 @@ Status measure(const Flags& flags) {
 
 int main(int argc, char** argv) {
   shoal::Flags flags;
-  bool good = true;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    int* const number = flag == "--threads" ? &flags.threads : flag == "--experts" ? &flags.experts : flag == "--used" ? &flags.used : flag == "--runs" ? &flags.runs : nullptr;
-    if (flag == "--json") flags.json = true;
-    else if (number != nullptr && i + 1 < argc) *number = std::atoi(argv[++i]);
-    else good = false;
-  }
-  if (!good || flags.threads < 1 || flags.runs < 1 || flags.experts < 8 || flags.experts > 256 || flags.used < 1 || flags.used > flags.experts) {
-    std::fprintf(stderr, "usage: expert_products [--threads N] [--experts 8..256] [--used 1..EXPERTS] [--runs N] [--json]\n");
-    return 2;
-  }
+  CLI::App app("What grouping, lanes and the shrunken panels gain for products of experts");
+  app.add_option("--threads", flags.threads, "Threads")->check(CLI::Range(1, 1024));
+  app.add_option("--experts", flags.experts, "Experts of the layer")->check(CLI::Range(8, 256));
+  app.add_option("--used", flags.used, "Experts of a row")->check(CLI::Range(1, 256));
+  app.add_option("--runs", flags.runs, "Runs, of which the median counts")->check(CLI::Range(1, 1000));
+  app.add_flag("--json", flags.json, "Prints JSON");
+  app.final_callback([&] {
+    if (flags.used > flags.experts) throw CLI::ValidationError("--used", "no more than --experts");
+  });
+  CLI11_PARSE(app, argc, argv);
   if (const shoal::Status measured = shoal::measure(flags); !measured.ok()) {
     std::fprintf(stderr, "expert_products: %s\n", std::string(measured.message()).c_str());
     return 1;

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "base/bytes.h"
 #include "base/json.h"
 #include "base/rng.h"
@@ -361,19 +362,14 @@ int run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   shoal::Flags flags;
-  bool good = true;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--json") flags.json = true;
-    else if (flag == "--cpu-time") flags.seconds = shoal::Seconds::kCpu, flags.threads = 1;
-    else if (flag == "--threads" && i + 1 < argc) flags.threads = std::atoi(argv[++i]);
-    else if (flag == "--only" && i + 1 < argc) flags.only = argv[++i];
-    else if (flag == "--target" && i + 1 < argc) flags.target = argv[++i];
-    else good = false;
-  }
-  if (!good || flags.threads < 1) {
-    std::fprintf(stderr, "usage: kernels [--threads N] [--cpu-time] [--only WORD] [--target NAME] [--json]\n");
-    return 2;
-  }
+  bool cpu_time = false;
+  CLI::App app("The kernels beside what the machine can do");
+  app.add_option("--threads", flags.threads, "Threads")->check(CLI::Range(1, 1024));
+  app.add_flag("--cpu-time", cpu_time, "Of one thread, by processor time");
+  app.add_option("--only", flags.only, "What has this word in its name");
+  app.add_option("--target", flags.target, "Kernels of this instruction set");
+  app.add_flag("--json", flags.json, "Prints JSON");
+  CLI11_PARSE(app, argc, argv);
+  if (cpu_time) flags.seconds = shoal::Seconds::kCpu, flags.threads = 1;
   return shoal::run(flags);
 }

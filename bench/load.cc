@@ -27,6 +27,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "bench/flags.h"
 #include "bench/peer.h"
 #include "device/cpu_device.h"
 #include "device/host_pages.h"
@@ -319,35 +320,19 @@ Status run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   shoal::Flags flags;
-  bool good = true;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--json") {
-      flags.json = true;
-    } else if (flag == "--keep") {
-      flags.keep = true;
-    } else if (flag == "--cold") {
-      flags.cold = true;
-    } else if (flag == "--model-io" && i + 1 < argc) {
-      flags.io = std::string(argv[++i]) == "direct" ? shoal::ModelIo::kDirect : shoal::ModelIo::kMapped;
-    } else if (flag == "--quantization" && i + 1 < argc) {
-      const std::string to = argv[++i];
-      flags.quantization = to == "q8_0" ? shoal::Quantization::kQ8_0 : to == "q4_0" ? shoal::Quantization::kQ4_0 : shoal::Quantization::kNone;
-    } else if (flag == "--cpu-time") {
-      flags.cpu_time = true;
-    } else if (flag == "--model" && i + 1 < argc) {
-      flags.model = argv[++i];
-    } else if ((flag == "--threads" || flag == "--runs" || flag == "--swap-in") && i + 1 < argc) {
-      (flag == "--threads" ? flags.threads : flag == "--runs" ? flags.runs : flags.swap_in) = std::atoi(argv[++i]);
-    } else {
-      good = false;
-    }
-  }
-  if (!good || flags.model.empty() || flags.threads < 1 || flags.runs < 1) {
-    std::fprintf(stderr, "usage: load --model FILE.gguf|FOLDER [--threads N] [--runs N] [--cold] [--model-io mmap|direct] [--quantization none|q8_0|q4_0]\n"
-                         "            [--keep] [--swap-in MIB] [--cpu-time] [--json]\n");
-    return 2;
-  }
+  CLI::App app("How fast a model is loaded, beside a copy of its bytes");
+  app.add_option("--model", flags.model, "FILE.gguf or FOLDER")->required()->check(CLI::ExistingPath);
+  app.add_option("--threads", flags.threads, "Threads")->check(CLI::Range(1, 1024));
+  app.add_option("--runs", flags.runs, "Runs, of which the median counts")->check(CLI::Range(1, 1000));
+  app.add_flag("--cold", flags.cold, "From a file that the system has forgotten");
+  const std::map<std::string, shoal::ModelIo> ways{{"mmap", shoal::ModelIo::kMapped}, {"direct", shoal::ModelIo::kDirect}};
+  app.add_option("--model-io", flags.io, "How it is read")->transform(CLI::CheckedTransformer(ways));
+  app.add_option("--quantization", flags.quantization, "What it becomes")->transform(shoal::quantizations());
+  app.add_flag("--keep", flags.keep, "Of what an earlier load left");
+  app.add_option("--swap-in", flags.swap_in, "MiB of KV that come back meanwhile")->check(CLI::NonNegativeNumber);
+  app.add_flag("--cpu-time", flags.cpu_time, "By processor time");
+  app.add_flag("--json", flags.json, "Prints JSON");
+  CLI11_PARSE(app, argc, argv);
   const shoal::Status status = shoal::run(flags);
   if (!status.ok()) std::fprintf(stderr, "load: %s\n", std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;

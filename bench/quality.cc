@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "apps/model_text.h"
 #include "base/bytes.h"
 #include "base/json.h"
@@ -140,21 +141,14 @@ Status run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   shoal::Flags flags;
-  bool usable = true;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--json") flags.json = true;
-    else if (flag == "--model" && i + 1 < argc) flags.model = argv[++i];
-    else if (flag == "--reference" && i + 1 < argc) flags.reference = argv[++i];
-    else if (flag == "--text" && i + 1 < argc) flags.text = argv[++i];
-    else if (flag == "--context" && i + 1 < argc) flags.context = static_cast<uint32_t>(std::atoi(argv[++i]));
-    else if (flag == "--threads" && i + 1 < argc) flags.threads = std::atoi(argv[++i]);
-    else usable = false;
-  }
-  if (!usable || flags.model.empty() || flags.threads < 1 || flags.context < 2) {
-    std::fprintf(stderr, "usage: quality --model PATH [--reference PATH] [--text FILE] [--context N] [--threads N] [--json]\n");
-    return 2;
-  }
+  CLI::App app("What a model loses by quantization");
+  app.add_option("--model", flags.model, "FILE.gguf or FOLDER")->required()->check(CLI::ExistingPath);
+  app.add_option("--reference", flags.reference, "The same with finer weights")->check(CLI::ExistingPath);
+  app.add_option("--text", flags.text, "A text to read")->check(CLI::ExistingFile);
+  app.add_option("--context", flags.context, "Tokens of a window")->check(CLI::Range(2u, 1u << 20));
+  app.add_option("--threads", flags.threads, "Threads")->check(CLI::Range(1, 1024));
+  app.add_flag("--json", flags.json, "Prints JSON");
+  CLI11_PARSE(app, argc, argv);
   const shoal::Status status = shoal::run(flags);
   if (!status.ok()) std::fprintf(stderr, "quality: %s\n", std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;

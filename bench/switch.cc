@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "bench/flags.h"
 #include "bench/peer.h"
 #include "device/thread_pool.h"
 #include "host/node_host.h"
@@ -184,26 +185,17 @@ void print(const Flags& flags, const std::map<std::string, Seen>& ways) {
 
 int main(int argc, char** argv) {
   shoal::Flags flags;
-  bool good = true;
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--json") {
-      flags.json = true;
-    } else if (flag == "--model" && i + 1 < argc) {
-      flags.models.emplace_back(argv[++i]);
-    } else if (flag == "--quantization" && i + 1 < argc) {
-      const std::string to = argv[++i];
-      flags.quantization = to == "q8_0" ? shoal::Quantization::kQ8_0 : to == "q4_0" ? shoal::Quantization::kQ4_0 : shoal::Quantization::kNone;
-    } else if ((flag == "--threads" || flag == "--rounds") && i + 1 < argc) {
-      (flag == "--threads" ? flags.threads : flags.rounds) = std::atoi(argv[++i]);
-    } else {
-      good = false;
-    }
-  }
-  if (!good || flags.models.size() != 2 || flags.threads < 1 || flags.rounds < 1 || !shoal::configure_log("warning", false).ok()) {
-    std::fprintf(stderr, "usage: switch --model A.gguf|FOLDER --model B.gguf|FOLDER [--threads N] [--rounds N] [--quantization none|q8_0|q4_0] [--json]\n");
-    return 2;
-  }
+  CLI::App app("What a switch between two models takes, beside a copy of its bytes");
+  app.add_option("--model", flags.models, "FILE.gguf or FOLDER; twice")->required()->allow_extra_args(false)->check(CLI::ExistingPath);
+  app.add_option("--threads", flags.threads, "Threads")->check(CLI::Range(1, 1024));
+  app.add_option("--rounds", flags.rounds, "Switches to each, of which the median counts")->check(CLI::Range(1, 10'000));
+  app.add_option("--quantization", flags.quantization, "What they become")->transform(shoal::quantizations());
+  app.add_flag("--json", flags.json, "Prints JSON");
+  app.final_callback([&] {
+    if (flags.models.size() != 2) throw CLI::ValidationError("--model", "twice: one for each of the two models");
+  });
+  CLI11_PARSE(app, argc, argv);
+  if (!shoal::configure_log("warning", false).ok()) return 1;
   const auto ways = shoal::measure(flags);
   if (!ways.ok()) std::fprintf(stderr, "switch: %s\n", std::string(ways.status().message()).c_str());
   if (ways.ok()) shoal::print(flags, *ways);
