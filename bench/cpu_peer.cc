@@ -358,7 +358,6 @@ void print_json(const Flags& flags, const Table& table, const Ours& ours) {
   std::printf("%s\n", dump_json(out).c_str());
 }
 
-// 1 to 32, separated by commas; none of a text that is something else.
 int run(const Flags& flags) {
   if (!force_target(flags.target)) {
     std::fprintf(stderr, "cpu_peer: this machine has no kernels for %s\n", flags.target.c_str());

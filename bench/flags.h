@@ -9,8 +9,14 @@
 
 namespace shoal {
 
-inline CLI::CheckedTransformer quantizations() {
-  return CLI::CheckedTransformer(std::map<std::string, Quantization>{{"none", Quantization::kNone}, {"q8_0", Quantization::kQ8_0}, {"q4_0", Quantization::kQ4_0}});
+// A flag that names one of the choices. `value` outlives the parsing.
+template <typename T>
+void add_choice(CLI::App& app, const std::string& flag, T& value, const std::string& what, const std::map<std::string, T>& choices) {
+  app.add_option_function<std::string>(flag, [&value, choices](const std::string& name) { value = choices.at(name); }, what)->check(CLI::IsMember(choices));
+}
+
+inline void add_quantization(CLI::App& app, Quantization& value) {
+  add_choice(app, "--quantization", value, "What the weights become", {{"none", Quantization::kNone}, {"q8_0", Quantization::kQ8_0}, {"q4_0", Quantization::kQ4_0}});
 }
 
 }  // namespace shoal

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -325,9 +324,8 @@ int main(int argc, char** argv) {
   app.add_option("--threads", flags.threads, "Threads")->check(CLI::Range(1, 1024));
   app.add_option("--runs", flags.runs, "Runs, of which the median counts")->check(CLI::Range(1, 1000));
   app.add_flag("--cold", flags.cold, "From a file that the system has forgotten");
-  const std::map<std::string, shoal::ModelIo> ways{{"mmap", shoal::ModelIo::kMapped}, {"direct", shoal::ModelIo::kDirect}};
-  app.add_option("--model-io", flags.io, "How it is read")->transform(CLI::CheckedTransformer(ways));
-  app.add_option("--quantization", flags.quantization, "What it becomes")->transform(shoal::quantizations());
+  shoal::add_choice(app, "--model-io", flags.io, "How it is read", {{"mmap", shoal::ModelIo::kMapped}, {"direct", shoal::ModelIo::kDirect}});
+  shoal::add_quantization(app, flags.quantization);
   app.add_flag("--keep", flags.keep, "Of what an earlier load left");
   app.add_option("--swap-in", flags.swap_in, "MiB of KV that come back meanwhile")->check(CLI::NonNegativeNumber);
   app.add_flag("--cpu-time", flags.cpu_time, "By processor time");

@@ -6,7 +6,6 @@
 //
 // Without --text: the answers to the questions of PATH/reference_answers.json, which the bundled models have.
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 

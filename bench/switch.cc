@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -189,7 +188,7 @@ int main(int argc, char** argv) {
   app.add_option("--model", flags.models, "FILE.gguf or FOLDER; twice")->required()->allow_extra_args(false)->check(CLI::ExistingPath);
   app.add_option("--threads", flags.threads, "Threads")->check(CLI::Range(1, 1024));
   app.add_option("--rounds", flags.rounds, "Switches to each, of which the median counts")->check(CLI::Range(1, 10'000));
-  app.add_option("--quantization", flags.quantization, "What they become")->transform(shoal::quantizations());
+  shoal::add_quantization(app, flags.quantization);
   app.add_flag("--json", flags.json, "Prints JSON");
   app.final_callback([&] {
     if (flags.models.size() != 2) throw CLI::ValidationError("--model", "twice: one for each of the two models");
