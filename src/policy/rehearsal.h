@@ -37,8 +37,8 @@ struct RehearsedModel {
 };
 
 struct RehearsedDevice {
-  uint32_t rooms = 1;          // models that are on it at once
-  double pages = std::numeric_limits<double>::infinity();  // for their weights, and KV;
+  uint32_t rooms = 1;          // the first so many have place at once. Others, and those that come later, as there are
+  double pages = std::numeric_limits<double>::infinity();  // for their weights, and KV; where these are no limit, `rooms` is;
   double host_pages = 0;       // KV of those that are away may go there. What has no place is computed anew
   uint32_t models = std::numeric_limits<uint32_t>::max();  // that may ever come to it: of few, rare requests come one by one
 };

@@ -137,7 +137,7 @@ TEST(Rehearse, WhatMoreCountsWeighsMore) {
 // Of a fluid of them somebody always waits.
 TEST(Rehearse, WhereFewModelsHaveRareRequestsMostWaitForNobody) {
   RehearsedModel models[] = {model(0, true, 0.2, 0.5), model(1, false, 0.2, 0.5)};
-  for (RehearsedModel& m : models) m.ttft = 1, m.answer_tokens = 16, m.cohorts = {};
+  for (RehearsedModel& m : models) m.ttft = 1, m.answer_tokens = 16, m.weight_pages = 600, m.cohorts = {};
   constexpr double kPages = 1000;
   const RehearsedDevice few{1, kPages, kPages, 2}, many{1, kPages, kPages, 40};
   const auto share = [&](const RehearsedDevice& device) {
@@ -209,6 +209,28 @@ TEST(Rehearse, KvThatHasNoPlaceWhileItsModelIsAwayIsComputedAnew) {
   EXPECT_NEAR(hosted, ample, 0.1 * ample);
   EXPECT_LT(short_of_it, 0.9 * hosted);
   EXPECT_NEAR(rehearse(models, {1, 160, 0}, {1, 1}, 30).on_time, rehearse(models, {1}, {1, 1}, 30).on_time, 1);  // one alone has its place
+}
+
+// Two small ones have place at once, and a large one needs the places of both: none of its KV is given up for weights of one that has
+// nothing to do.
+TEST(Rehearse, WhoIsLargerThanThoseThatAreHereTakesThePlacesOfSeveral) {
+  RehearsedModel models[] = {model(0, false, 2, 0.2), model(1, true, 0, 0.2), model(2, true, 0, 0.2)};
+  for (RehearsedModel& m : models) m.weight_pages = 60, m.kv_pages = 1;
+  models[0].weight_pages = 130;
+  models[1].cohorts = models[2].cohorts = {};
+  const double ample = rehearse(models, {1}, {1, 1}, 30).on_time;
+  EXPECT_NEAR(rehearse(models, {2, 170, 0}, {1, 1}, 30).on_time, ample, 0.02 * ample);
+  models[1].stays = true;  // and there is no way
+  EXPECT_EQ(rehearse(models, {2, 170, 0}, {1, 1}, 30).on_time, 0);
+}
+
+// Where three small ones fit, three do, whatever number of the first ones does.
+TEST(Rehearse, AsManyAreThereAtOnceAsThereArePagesFor) {
+  RehearsedModel models[] = {model(0, true, 0.3, 1), model(1, true, 0.3, 1), model(2, false, 0.3, 1)};
+  for (RehearsedModel& m : models) m.weight_pages = 30, m.kv_pages = 0.1;
+  const Rehearsed fit = rehearse(models, {1, 110, 0}, {3, 1}, 30), turns = rehearse(models, {1, 50, 0}, {3, 1}, 30);
+  EXPECT_LT(fit.lost, 0.01 * fit.on_time);
+  EXPECT_GT(turns.lost, 0.1 * turns.on_time);
 }
 
 // Two that wait too long together for either to be on time, and each of which could keep the device busy.

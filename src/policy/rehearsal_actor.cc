@@ -1,0 +1,160 @@
+#include "policy/rehearsal_actor.h"
+
+#include <cmath>
+
+namespace shoal {
+namespace {
+
+// As the engine does it: a step that takes prompts along is as long as readers allow.
+double mixed_step(const RehearsedModel& m, double decode) { return std::max(m.tbt, 2 * decode); }
+
+}  // namespace
+
+void RehearsalActor::close(bool closed, double now) {
+  if (closed && !closed_) {
+    to_begin_ = waiting(now);
+    // Of n answers of one mean length, whose lengths are spread as exponentials are, the last ends after about ln n times that mean;
+    // cohorts end as one.
+    tail_ = facts_->answer_tokens * std::log(std::max(1.0, decoding_ + to_begin_)) * step(1);
+  }
+  closed_ = closed;
+}
+
+void RehearsalActor::arrive_until(double now) {
+  if (facts_->arrivals <= 0 || now <= arrived_) return;
+  for (Cohort& c : cohorts_) {
+    if (c.prompt_seconds <= 0 || worth(c, now)) continue;
+    lost_ += c.requests * within(c.left, c.due);
+    c.requests = 0;
+  }
+  cohorts_.remove_empty();
+  const double window = facts_->ttft + 0.5 * facts_->answer_tokens * facts_->tbt, from = std::max(arrived_, now - window), seconds = now - from;
+  lost_ += facts_->arrivals * (from - arrived_) * within(facts_->answer_tokens, 0.5 * (arrived_ + from) + facts_->ttft);
+  const int parts = static_cast<int>(std::clamp(std::ceil(kSlotsOfTtft * seconds / facts_->ttft), 1.0, 4.0));
+  for (int i = 0; i < parts; ++i) {
+    const double at = from + seconds * (i + 0.5) / parts;
+    if (one_by_one_) cohorts_.add(between(from + seconds * i / parts, from + seconds * (i + 1) / parts));
+    else cohorts_.add({facts_->arrivals * seconds / parts, at + facts_->ttft, facts_->answer_tokens, std::max(facts_->prompt_seconds, kTiny)});
+  }
+  count();
+  arrived_ = now;
+}
+
+double RehearsalActor::work(double now) const {
+  double n = 0, longest = 0, prompts = 0, to_begin = closed_ ? to_begin_ : kNoLimit;
+  for (const Cohort& c : cohorts_) {
+    const bool waits = c.prompt_seconds > 0;
+    if ((waits || !closed_) && !worth(c, now)) continue;
+    const double requests = waits ? std::min(c.requests, to_begin) : c.requests;
+    if (waits) to_begin -= requests;
+    if (requests <= kTiny) continue;
+    n += requests;
+    prompts += requests * c.prompt_seconds;
+    longest = std::max(longest, c.left);
+  }
+  return n == 0 ? (closed_ ? tail_ : 0) : prompts + longest * facts_->step_seconds(std::min(n, facts_->sequences_max));
+}
+
+double RehearsalActor::last_due() const {
+  double due = -std::numeric_limits<double>::infinity();
+  for (const Cohort& c : cohorts_) {
+    if (c.prompt_seconds <= 0) due = std::max(due, c.due);
+  }
+  return due;
+}
+
+double RehearsalActor::give_up(double pages) {
+  const auto last = std::max_element(cohorts_.begin(), cohorts_.end(), [](const Cohort& a, const Cohort& b) {
+    return std::pair(a.prompt_seconds <= 0, a.due) < std::pair(b.prompt_seconds <= 0, b.due);
+  });
+  Cohort again = *last;
+  again.requests = std::min(again.requests, pages / facts_->kv_pages);
+  again.prompt_seconds = std::max(facts_->again_seconds, kTiny);
+  last->requests -= again.requests;
+  cohorts_.remove_empty();
+  cohorts_.add(again);
+  count();
+  return again.requests * facts_->kv_pages;
+}
+
+double RehearsalActor::compute(double from, double wall, double seconds, double pages) {
+  if (seconds <= kTiny) return 0;
+  spent_ += seconds;
+  if (closed_ && decoding() <= kTiny && to_begin_ <= kTiny) tail_ = std::max(0.0, tail_ - seconds);
+  const double n = decoding(), decode = step(n), mixed = mixed_step(*facts_, decode), share = n > 0 ? 1 - decode / mixed : 1;
+  double on_time = 0;
+  begun_.clear();
+  const double fit = facts_->kv_pages > 0 ? std::max(pages / facts_->kv_pages, n > 0 ? 0.0 : 1.0) : kNoLimit;
+  const double room = std::min({facts_->sequences_max - n, fit, closed_ ? to_begin_ : kNoLimit});
+  const double beside = prompts(from, wall, seconds * share, room, on_time) / share;
+  double begun = 0;
+  for (const Cohort& c : begun_) begun += c.requests;
+  to_begin_ = std::max(0.0, to_begin_ - begun);
+  const double mixed_steps = n > 0 ? beside / mixed : 0, steps = (seconds - beside) / step(n + begun), whole = wall / seconds;
+  on_time += decodes(cohorts_, from, wall, mixed_steps + steps);
+  on_time += decodes(begun_, from + 0.5 * beside * whole, wall - 0.5 * beside * whole, 0.5 * mixed_steps + steps);
+  for (const Cohort& c : begun_) cohorts_.add(c);
+  tidy();
+  return on_time * facts_->weight;
+}
+
+void RehearsalActor::end() {
+  for (const Cohort& c : cohorts_) lost_ += c.requests * within(c.left, c.due);
+}
+
+void RehearsalActor::count() {
+  decoding_ = 0;
+  for (const Cohort& c : cohorts_) decoding_ += c.prompt_seconds > 0 ? 0 : c.requests;
+  next_step_ = step(decoding_ + 1);
+}
+
+Cohort RehearsalActor::between(double from, double to) const {
+  constexpr double kGolden = 0.6180339887498949;  // its multiples lie apart, less their whole parts
+  const double turns = facts_->model.value * kGolden, phase = turns - std::floor(turns);
+  const double before = std::floor(facts_->arrivals * from + phase), came = std::floor(facts_->arrivals * to + phase) - before;
+  return {came, (before + 0.5 * (came + 1) - phase) / facts_->arrivals + facts_->ttft, facts_->answer_tokens, std::max(facts_->prompt_seconds, kTiny)};
+}
+
+double RehearsalActor::waiting(double now) const {
+  double n = 0;
+  for (const Cohort& c : cohorts_) n += c.prompt_seconds > 0 && worth(c, now) ? c.requests : 0;
+  return n;
+}
+
+double RehearsalActor::prompts(double from, double wall, double budget, double room, double& on_time) {
+  double spent = 0;
+  for (Cohort& c : cohorts_) {
+    if (c.prompt_seconds <= 0 || !worth(c, from) || room <= 0 || spent >= budget) continue;
+    const double began = std::min({c.requests, room, (budget - spent) / c.prompt_seconds});
+    const double first = from + wall * std::min(1.0, (spent + 0.5 * began * c.prompt_seconds) / budget);
+    spent += began * c.prompt_seconds;
+    room -= began;
+    c.requests -= began;
+    const double counts = began * within(1, c.due);
+    on_time += first <= c.due ? counts : 0;
+    ahead_ += first <= c.due ? began - counts : 0;
+    lost_ += first <= c.due ? 0 : counts;
+    begun_.add({began, c.due + facts_->tbt, c.left - 1, 0});
+  }
+  return spent;
+}
+
+double RehearsalActor::decodes(Cohorts& cohorts, double from, double wall, double steps) {
+  if (steps <= kTiny) return 0;
+  const double gap = wall / steps;
+  double on_time = 0;
+  for (Cohort& c : cohorts) {
+    if (c.prompt_seconds > 0) continue;
+    const double given = std::min(steps, c.left);
+    const double kept = tokens_in_time(given, from + gap, gap, c.due, facts_->tbt);
+    const double counts = within(given, c.due), good = from + gap > c.due ? std::max(0.0, counts - (given - kept)) : std::min(kept, counts);
+    on_time += c.requests * good;
+    ahead_ += c.requests * (kept - good);
+    lost_ += c.requests * (counts - good);
+    c.due += given * facts_->tbt;
+    c.left -= given;
+  }
+  return on_time;
+}
+
+}  // namespace shoal

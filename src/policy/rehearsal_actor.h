@@ -1,0 +1,105 @@
+// One model in a rehearsal: its requests as a fluid in cohorts, and what becomes of them. Pure.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "policy/rehearsal.h"
+
+namespace shoal {
+
+class RehearsalActor {
+ public:
+  static constexpr double kTiny = 1e-9;
+  static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  static constexpr double kSlotsOfTtft = 3;  // so often arrivals are looked at within the time of a first token
+
+  RehearsalActor(const RehearsedModel& facts, double horizon) : facts_(&facts), horizon_(horizon), cohorts_(facts.cohorts), spent_(facts.spent_seconds), here_(facts.resident) { count(); }
+
+  const RehearsedModel& facts() const { return *facts_; }
+  bool here() const { return here_; }
+  double switch_seconds() const { return facts_->switch_seconds * dilation_; }
+  double quota(double stretch) const { return facts_->quota_seconds * stretch * dilation_; }
+  // Turns are no shorter than that: of shorter ones several are one, switches included.
+  void dilate(double turn_min, double stretch) {
+    dilation_ = std::max(1.0, turn_min / std::max(facts_->switch_seconds + facts_->quota_seconds * stretch, kTiny));
+  }
+  double spent() const { return spent_; }
+  double lost() const { return lost_ * facts_->weight; }
+  double ahead() const { return ahead_ * facts_->weight; }
+  void come() { here_ = true, closed_ = false, spent_ = 0; }
+  bool closed() const { return closed_; }
+  // Begins no answers but those that wait now.
+  void close(bool closed, double now);
+  // If they are rare, its requests come one by one and not as a fluid.
+  void come_one_by_one() { one_by_one_ = facts_->arrivals * facts_->ttft < kSlotsOfTtft; }
+  // It is closed, and all that it was to begin has ended.
+  bool done(double now) const { return tail_ <= kTiny && decoding_ <= kTiny && std::min(to_begin_, waiting(now)) <= kTiny; }
+  void go() { here_ = false; }
+
+  // What came until then and can be on time; of a long while in parts. What cannot be any more is forgotten.
+  void arrive_until(double now);
+
+  double decoding() const { return decoding_; }
+
+  bool worth(const Cohort& c, double now) const { return promising(c.left, now + c.prompt_seconds + next_step_, next_step_, c.due, facts_->tbt); }
+
+  // When the first token is due that is promising at `now`; `due` if that is earlier, or nothing here is promising.
+  double due(double now, double due = kNoLimit) const {
+    for (const Cohort& c : cohorts_) {
+      if (c.due < due && worth(c, now)) due = c.due;
+    }
+    return due;
+  }
+
+  // Seconds of the device that would finish everything promising; of one that is closed, all that began and is to begin.
+  double work(double now) const;
+
+  double kv_pages() const { return facts_->kv_pages * decoding(); }
+
+  // When the last of the next tokens of those that decode is due; -infinity: none does.
+  double last_due() const;
+
+  // Of those that decode, the ones that are due last begin anew, for so many pages of KV: what came free.
+  double give_up(double pages);
+
+  // Computes for `seconds` of the device's time within [from, from + wall), with so many pages for more KV: weighted tokens on time.
+  double compute(double from, double wall, double seconds, double pages);
+
+  // The horizon is there: what was due until then and was not given.
+  void end();
+
+ private:
+  void count();
+  void tidy() {
+    cohorts_.remove_empty();
+    count();
+  }
+
+  // Who came within [from, to): at equal distances, and the first at a moment of its model's own.
+  Cohort between(double from, double to) const;
+
+  // Those that have not begun and are worth it.
+  double waiting(double now) const;
+
+  // Of so many tokens, how many are due within the horizon.
+  double within(double tokens, double due) const { return std::clamp((horizon_ - due) / facts_->tbt + 1, 0.0, tokens); }
+
+  double prompts(double from, double wall, double budget, double room, double& on_time);
+
+  double step(double sequences) const { return facts_->step_seconds(std::min(sequences, facts_->sequences_max)); }
+
+  double decodes(Cohorts& cohorts, double from, double wall, double steps);
+
+  const RehearsedModel* facts_;
+  double horizon_, dilation_ = 1;
+  Cohorts cohorts_;
+  double decoding_ = 0, next_step_ = 0;  // sequences that decode, and seconds of a step with one more
+  double arrived_ = 0, spent_ = 0, lost_ = 0, ahead_ = 0;
+  bool here_ = false, closed_ = false, one_by_one_ = false;
+  double to_begin_ = 0;  // while it is closed: requests
+  double tail_ = 0;      // seconds alone that its last answers take once the others have ended
+  Cohorts begun_;
+};
+
+}  // namespace shoal
