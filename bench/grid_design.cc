@@ -58,10 +58,14 @@ class Dealer {
   std::vector<uint32_t> order_;
 };
 
-uint64_t weights_max(const Place& place) {
-  uint64_t most = 0;
-  for (const ModelShape* shape : place.shapes) most = std::max(most, shape->weight_bytes);
-  return most;
+// Weights of so many models of the place in the mean, but of its largest one at least.
+double weights_of(const Place& place, uint32_t count) {
+  double sum = 0, most = 0;
+  for (const ModelShape* shape : place.shapes) {
+    const auto bytes = static_cast<double>(shape->weight_bytes);
+    sum += bytes, most = std::max(most, bytes);
+  }
+  return std::max(most, count * sum / static_cast<double>(place.shapes.size()));
 }
 
 // Weights for `rooms` models, KV as much again as one of them, and one answer of full length at least.
@@ -70,7 +74,7 @@ double bytes_for(const Place& place, uint32_t rooms) {
   for (const ModelShape* shape : place.shapes) {
     kv = std::max({kv, 0.8 * static_cast<double>(shape->weight_bytes), 1.1 * 16'384 * static_cast<double>(shape->kv_bytes_per_token)});
   }
-  return rooms * static_cast<double>(weights_max(place)) + kv;
+  return weights_of(place, rooms) + kv;
 }
 
 void apply_policy(const std::string& policy, ClusterSpec& spec) {
@@ -103,11 +107,11 @@ double seconds_alone(const Place& place) {  // of a request in a batch of eight,
 }  // namespace
 
 std::string to_string(const Place& p) {
-  return absl::StrFormat("%s%s, %d of %d models, loads x%g, %s, %g -> %g tokens, Zipf %g, CV %g", p.devices > 1 ? absl::StrFormat("%dx", p.devices) : "",
-                         p.hardware->name, p.rooms, p.models, p.load_factor, p.strictness, p.input_mean, p.output_mean, p.zipf, p.cv);
+  return absl::StrFormat("%s%s, %d of %d models%s, loads x%g, %s, %g -> %g tokens, Zipf %g, CV %g", p.devices > 1 ? absl::StrFormat("%dx", p.devices) : "",
+                         p.hardware->name, p.rooms, p.models, p.unlike ? " of unlike sizes" : "", p.load_factor, p.strictness, p.input_mean, p.output_mean, p.zipf, p.cv);
 }
 
-std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices) {
+std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, bool unlike) {
   Rng rng(seed);
   const auto dealer = [&] { return Dealer(rng, count); };
   const Dealer device = dealer(), models = dealer(), rooms = dealer(), load = dealer(), objective = dealer(), output = dealer(), input = dealer(), zipf = dealer(),
@@ -120,7 +124,10 @@ std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices) 
     p.devices = devices;
     p.models = models.of(kModels, i);
     const bool small = p.hardware->name == "cpu";
-    for (uint32_t m = 0; m < p.models; ++m) p.shapes.push_back(small ? &shape.of(kSmall, i) : &shape.of(kMiddle, i));
+    p.unlike = unlike;
+    const auto& shapes = small ? kSmall : kMiddle;
+    const size_t first = &shape.of(shapes, i) - shapes;
+    for (uint32_t m = 0; m < p.models; ++m) p.shapes.push_back(&shapes[(first + (unlike ? m : 0)) % std::size(shapes)]);
     p.rooms = std::min(rooms.of(kRooms, i), p.models - 1);
     while (p.rooms > 1 && bytes_for(p, p.rooms) > 0.95 * p.hardware->memory_bytes) --p.rooms;
     p.load_factor = load.of(kLoadFactors, i);
@@ -174,14 +181,16 @@ StatusOr<PlaceScore> score_of(const Place& place, const std::string& policy, dou
 
 double silence_bound(const Place& place) {
   const ClusterSpec spec = cluster_of(place, "token", false);
-  const double load = spec.load_seconds + static_cast<double>(weights_max(place)) / spec.load_bytes_per_second;
+  const double load = spec.load_seconds + weights_of(place, 1) / spec.load_bytes_per_second;
   return dark_seconds_most(spec.turns, place.models - 1, load);
 }
 
 StatusOr<double> capacity_of(const Place& place) {
-  const StepCost cost = roofline(*place.shapes.front(), *place.hardware);
-  const std::string why = out_of_reach(*place.shapes.front(), cost, place.hardware->name, place.slo, static_cast<uint32_t>(place.input_mean), 0);
-  if (!why.empty()) return absl::FailedPreconditionError(why);
+  for (const ModelShape* shape : place.shapes) {
+    const StepCost cost = roofline(*shape, *place.hardware);
+    const std::string why = out_of_reach(*shape, cost, place.hardware->name, place.slo, static_cast<uint32_t>(place.input_mean), 0);
+    if (!why.empty()) return absl::FailedPreconditionError(why);
+  }
   double rate = place.devices / seconds_alone(place), low = 0, high = 0;
   for (int i = 0; i < 12 && (low == 0 || high == 0 || high > 1.1 * low); ++i) {
     ASSIGN_OR_RETURN(const PlaceScore score, score_of(place, "token", rate, 1, /*for_all=*/true));

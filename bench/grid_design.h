@@ -23,18 +23,20 @@ struct Place {
   const Hardware* hardware = nullptr;
   uint32_t devices = 1;
   uint32_t models = 2;
-  uint32_t rooms = 1;           // models that a device holds at once
+  uint32_t rooms = 1;           // models that a device holds at once; of unlike ones, in the mean
   double load_factor = 1;       // of the link's speed: how quickly weights come
   const char* strictness = "";
   SloTarget slo;
   double input_mean = 0, output_mean = 0, zipf = 0, cv = 1;
   std::vector<const ModelShape*> shapes;  // of the models, by id
+  bool unlike = false;          // these differ
 };
 
 // "2 of 20 models on A10, loads x1, strict, 300 -> 64 tokens, Zipf 1, CV 2".
 std::string to_string(const Place& place);
 
-std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices);
+// `unlike`: each place has models of several sizes; all else is as without.
+std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, bool unlike = false);
 
 // What the devices of this place are under a policy; `for_all`: with memory for every model.
 // Arrivals and lengths are those of the draw: the same under every policy.

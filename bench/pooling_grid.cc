@@ -3,12 +3,13 @@
 //
 //   pooling_grid [--seeds 1,2,3] [--apart 101,102] [--places 24] [--loads-each 3] [--devices 1] [--jobs 1]
 //                [--policies token,request,static,paper] [--svg FILE] [--csv FILE] [--points]
-//                [--again FILE] [--only 1003,101006] [--draws 1]
+//                [--again FILE] [--only 1003,101006] [--draws 1] [--unlike]
 //
 // --draws: runs of every point under each policy, with other arrivals and lengths each; a point's share is their mean. One run
 // has some hundred answers, and of two policies that are as good one is then ahead by several times 0.01.
 // --again: the points of an earlier --csv with the same seeds and places; of the policies only the first is run anew, which
-// takes a tenth of the time; give the --draws of then. --only: of these places.
+// takes a tenth of the time; give the --draws and the --unlike of then. --only: of these places.
+// --unlike: the models of a place are of several sizes, one up to five times as large as another, instead of one.
 //
 // Policies may be tuned on --seeds, never on --apart; the two are reported apart. Every draw of a point is one seeded run under
 // each policy with the same requests, at a load that is a share of what the place carries with memory for all its models.
@@ -37,7 +38,7 @@ struct Flags {
   uint32_t places = 24, loads_each = 3, devices = 1, jobs = 1, draws = 1;
   std::vector<uint64_t> only;
   std::string svg, csv, again;
-  bool points = false;
+  bool points = false, unlike = false;
 };
 
 struct Job {
@@ -49,7 +50,7 @@ std::vector<Job> jobs_of(const Flags& flags) {
   std::vector<Job> jobs;
   for (const bool apart : {false, true}) {
     for (const uint64_t seed : apart ? flags.apart : flags.seeds) {
-      for (Place& place : draw_places(seed, flags.places, flags.devices)) {
+      for (Place& place : draw_places(seed, flags.places, flags.devices, flags.unlike)) {
         const bool wanted = flags.only.empty() || std::find(flags.only.begin(), flags.only.end(), place.seed) != flags.only.end();
         if (wanted) jobs.push_back({std::move(place), apart});
       }
@@ -147,6 +148,7 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", flags.seeds, "Seeds of the grid that policies may be tuned on")->delimiter(',');
   app.add_option("--apart", flags.apart, "Seeds that they are not tuned on, reported apart")->delimiter(',');
   app.add_option("--policies", flags.policies, "The first is compared with the best of the others")->delimiter(',')->check(CLI::IsMember(flags.policies))->expected(2, 4);
+  app.add_flag("--unlike", flags.unlike, "Models of several sizes in each place");
   app.add_option("--places", flags.places, "Places of each seed")->check(CLI::Range(1u, 10'000u));
   app.add_option("--loads-each", flags.loads_each, "Loads at each place")->check(CLI::Range(1u, static_cast<uint32_t>(std::size(kLoads))));
   app.add_option("--devices", flags.devices, "Devices of each place")->check(CLI::Range(1u, 64u));

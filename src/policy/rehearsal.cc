@@ -86,14 +86,14 @@ class Rehearsal {
 
   bool stays(const Actor& a) const { return a.here() && std::find(leaving_.begin(), leaving_.end(), &a) == leaving_.end(); }
 
-  // Whether it has a place, with KV of one answer, beside those that stay.
+  // Whether it has a place, with the least KV, beside those that stay.
   bool has_place(const Actor& next) const {
     uint32_t count = 0;
-    double pages = next.facts().weight_pages + next.facts().kv_pages;
+    double pages = next.facts().weight_pages + std::max(next.facts().kv_pages, next.facts().kv_pages_min);
     for (const Actor& a : actors_) {
       if (!stays(a)) continue;
       ++count;
-      pages += a.facts().weight_pages + a.kv_pages();
+      pages += a.facts().weight_pages + active_ * a.kv_pages();
     }
     return count == 0 || (device_.pages == kNoLimit ? count < device_.rooms : pages <= device_.pages);
   }
@@ -136,28 +136,31 @@ class Rehearsal {
     return until;
   }
 
-  // KV that has no place any more is given up, of those that are away first. Pages that are left for more of those that are here.
+  // KV that has no place any more is given up, of those that are away first. Of those that are here the host tier has what the device has no
+  // room for. Pages that are left for more of it.
   double make_room() {
+    active_ = 1;
     if (device_.pages == kNoLimit) return kNoLimit;
     for (;;) {
-      double device = device_.pages, away = 0;
+      double room = device_.pages, kv = 0, away = 0;
       for (const Actor& a : actors_) {
-        if (a.here()) device -= a.facts().weight_pages + a.kv_pages();
+        if (a.here()) room -= a.facts().weight_pages, kv += a.kv_pages();
         if (!a.here()) away += a.kv_pages();
       }
-      const double left = std::max(device, 0.0) + device_.host_pages - away;
-      if (device >= -kTiny && left >= -kTiny) return std::max(0.0, std::min(device, left));
+      room = std::max(room, 0.0);
+      const double left = room + device_.host_pages - kv - away;
       Actor *last = nullptr, *last_away = nullptr;
       for (Actor& a : actors_) {
         Actor*& found = a.here() ? last : last_away;
-        if (a.kv_pages() > kTiny && (found == nullptr || a.last_due() > found->last_due())) found = &a;
+        if (left < -kTiny && a.kv_pages() > kTiny && (found == nullptr || a.last_due() > found->last_due())) found = &a;
       }
-      if (last_away != nullptr && left < -kTiny) {
+      if (last_away != nullptr) {
         last_away->give_up(-left);
-      } else if (last != nullptr && device < -kTiny) {
-        last->give_up(-device);
+      } else if (last != nullptr) {
+        last->give_up(-left);
       } else {
-        return std::max(0.0, std::min(device, left));
+        active_ = kv > room ? room / kv : 1;
+        return std::max(0.0, std::min(room - kv, left));
       }
     }
   }
@@ -173,7 +176,7 @@ class Rehearsal {
       if (!a.here()) continue;
       const double work = a.work(now_);
       if (work <= kTiny && a.decoding() <= 0) continue;
-      const double step = a.facts().step_seconds(a.decoding() + 1);
+      const double step = a.facts().step_seconds(active_ * a.decoding() + 1);
       busy_.push_back({&a, work, step, served(a)});
       any |= served(a);
     }
@@ -183,7 +186,7 @@ class Rehearsal {
     for (const Busy& b : busy_) {
       const double takes = std::min(std::max(b.work, b.step), left * b.step / steps);
       pages += b.actor->kv_pages();
-      on_time_ += b.actor->compute(now_, seconds, takes, pages - b.actor->kv_pages());
+      on_time_ += b.actor->compute(now_, seconds, takes, pages - b.actor->kv_pages(), active_);
       pages -= b.actor->kv_pages();
       left -= takes;
       steps -= b.step;
@@ -204,6 +207,7 @@ class Rehearsal {
   std::vector<Actor> actors_;
   std::vector<Busy> busy_;
   std::vector<Actor*> leaving_;
+  double active_ = 1;  // share of those that are here and decode whose KV has place on the device; they take turns
   double now_ = 0, on_time_ = 0, idle_ = 0, switching_ = 0;
 };
 

@@ -29,6 +29,7 @@ struct RehearsedModel {
   double quota_seconds = 0;    // of its turn
   double spent_seconds = 0;    // of the turn under way
   double weight_pages = 0;
+  double kv_pages_min = 0;     // that must be free when it comes
   double kv_pages = 0;         // of one sequence, in the mean,
   double again_seconds = 0;    // and of computing that anew
   Cohorts cohorts;

@@ -77,11 +77,11 @@ double RehearsalActor::give_up(double pages) {
   return again.requests * facts_->kv_pages;
 }
 
-double RehearsalActor::compute(double from, double wall, double seconds, double pages) {
+double RehearsalActor::compute(double from, double wall, double seconds, double pages, double active) {
   if (seconds <= kTiny) return 0;
   spent_ += seconds;
   if (closed_ && decoding() <= kTiny && to_begin_ <= kTiny) tail_ = std::max(0.0, tail_ - seconds);
-  const double n = decoding(), decode = step(n), mixed = mixed_step(*facts_, decode), share = n > 0 ? 1 - decode / mixed : 1;
+  const double n = active * decoding(), decode = step(n), mixed = mixed_step(*facts_, decode), share = n > 0 ? 1 - decode / mixed : 1;
   double on_time = 0;
   begun_.clear();
   const double fit = facts_->kv_pages > 0 ? std::max(pages / facts_->kv_pages, n > 0 ? 0.0 : 1.0) : kNoLimit;
@@ -91,7 +91,7 @@ double RehearsalActor::compute(double from, double wall, double seconds, double 
   for (const Cohort& c : begun_) begun += c.requests;
   to_begin_ = std::max(0.0, to_begin_ - begun);
   const double mixed_steps = n > 0 ? beside / mixed : 0, steps = (seconds - beside) / step(n + begun), whole = wall / seconds;
-  on_time += decodes(cohorts_, from, wall, mixed_steps + steps);
+  on_time += decodes(cohorts_, from, wall, active * (mixed_steps + steps));
   on_time += decodes(begun_, from + 0.5 * beside * whole, wall - 0.5 * beside * whole, 0.5 * mixed_steps + steps);
   for (const Cohort& c : begun_) cohorts_.add(c);
   tidy();

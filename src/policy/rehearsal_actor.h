@@ -63,8 +63,9 @@ class RehearsalActor {
   // Of those that decode, the ones that are due last begin anew, for so many pages of KV: what came free.
   double give_up(double pages);
 
-  // Computes for `seconds` of the device's time within [from, from + wall), with so many pages for more KV: weighted tokens on time.
-  double compute(double from, double wall, double seconds, double pages);
+  // Computes for `seconds` of the device's time within [from, from + wall), with so many pages for more KV, and KV of so much of those that
+  // decode on the device, in turn: weighted tokens on time.
+  double compute(double from, double wall, double seconds, double pages, double active = 1);
 
   // The horizon is there: what was due until then and was not given.
   void end();

@@ -224,6 +224,20 @@ TEST(Rehearse, WhoIsLargerThanThoseThatAreHereTakesThePlacesOfSeveral) {
   EXPECT_EQ(rehearse(models, {2, 170, 0}, {1, 1}, 30).on_time, 0);
 }
 
+// Answers of two models that are here, whose KV is a quarter more than has place beside both.
+TEST(Rehearse, KvThatHasNoPlaceBesideTheWeightsTakesTurnsFromTheHostTier) {
+  RehearsedModel models[] = {model(0, true, 0, 0.2), model(1, true, 0, 0.2)};
+  for (RehearsedModel& m : models) {
+    m.weight_pages = 100, m.kv_pages = 5, m.again_seconds = 2;
+    m.cohorts = {};
+    m.cohorts.add({20, 1, 100, 0});
+  }
+  const double ample = rehearse(models, {2}, {2, 1}, 20).on_time, hosted = rehearse(models, {2, 360, 1000}, {2, 1}, 20).on_time;
+  EXPECT_NEAR(hosted, ample, 0.02 * ample);
+  EXPECT_LT(rehearse(models, {2, 360, 0}, {2, 1}, 20).on_time, 0.95 * hosted);
+  EXPECT_LT(rehearse(models, {2, 220, 1000}, {2, 1}, 20).on_time, 0.5 * ample);  // an eighth of them at once is slower than they are read
+}
+
 // Where three small ones fit, three do, whatever number of the first ones does.
 TEST(Rehearse, AsManyAreThereAtOnceAsThereArePagesFor) {
   RehearsedModel models[] = {model(0, true, 0.3, 1), model(1, true, 0.3, 1), model(2, false, 0.3, 1)};

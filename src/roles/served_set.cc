@@ -168,6 +168,7 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_
   m.prompt_seconds = expected.prompts.seconds(0, static_cast<uint64_t>(hosted.prompt_tokens.value));
   m.answer_tokens = expected.answer_tokens;
   m.weight_pages = catalogue_.weight_pages(hosted);
+  m.kv_pages_min = hosted.kv_pages;
   m.kv_pages = static_cast<double>(blocks_for(context + 1)) * static_cast<double>(hosted.facts.kv_block_bytes) / kPageBytes;
   m.again_seconds = expected.prompts.seconds(0, context);
   const double pages = std::max(0.0, catalogue_.pages().capacity() - m.weight_pages);
