@@ -13,7 +13,7 @@
 //
 // Policies may be tuned on --seeds, never on --apart; the two are reported apart. Every draw of a point is one seeded run under
 // each policy with the same requests, at a load that is a share of what the place carries with memory for all its models.
-// Ctrl-C ends it with what was measured so far. Exit 1: a run broke an invariant, or a flag is wrong.
+// Ctrl-C or SIGTERM ends it with what was measured so far. Exit 1: a run broke an invariant, or a flag is wrong.
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -160,7 +160,7 @@ int main(int argc, char** argv) {
   app.add_option("--only", flags.only, "Of these places")->delimiter(',');
   app.add_flag("--points", flags.points, "Prints every point");
   CLI11_PARSE(app, argc, argv);
-  std::signal(SIGINT, [](int) { stopped = 1; });
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { stopped = 1; });
   std::vector<KnownPoint> known;
   if (!flags.again.empty()) {
     StatusOr<std::vector<KnownPoint>> read = read_grid_csv(flags.again, flags.policies);
