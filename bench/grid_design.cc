@@ -107,8 +107,9 @@ double seconds_alone(const Place& place) {  // of a request in a batch of eight,
 }  // namespace
 
 std::string to_string(const Place& p) {
+  const bool unlike = std::any_of(p.shapes.begin(), p.shapes.end(), [&](const ModelShape* shape) { return shape != p.shapes.front(); });
   return absl::StrFormat("%s%s, %d of %d models%s, loads x%g, %s, %g -> %g tokens, Zipf %g, CV %g", p.devices > 1 ? absl::StrFormat("%dx", p.devices) : "",
-                         p.hardware->name, p.rooms, p.models, p.unlike ? " of unlike sizes" : "", p.load_factor, p.strictness, p.input_mean, p.output_mean, p.zipf, p.cv);
+                         p.hardware->name, p.rooms, p.models, unlike ? " of unlike sizes" : "", p.load_factor, p.strictness, p.input_mean, p.output_mean, p.zipf, p.cv);
 }
 
 std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, bool unlike) {
@@ -124,7 +125,6 @@ std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, 
     p.devices = devices;
     p.models = models.of(kModels, i);
     const bool small = p.hardware->name == "cpu";
-    p.unlike = unlike;
     const auto& shapes = small ? kSmall : kMiddle;
     const size_t first = &shape.of(shapes, i) - shapes;
     for (uint32_t m = 0; m < p.models; ++m) p.shapes.push_back(&shapes[(first + (unlike ? m : 0)) % std::size(shapes)]);

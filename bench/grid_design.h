@@ -29,14 +29,13 @@ struct Place {
   SloTarget slo;
   double input_mean = 0, output_mean = 0, zipf = 0, cv = 1;
   std::vector<const ModelShape*> shapes;  // of the models, by id
-  bool unlike = false;          // these differ
 };
 
 // "2 of 20 models on A10, loads x1, strict, 300 -> 64 tokens, Zipf 1, CV 2".
 std::string to_string(const Place& place);
 
 // `unlike`: each place has models of several sizes; all else is as without.
-std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, bool unlike = false);
+std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, bool unlike);
 
 // What the devices of this place are under a policy; `for_all`: with memory for every model.
 // Arrivals and lengths are those of the draw: the same under every policy.

@@ -84,14 +84,14 @@ class Rehearsal {
     return next;
   }
 
-  bool stays(const Actor& a) const { return a.here() && std::find(leaving_.begin(), leaving_.end(), &a) == leaving_.end(); }
+  bool remains(const Actor& a) const { return a.here() && std::find(leaving_.begin(), leaving_.end(), &a) == leaving_.end(); }
 
   // Whether it has a place, with the least KV, beside those that stay.
   bool has_place(const Actor& next) const {
     uint32_t count = 0;
     double pages = next.facts().weight_pages + std::max(next.facts().kv_pages, next.facts().kv_pages_min);
     for (const Actor& a : actors_) {
-      if (!stays(a)) continue;
+      if (!remains(a)) continue;
       ++count;
       pages += a.facts().weight_pages + active_ * a.kv_pages();
     }
@@ -114,7 +114,7 @@ class Rehearsal {
     Actor* gone = nullptr;
     std::pair<int, double> best;
     for (Actor& a : actors_) {
-      if (!stays(a) || a.facts().stays) continue;
+      if (!remains(a) || a.facts().stays) continue;
       const double due = a.due(now_);
       const int rank = !served(a) ? 2 : due == std::numeric_limits<double>::infinity() ? 1 : spent(a) && !(a.closed() && !a.done(now_)) ? 0 : -1;
       if (rank < 0 || (gone != nullptr && std::pair(rank, due) <= best)) continue;
@@ -136,6 +136,16 @@ class Rehearsal {
     return until;
   }
 
+  // Of those that have KV, those that are away first, the one with the latest token.
+  Actor* last_to_need_kv() {
+    Actor* last = nullptr;
+    const auto key = [](const Actor& a) { return std::pair(!a.here(), a.last_due()); };
+    for (Actor& a : actors_) {
+      if (a.kv_pages() > kTiny && (last == nullptr || key(a) > key(*last))) last = &a;
+    }
+    return last;
+  }
+
   // KV that has no place any more is given up, of those that are away first. Of those that are here the host tier has what the device has no
   // room for. Pages that are left for more of it.
   double make_room() {
@@ -149,19 +159,12 @@ class Rehearsal {
       }
       room = std::max(room, 0.0);
       const double left = room + device_.host_pages - kv - away;
-      Actor *last = nullptr, *last_away = nullptr;
-      for (Actor& a : actors_) {
-        Actor*& found = a.here() ? last : last_away;
-        if (left < -kTiny && a.kv_pages() > kTiny && (found == nullptr || a.last_due() > found->last_due())) found = &a;
-      }
-      if (last_away != nullptr) {
-        last_away->give_up(-left);
-      } else if (last != nullptr) {
-        last->give_up(-left);
-      } else {
+      Actor* const last = left < -kTiny ? last_to_need_kv() : nullptr;
+      if (last == nullptr) {
         active_ = kv > room ? room / kv : 1;
         return std::max(0.0, std::min(room - kv, left));
       }
+      last->give_up(-left);
     }
   }
 
