@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/rng.h"
 #include "roles/served_set.h"
 #include "sim/planner.h"
@@ -41,6 +42,9 @@ constexpr double kOutputs[] = {16, 32, 64, 128, 256, 512, 1000, 2000};
 constexpr double kInputs[] = {30, 100, 300, 1000, 4000, 12000};
 constexpr double kZipfs[] = {0, 0.5, 1, 1.5};
 constexpr double kCvs[] = {1, 2, 4, 8};
+// Of the means, where lengths are unlike: by the model's id, so that neither goes with the size or the objective.
+constexpr double kInputTimes[] = {1, 2, 0.5, 1, 0.5, 2, 1};
+constexpr double kOutputTimes[] = {1, 0.25, 4, 0.5, 2};
 
 // Deals the values of one dimension to `count` places: each as often as any other, in an order of its own.
 class Dealer {
@@ -61,18 +65,18 @@ class Dealer {
 // Weights of so many models of the place in the mean, but of its largest one at least.
 double weights_of(const Place& place, uint32_t count) {
   double sum = 0, most = 0;
-  for (const ModelShape* shape : place.shapes) {
-    const auto bytes = static_cast<double>(shape->weight_bytes);
+  for (const PlaceModel& model : place.of_model) {
+    const auto bytes = static_cast<double>(model.shape->weight_bytes);
     sum += bytes, most = std::max(most, bytes);
   }
-  return std::max(most, count * sum / static_cast<double>(place.shapes.size()));
+  return std::max(most, count * sum / place.models);
 }
 
 // Weights for `rooms` models, KV as much again as one of them, and one answer of full length at least.
 double bytes_for(const Place& place, uint32_t rooms) {
   double kv = 1.0 * kGiB;
-  for (const ModelShape* shape : place.shapes) {
-    kv = std::max({kv, 0.8 * static_cast<double>(shape->weight_bytes), 1.1 * 16'384 * static_cast<double>(shape->kv_bytes_per_token)});
+  for (const PlaceModel& model : place.of_model) {
+    kv = std::max({kv, 0.8 * static_cast<double>(model.shape->weight_bytes), 1.1 * 16'384 * static_cast<double>(model.shape->kv_bytes_per_token)});
   }
   return weights_of(place, rooms) + kv;
 }
@@ -88,8 +92,7 @@ void apply_policy(const std::string& policy, ClusterSpec& spec) {
 ClusterSpec cluster_of(const Place& place, const std::string& policy, bool for_all) {
   ClusterSpec spec;
   spec.devices = {{place.hardware, place.devices, 1}};
-  spec.models = place.shapes;
-  spec.slo = place.slo;
+  for (const PlaceModel& model : place.of_model) spec.models.push_back(model.shape);
   spec.memory_share = bytes_for(place, for_all ? place.models : place.rooms) / place.hardware->memory_bytes;
   spec.host_bytes = 64 * kGiB;
   spec.load_bytes_per_second = place.load_factor * place.hardware->link_bytes_per_second;
@@ -98,21 +101,41 @@ ClusterSpec cluster_of(const Place& place, const std::string& policy, bool for_a
   return spec;
 }
 
+double ttft_most(const Place& place) {
+  double most = 0;
+  for (const PlaceModel& model : place.of_model) most = std::max(most, to_seconds(model.slo.ttft));
+  return most;
+}
+
 double seconds_alone(const Place& place) {  // of a request in a batch of eight, about
-  const StepCost cost = roofline(*place.shapes.front(), *place.hardware);
+  const StepCost cost = roofline(*place.of_model.front().shape, *place.hardware);
   const double n = place.input_mean;
   return cost.prefill_seconds + cost.prefill_token_seconds * n + place.output_mean * cost.decodes_seconds(8, 8 * (n + place.output_mean / 2)) / 8;
 }
 
 }  // namespace
 
-std::string to_string(const Place& p) {
-  const bool unlike = std::any_of(p.shapes.begin(), p.shapes.end(), [&](const ModelShape* shape) { return shape != p.shapes.front(); });
-  return absl::StrFormat("%s%s, %d of %d models%s, loads x%g, %s, %g -> %g tokens, Zipf %g, CV %g", p.devices > 1 ? absl::StrFormat("%dx", p.devices) : "",
-                         p.hardware->name, p.rooms, p.models, unlike ? " of unlike sizes" : "", p.load_factor, p.strictness, p.input_mean, p.output_mean, p.zipf, p.cv);
+Unlike Unlike::of(const std::vector<std::string>& names) {
+  const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  return {has(kUnlike[0]), has(kUnlike[1]), has(kUnlike[2])};
 }
 
-std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, bool unlike) {
+std::string Unlike::to_string(const char* between) const {
+  std::vector<const char*> names;
+  const bool fields[] = {sizes, lengths, deadlines};
+  for (size_t i = 0; i < std::size(fields); ++i) {
+    if (fields[i]) names.push_back(kUnlike[i]);
+  }
+  return absl::StrJoin(names, between);
+}
+
+std::string to_string(const Place& p) {
+  const std::string unlike = p.unlike.to_string(" and ");
+  return absl::StrFormat("%s%s, %d of %d models%s, loads x%g, %s, %g -> %g tokens, Zipf %g, CV %g", p.devices > 1 ? absl::StrFormat("%dx", p.devices) : "",
+                         p.hardware->name, p.rooms, p.models, unlike.empty() ? "" : " of unlike " + unlike, p.load_factor, p.strictness, p.input_mean, p.output_mean, p.zipf, p.cv);
+}
+
+std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, const Unlike& unlike) {
   Rng rng(seed);
   const auto dealer = [&] { return Dealer(rng, count); };
   const Dealer device = dealer(), models = dealer(), rooms = dealer(), load = dealer(), objective = dealer(), output = dealer(), input = dealer(), zipf = dealer(),
@@ -126,14 +149,16 @@ std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, 
     p.models = models.of(kModels, i);
     const bool small = p.hardware->name == "cpu";
     const auto& shapes = small ? kSmall : kMiddle;
-    const size_t first = &shape.of(shapes, i) - shapes;
-    for (uint32_t m = 0; m < p.models; ++m) p.shapes.push_back(&shapes[(first + (unlike ? m : 0)) % std::size(shapes)]);
+    const size_t first = &shape.of(shapes, i) - shapes, strictest = &objective.of(kObjectives, i) - kObjectives;
+    p.unlike = unlike;
+    for (uint32_t m = 0; m < p.models; ++m) {
+      p.of_model.push_back({&shapes[(first + (unlike.sizes ? m : 0)) % std::size(shapes)], kObjectives[(strictest + (unlike.deadlines ? m + m / 3 : 0)) % std::size(kObjectives)].slo,
+                            unlike.lengths ? kInputTimes[m % std::size(kInputTimes)] : 1, unlike.lengths ? kOutputTimes[m % std::size(kOutputTimes)] : 1});
+    }
     p.rooms = std::min(rooms.of(kRooms, i), p.models - 1);
     while (p.rooms > 1 && bytes_for(p, p.rooms) > 0.95 * p.hardware->memory_bytes) --p.rooms;
     p.load_factor = load.of(kLoadFactors, i);
-    const Objective& o = objective.of(kObjectives, i);
-    p.strictness = o.name;
-    p.slo = o.slo;
+    p.strictness = kObjectives[strictest].name;
     p.output_mean = output.of(kOutputs, i);
     p.input_mean = input.of(kInputs, i);
     p.zipf = zipf.of(kZipfs, i);
@@ -151,6 +176,9 @@ StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, d
   setup.place_by_load = policy == "paper";
   if (policy == "paper") setup.balance_interval = Duration::max();
   ASSIGN_OR_RETURN(setup.nodes, make_nodes(cluster_of(place, policy, for_all)));
+  for (NodeSpec& node : setup.nodes) {
+    for (NodeModel& model : node.config.models) model.pooling.slo = place.of_model[model.model.value].slo;
+  }
   SyntheticSpec load;
   load.requests_per_second = requests_per_second;
   load.cv = place.cv;
@@ -158,10 +186,14 @@ StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, d
   load.seed = setup.seed;
   load.input_mean = place.input_mean;
   load.output_mean = place.output_mean;
+  for (const PlaceModel& model : place.of_model) {
+    load.input_times.push_back(model.input_times);
+    load.output_times.push_back(model.output_times);
+  }
   load.spread = 0.6;
   // Long enough for a few hundred answers, and for lateness to grow beyond what the first token may take. What several devices
   // get is more in as long a time.
-  load.duration_seconds = std::clamp(250 / requests_per_second, 4 * to_seconds(place.slo.ttft) + 30.0 / place.devices, 600.0);
+  load.duration_seconds = std::clamp(250 / requests_per_second, 4 * ttft_most(place) + 30.0 / place.devices, 600.0);
   setup.workload = std::make_unique<SyntheticWorkload>(load, model_lengths(setup.nodes));
   return setup;
 }
@@ -186,9 +218,10 @@ double silence_bound(const Place& place) {
 }
 
 StatusOr<double> capacity_of(const Place& place) {
-  for (const ModelShape* shape : place.shapes) {
-    const StepCost cost = roofline(*shape, *place.hardware);
-    const std::string why = out_of_reach(*shape, cost, place.hardware->name, place.slo, static_cast<uint32_t>(place.input_mean), 0);
+  for (const PlaceModel& model : place.of_model) {
+    const StepCost cost = roofline(*model.shape, *place.hardware);
+    const auto prompt = static_cast<uint32_t>(model.input_times * place.input_mean);
+    const std::string why = out_of_reach(*model.shape, cost, place.hardware->name, model.slo, prompt, 0);
     if (!why.empty()) return absl::FailedPreconditionError(why);
   }
   double rate = place.devices / seconds_alone(place), low = 0, high = 0;

@@ -17,6 +17,22 @@ constexpr const char* kPolicies[] = {"token", "request", "static", "paper"};
 constexpr size_t kPolicyCount = std::size(kPolicies);
 constexpr double kLoads[] = {0.2, 0.35, 0.5, 0.7, 0.85, 1.0, 1.3, 2.0, 3.0};  // of the capacity
 
+// In what the models of a place differ from each other.
+struct Unlike {
+  bool sizes = false;      // the largest has up to five times the weights of the smallest
+  bool lengths = false;    // of answers, by up to 16; of prompts, by up to 4, and not of the same models
+  bool deadlines = false;  // a third of them has each objective
+  static Unlike of(const std::vector<std::string>& names);  // of kUnlike
+  std::string to_string(const char* between = ", ") const;  // "sizes, lengths"
+};
+constexpr const char* kUnlike[] = {"sizes", "lengths", "deadlines"};
+
+struct PlaceModel {
+  const ModelShape* shape = nullptr;
+  SloTarget slo;
+  double input_times = 1, output_times = 1;  // of the place's mean
+};
+
 // Devices, models, an objective and a workload; all but how much of it comes.
 struct Place {
   uint64_t seed = 0;
@@ -25,17 +41,17 @@ struct Place {
   uint32_t models = 2;
   uint32_t rooms = 1;           // models that a device holds at once; of unlike ones, in the mean
   double load_factor = 1;       // of the link's speed: how quickly weights come
-  const char* strictness = "";
-  SloTarget slo;
+  const char* strictness = "";  // of the first model
   double input_mean = 0, output_mean = 0, zipf = 0, cv = 1;
-  std::vector<const ModelShape*> shapes;  // of the models, by id
+  Unlike unlike;
+  std::vector<PlaceModel> of_model;  // by id
 };
 
 // "2 of 20 models on A10, loads x1, strict, 300 -> 64 tokens, Zipf 1, CV 2".
 std::string to_string(const Place& place);
 
-// `unlike`: each place has models of several sizes; all else is as without.
-std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, bool unlike);
+// What is not `unlike` is as without.
+std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, const Unlike& unlike);
 
 // What the devices of this place are under a policy; `for_all`: with memory for every model.
 // Arrivals and lengths are those of the draw: the same under every policy.

@@ -148,14 +148,14 @@ std::string grid_table(GridResult& result, const std::vector<std::string>& polic
 }
 
 std::string grid_csv(const GridResult& result, const std::vector<std::string>& policies) {
-  std::string out = "seed,apart,device,devices,models,rooms,load_speed,deadlines,input,output,zipf,cv,load,requests_per_second";
+  std::string out = "seed,apart,device,devices,models,rooms,load_speed,deadlines,input,output,zipf,cv,unlike,load,requests_per_second";
   for (const std::string& policy : policies) absl::StrAppend(&out, ",", policy);
   for (const std::string& policy : policies) absl::StrAppend(&out, ",silent_s ", policy);
   out += "\n";
   for (const GridPoint& p : result.points) {
     const Place& l = p.place;
     absl::StrAppend(&out, l.seed, ",", p.apart, ",", l.hardware->name, ",", l.devices, ",", l.models, ",", l.rooms, ",", l.load_factor, ",", l.strictness, ",");
-    absl::StrAppend(&out, l.input_mean, ",", l.output_mean, ",", l.zipf, ",", l.cv, ",", p.load);
+    absl::StrAppend(&out, l.input_mean, ",", l.output_mean, ",", l.zipf, ",", l.cv, ",", l.unlike.to_string("+"), ",", p.load);
     absl::StrAppendFormat(&out, ",%.17g", p.requests_per_second);
     for (const PlaceScore& score : p.scores) absl::StrAppendFormat(&out, ",%.4f", score.on_time);
     for (const PlaceScore& score : p.scores) absl::StrAppendFormat(&out, ",%.3f", score.silent_s);
@@ -164,19 +164,20 @@ std::string grid_csv(const GridResult& result, const std::vector<std::string>& p
   return out;
 }
 
-StatusOr<std::vector<KnownPoint>> read_grid_csv(const std::string& path, const std::vector<std::string>& policies) {
-  constexpr size_t kSeed = 0, kLoad = 12, kRate = 13, kShares = 14;  // columns
+StatusOr<std::vector<KnownPoint>> read_grid_csv(const std::string& path, const std::vector<std::string>& policies, const Unlike& unlike) {
+  constexpr size_t kSeed = 0, kUnlikeIn = 12, kLoad = 13, kRate = 14, kShares = 15;  // columns
   std::ifstream file(path);
   std::string line;
   std::vector<KnownPoint> points;
   for (size_t number = 1; std::getline(file, line); ++number) {
     const std::vector<std::string> cells = absl::StrSplit(line, ',');
-    const auto wrong = [&](absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": ", what, "; give a file that --csv wrote for the same --policies")); };
+    const auto wrong = [&](absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": ", what, "; give a file that --csv wrote for the same --policies and --unlike")); };
     if (cells.size() != kShares + 2 * policies.size()) return wrong("another number of columns");
     if (number == 1) {
       if (!std::equal(policies.begin(), policies.end(), cells.begin() + kShares)) return wrong("other policies");
       continue;
     }
+    if (cells[kUnlikeIn] != unlike.to_string("+")) return wrong("its models are unlike in other things: \"" + cells[kUnlikeIn] + "\"");
     KnownPoint& point = points.emplace_back();
     point.scores.resize(policies.size());
     bool read = absl::SimpleAtoi(cells[kSeed], &point.place_seed) && absl::SimpleAtod(cells[kLoad], &point.load) && absl::SimpleAtod(cells[kRate], &point.requests_per_second);

@@ -37,8 +37,8 @@ struct KnownPoint {
   double load = 0, requests_per_second = 0;
   std::vector<PlaceScore> scores;  // by policy
 };
-// InvalidArgument, with the line, for a file that grid_csv() did not write for these policies.
-StatusOr<std::vector<KnownPoint>> read_grid_csv(const std::string& path, const std::vector<std::string>& policies);
+// InvalidArgument, with the line, for a file that grid_csv() did not write for these policies and places.
+StatusOr<std::vector<KnownPoint>> read_grid_csv(const std::string& path, const std::vector<std::string>& policies, const Unlike& unlike);
 
 // By objective and length of answers: a dot for each point, its load to the right, the first policy's gain upwards, coloured
 // by who wins.

@@ -65,19 +65,20 @@ std::optional<Arrival> TraceWorkload::next() {
 SyntheticWorkload::SyntheticWorkload(SyntheticSpec spec, std::vector<uint32_t> model_len)
     : spec_(std::move(spec)), model_len_(std::move(model_len)), rng_(spec_.seed) {
   CHECK(!model_len_.empty());
+  for (const auto* times : {&spec_.input_times, &spec_.output_times}) CHECK(times->empty() || times->size() == model_len_.size());
   double sum = 0;
   for (size_t i = 0; i < model_len_.size(); ++i) weights_.push_back(sum += std::pow(static_cast<double>(i + 1), -spec_.zipf));
   for (double& weight : weights_) weight /= sum;
 }
 
-Lengths SyntheticWorkload::draw_lengths() {
+Lengths SyntheticWorkload::draw_lengths(uint32_t model) {
   if (!spec_.lengths.empty()) return spec_.lengths[rng_.below(spec_.lengths.size())];
-  const auto draw = [&](double mean) {  // the mean of a lognormal is exp(mu + sigma^2 / 2)
-    const double value = mean * std::exp(spec_.spread * normal(rng_) - spec_.spread * spec_.spread / 2);
+  const auto draw = [&](double mean, const std::vector<double>& times) {  // the mean of a lognormal is exp(mu + sigma^2 / 2)
+    const double value = mean * (times.empty() ? 1 : times[model]) * std::exp(spec_.spread * normal(rng_) - spec_.spread * spec_.spread / 2);
     return static_cast<uint32_t>(std::clamp(value, 1.0, 1e6));
   };
-  const uint32_t input = draw(spec_.input_mean);
-  return {input, draw(spec_.output_mean)};
+  const uint32_t input = draw(spec_.input_mean, spec_.input_times);
+  return {input, draw(spec_.output_mean, spec_.output_times)};
 }
 
 uint32_t SyntheticWorkload::draw_model() {
@@ -90,7 +91,7 @@ std::optional<Arrival> SyntheticWorkload::next() {
   if (when_ > spec_.duration_seconds) return std::nullopt;
   const uint32_t model = draw_model();
   bool cut = false;
-  Arrival arrival{make_request(++made_, model, draw_lengths(), model_len_[model], cut)};
+  Arrival arrival{make_request(++made_, model, draw_lengths(model), model_len_[model], cut)};
   arrival.at = TimePoint(from_seconds(when_));
   return arrival;
 }

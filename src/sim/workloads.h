@@ -51,6 +51,8 @@ struct SyntheticSpec {
   // Drawn from, with replacement; or, if empty, lognormal with these means and a deviation of the logarithm of `spread`.
   std::vector<Lengths> lengths;
   double input_mean = 700, output_mean = 300, spread = 0.8;
+  // Of the means, those of each model are so many times as large; empty: all alike.
+  std::vector<double> input_times, output_times;
 };
 
 class SyntheticWorkload final : public Workload {
@@ -59,7 +61,7 @@ class SyntheticWorkload final : public Workload {
   std::optional<Arrival> next() override;
 
  private:
-  Lengths draw_lengths();
+  Lengths draw_lengths(uint32_t model);
   uint32_t draw_model();
 
   const SyntheticSpec spec_;
