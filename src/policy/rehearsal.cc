@@ -224,6 +224,12 @@ bool worth_a_switch(const RehearsedModel& model) {
   return Actor(model, 0).due(model.return_seconds) < std::numeric_limits<double>::infinity();
 }
 
+double late_when_away(const RehearsedModel& m, double seconds) {
+  // One that comes at `at` has its first token at `seconds` and the prompt, is late from `ttft` on, and by a token more each `tbt`.
+  const double late = seconds + m.prompt_seconds - m.ttft, at = std::clamp(late, 0.0, seconds);  // the first one's; those until then are late
+  return m.weight * m.arrivals * at * std::clamp((late - 0.5 * at) / m.tbt, 0.0, m.answer_tokens);
+}
+
 namespace {
 
 struct Wanted {

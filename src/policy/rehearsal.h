@@ -69,6 +69,10 @@ Rehearsed rehearse(std::span<const RehearsedModel> models, const RehearsedDevice
 // those who come later: if none of them could be in time for it, nobody would ever be.
 bool worth_a_switch(const RehearsedModel& model);
 
+// Weighted tokens that are likely to be late because it is back on the device only after so many seconds: those of requests that come
+// until then, as far as they cannot wait as long.
+double late_when_away(const RehearsedModel& model, double seconds);
+
 // The share of the device's time that it takes to compute what comes, and what is here and promising within the horizon, at the pace of
 // those who read it.
 double load(const RehearsedModel& model, double horizon);

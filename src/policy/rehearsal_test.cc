@@ -285,6 +285,16 @@ TEST(WorthASwitch, AFirstOneIfLaterOnesWouldBeInTime) {
   EXPECT_FALSE(worth_a_switch(m));
 }
 
+TEST(LateWhenAway, ThoseWhoComeAndCannotWaitAsLong) {
+  RehearsedModel m = model(0, true, 2, 1);  // 50 ms of a prompt, 5 s to the first token, 100 ms between, 100 tokens
+  EXPECT_EQ(late_when_away(m, 4.9), 0);
+  // Who comes in the first second is late, by half a second in the mean.
+  EXPECT_NEAR(late_when_away(m, 5.95), 2 * 1 * 0.5 / 0.1, 1e-9);
+  m.weight = 3;
+  EXPECT_NEAR(late_when_away(m, 5.95), 3 * 10, 1e-9);
+  EXPECT_NEAR(late_when_away(m, 1004.95), 3 * 2 * 1000 * 100, 1e-6) << "no more than the whole answer";
+}
+
 TEST(Yield, ThosePeopleWantMoreAndThoseWhoAreHereComeFirst) {
   EXPECT_GT(yield(model(0, true, 2, 1), 30), yield(model(0, false, 2, 1), 30));
   EXPECT_GT(yield(model(0, true, 4, 1), 30), yield(model(0, true, 1, 1), 30));

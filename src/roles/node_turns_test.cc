@@ -168,6 +168,24 @@ TEST(NodeTurns, AnswersThatAreAllLateGoOnWhileNobodyElseWantsTheDevice) {
   }
 }
 
+// Many came for the model that is there, and others may come: they can wait for as long as the other model would be there.
+TEST(NodeTurns, WhoIsLateNeedNotWaitForThoseWhoMayComeAndHaveTime) {
+  std::vector<NodeModel> models = {model(0), model(1)};
+  models[0].pooling.slo = {seconds(10), milliseconds(100)};
+  models[1].pooling.slo = {milliseconds(100), milliseconds(50)};  // a load takes 200 ms
+  Body body(config(9, models));                                   // room for one
+  for (int i = 0; i < 40; ++i) {
+    body.submit(0, 100);
+    body.run(body.now() + milliseconds(50));
+  }
+  body.run();
+  ASSERT_EQ(body.state(0), ModelState::kLoaded);
+  const TimePoint asked = body.now();
+  const RequestId late = body.submit(1, 4);
+  body.run();
+  EXPECT_LT(body.answer(late).first, asked + milliseconds(700));
+}
+
 // One model has far more requests than the device can serve; whoever asks another waits as long as is promised, not until they end.
 TEST(NodeTurns, AFloodOfOneModelDoesNotStarveTheReaderOfAnother) {
   std::vector<NodeModel> models = {model(0), model(1)};

@@ -105,6 +105,26 @@ TEST(Router, AReportMayNameItsModelsInAnyOrder) {
   EXPECT_EQ(sends[0].to, NodeId(2)) << "where it is begun first";
 }
 
+// A node that has only seen short answers of a model has no shorter ones to give.
+TEST(Router, HowLongAnAnswerWillBeDoesNotDependOnTheNode) {
+  Router router({kGateway});
+  router.handle(ClusterChanged{cluster({{1, 1}, {2, 1}})}, TimePoint{});
+  const auto report = [](double pressure, double answer_tokens, uint64_t seen) {
+    NodeStatus status;
+    status.decode_pressure = pressure;
+    ModelStatus& m = status.models.emplace_back();
+    m.model = ModelId(0);
+    m.answer_tokens = answer_tokens;
+    m.generated_tokens = seen;
+    return status;
+  };
+  router.handle(MessageFrom{NodeId(1), report(0.8, 100, 1000)}, TimePoint{});
+  router.handle(MessageFrom{NodeId(2), report(0.4, 300, 100'000)}, TimePoint{});
+  const auto sends = of_kind<Send>(router.handle(request(5), TimePoint{}));
+  ASSERT_EQ(sends.size(), 1u);
+  EXPECT_EQ(sends[0].to, NodeId(2)) << "which has more time";
+}
+
 TEST(Router, OverItsLimitItRefuses) {
   Router router({kGateway, 1});
   router.handle(ClusterChanged{cluster({{1, 1}})}, TimePoint{});

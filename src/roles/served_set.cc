@@ -118,9 +118,8 @@ bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size
     if (m.resident && !m.stays && (leaves == nullptr || used(m) < used(*leaves))) leaves = &m;
   }
   if (leaves == nullptr) return false;
-  const double away = late.switch_seconds + leaves->switch_seconds + late.answer_tokens * late.step_seconds(1);
-  const double lost = leaves->weight * leaves->arrivals * away * leaves->answer_tokens;
-  return kLate * late.weight * static_cast<double>(engine.waiting() + engine.running()) * late.answer_tokens > lost;
+  const double away = late.switch_seconds + late.prompt_seconds + late.answer_tokens * late.step_seconds(1) + leaves->switch_seconds;
+  return kLate * late.weight * static_cast<double>(engine.waiting() + engine.running()) * late.answer_tokens > late_when_away(*leaves, away);
 }
 
 void ServedSet::note_dark(TimePoint now) {
