@@ -75,10 +75,11 @@ void ServedSet::update(bool contended, TimePoint now) {
     next_course_ = now + std::max(kInterval, from_seconds(ahead / kCoursesAhead));
   }
   if (course_.served == rehearsed.size()) course_.served = UINT32_MAX;  // whoever comes, too
+  const bool nobody = idle();
   for (uint32_t i = 0; i < models.size(); ++i) {
     HostedModel& hosted = catalogue_.at(models[i].model);
     const bool chosen = i < course_.served && (models[i].resident || hosted.facts.model == favoured_ || worth_a_switch(models[i]));
-    hosted.served = chosen || idle_long_enough(models, i);
+    hosted.served = chosen || (nobody && idle_long_enough(models, i));
     hosted.turn.stretch = course_.stretch;
     hosted.turn.ends = course_.ends;
   }
@@ -105,11 +106,10 @@ bool ServedSet::idle() const {
   return !catalogue_.any_active([this](const HostedModel& m) { return !catalogue_.away(m) && m.engine->has_work(); });
 }
 
-// What comes too late for a model is served while nobody is on the device who has work, if what is likely to come for the one
-// that would leave, until it could be back, is worth less.
+// What comes too late for a model is served while nobody is on the device who has work, if less is likely to be late for it: of the one
+// that would leave until it could be back, and of others who would come meanwhile.
 bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size_t which) const {
   constexpr double kLate = 0.05;  // of a token on time
-  if (!idle()) return false;
   const RehearsedModel& late = models[which];
   const Engine& engine = *catalogue_.at(late.model).engine;
   const RehearsedModel* leaves = nullptr;
@@ -119,7 +119,11 @@ bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size
   }
   if (leaves == nullptr) return false;
   const double away = late.switch_seconds + late.prompt_seconds + late.answer_tokens * late.step_seconds(1) + leaves->switch_seconds;
-  return kLate * late.weight * static_cast<double>(engine.waiting() + engine.running()) * late.answer_tokens > late_when_away(*leaves, away);
+  double lost = late_when_away(*leaves, away);
+  for (const RehearsedModel& m : std::span(models.data(), std::min(models.size(), kRehearsedMax))) {
+    if (&m != &late && !m.resident) lost += late_when_away(m, away - leaves->switch_seconds + m.switch_seconds) - late_when_away(m, m.switch_seconds);
+  }
+  return kLate * late.weight * static_cast<double>(engine.waiting() + engine.running()) * late.answer_tokens > lost;
 }
 
 void ServedSet::note_dark(TimePoint now) {
