@@ -47,7 +47,8 @@ struct NodeConfig {
   std::vector<NodeId> gateways;         // get NodeStatus
   BatchLimits limits;
   // A step that decodes takes so many tokens of prompts as it has time for, this many at least: its time is the gap that
-  // readers see. As long as gap_stretch decodes alone, or the shortest tbt of the batch, whichever is longer.
+  // readers see. As long as gap_stretch decodes alone, or the shortest tbt of the batch, whichever is longer; but no longer than those
+  // who read from other models on the device can wait, or as leaves them a step within their tbt.
   uint32_t prompt_tokens_min = 16;
   double gap_stretch = 2;
   uint32_t waiting_max = 1024;          // per model

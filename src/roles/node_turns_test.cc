@@ -46,6 +46,30 @@ TEST(NodeTurns, AReaderWhoAskedForALessGapHasIt) {
   EXPECT_LE(most, 250u);  // 400 in the 100 ms that the model allows
 }
 
+TEST(NodeTurns, ALongPromptLeavesReadersOfAnotherModelTheirGap) {
+  const auto first_rows = [](Duration tbt) {
+    NodeModel read = model(0), big = model(1);
+    big.max_model_len = 2048;
+    big.kv_block_bytes = kPageBytes / 64;
+    read.pooling.slo = {milliseconds(1), tbt};
+    Body body(config(90, {read, big}));  // room for both
+    body.row_time = milliseconds(1);
+    body.submit(1, 4, 1200);
+    body.run();
+    EXPECT_EQ(body.rows.front(), 512u);  // nobody reads: as much as a step takes
+    body.submit(0, 200);
+    body.run();
+    body.submit(0, 200);  // its first token comes after 28 ms, which is a little late; those that follow take 21 ms each
+    const size_t before = body.steps.size();
+    body.submit(1, 4, 1200);
+    body.run();
+    const auto prompt = std::find(body.steps.begin() + static_cast<ptrdiff_t>(before), body.steps.end(), 1u) - body.steps.begin();
+    return body.rows[static_cast<size_t>(prompt)];
+  };
+  EXPECT_EQ(first_rows(milliseconds(25)), 16u);
+  EXPECT_GT(first_rows(milliseconds(400)), 200u);
+}
+
 TEST(NodeTurns, AModelGivesWayBetweenTokensAndItsAnswerGoesOn) {
   Body body(config(11, {model(0), model(1)}));  // weights of one and KV of both
   const RequestId a = body.submit(0, 100), b = body.submit(1, 100);

@@ -2,9 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace shoal {
+namespace {
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+}  // namespace
 
 void TurnQuotas::update(TimePoint now) {
   bool contended = false, late = false;
@@ -115,11 +121,31 @@ double TurnQuotas::prompt(const HostedModel& hosted, uint64_t begin, uint64_t to
   return hosted.costs.prefill_seconds(begin, tokens, config_.limits.tokens_per_step);
 }
 
+double TurnQuotas::time_of_others(const HostedModel& hosted) const {
+  constexpr double kLateMost = 2;
+  double decodes = 0, until = kNoLimit;
+  const auto each_reader = [&](const auto& f) {
+    for (const auto& [id, other] : catalogue_.active()) {
+      const Engine::Demand& demand = other.demand;
+      if (&other == &hosted || !catalogue_.resident(other) || !other.engine->runnable() || !other.served || demand.promising == 0 || demand.decoding == 0) continue;
+      f(demand, other.costs.decode_seconds(demand.decoding, demand.context_tokens));
+    }
+  };
+  each_reader([&](const Engine::Demand&, double decode) { decodes += decode; });
+  each_reader([&](const Engine::Demand& demand, double decode) {
+    const double left = to_seconds(demand.slack) - decode, tbt = to_seconds(demand.tbt);
+    if (left > -decode - kLateMost * tbt) until = std::min(until, std::max(left, tbt - decodes));
+  });
+  return until;
+}
+
 uint32_t TurnQuotas::step_tokens(const HostedModel& hosted) const {
   const Engine::Demand& demand = hosted.demand;
-  if (demand.decoding == 0) return config_.limits.tokens_per_step;
-  const double decode = hosted.costs.decode_seconds(demand.decoding, demand.context_tokens);
-  const double seconds = std::max(to_seconds(demand.tbt) / elapsed(hosted, 1), config_.gap_stretch * decode);
+  const double others = time_of_others(hosted);
+  if (demand.decoding == 0 && others == kNoLimit) return config_.limits.tokens_per_step;
+  const double decode = demand.decoding > 0 ? hosted.costs.decode_seconds(demand.decoding, demand.context_tokens) : 0;
+  const double own = demand.decoding > 0 ? to_seconds(demand.tbt) / elapsed(hosted, 1) : kNoLimit;
+  const double seconds = std::max(std::min(own, others), config_.gap_stretch * decode);
   const uint64_t rows = hosted.costs.rows_within(seconds, demand.decoding, demand.context_tokens);
   return static_cast<uint32_t>(std::min<uint64_t>(std::max(rows, demand.decoding + config_.prompt_tokens_min), config_.limits.tokens_per_step));
 }

@@ -50,7 +50,7 @@ class TurnQuotas {
   // Until the token of its requests that is due first: a step, and what is missing of its prompt.
   double next_token(const HostedModel& hosted, const Engine::Demand& demand) const;
   double prompt(const HostedModel& hosted, uint64_t begin, uint64_t tokens) const;
-  // A step that decodes takes so many tokens of prompts as it has time for.
+  // A step takes so many tokens of prompts as it has time for, if anybody reads.
   uint32_t step_tokens(const HostedModel& hosted) const;
   TurnsAhead turns_ahead() const;
   // Until a request of this model that comes now has its first step.
@@ -69,6 +69,9 @@ class TurnQuotas {
   Prospects prospects(const HostedModel& hosted) const { return served_.prospects(hosted); }
 
  private:
+  // How long a step of this model may take for those who read from others on the device: until the next token of one is due, or as leaves
+  // all of them a step within their tbt. Who is late by more than two tokens is not waited for. Infinity: nobody reads.
+  double time_of_others(const HostedModel& hosted) const;
   void plan_turns(const std::vector<ModelId>& working, TimePoint now);
   double planned(const HostedModel& hosted) const;
   bool token_level() const { return config_.scheduling == Scheduling::kToken; }
