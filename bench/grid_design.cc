@@ -149,16 +149,17 @@ std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, 
     p.models = models.of(kModels, i);
     const bool small = p.hardware->name == "cpu";
     const auto& shapes = small ? kSmall : kMiddle;
-    const size_t first = &shape.of(shapes, i) - shapes, strictest = &objective.of(kObjectives, i) - kObjectives;
+    const size_t first = &shape.of(shapes, i) - shapes, slo = &objective.of(kObjectives, i) - kObjectives;
     p.unlike = unlike;
     for (uint32_t m = 0; m < p.models; ++m) {
-      p.of_model.push_back({&shapes[(first + (unlike.sizes ? m : 0)) % std::size(shapes)], kObjectives[(strictest + (unlike.deadlines ? m + m / 3 : 0)) % std::size(kObjectives)].slo,
-                            unlike.lengths ? kInputTimes[m % std::size(kInputTimes)] : 1, unlike.lengths ? kOutputTimes[m % std::size(kOutputTimes)] : 1});
+      const size_t size = unlike.sizes ? m : 0, deadline = unlike.deadlines ? m + m / 3 : 0, length = unlike.lengths ? m : 0;  // m / 3: not by size
+      p.of_model.push_back({&shapes[(first + size) % std::size(shapes)], kObjectives[(slo + deadline) % std::size(kObjectives)].slo,
+                            kInputTimes[length % std::size(kInputTimes)], kOutputTimes[length % std::size(kOutputTimes)]});
     }
     p.rooms = std::min(rooms.of(kRooms, i), p.models - 1);
     while (p.rooms > 1 && bytes_for(p, p.rooms) > 0.95 * p.hardware->memory_bytes) --p.rooms;
     p.load_factor = load.of(kLoadFactors, i);
-    p.strictness = kObjectives[strictest].name;
+    p.strictness = kObjectives[slo].name;
     p.output_mean = output.of(kOutputs, i);
     p.input_mean = input.of(kInputs, i);
     p.zipf = zipf.of(kZipfs, i);

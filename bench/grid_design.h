@@ -23,7 +23,7 @@ struct Unlike {
   bool lengths = false;    // of answers, by up to 16; of prompts, by up to 4, and not of the same models
   bool deadlines = false;  // a third of them has each objective
   static Unlike of(const std::vector<std::string>& names);  // of kUnlike
-  std::string to_string(const char* between = ", ") const;  // "sizes, lengths"
+  std::string to_string(const char* between) const;         // "sizes, lengths" between commas
 };
 constexpr const char* kUnlike[] = {"sizes", "lengths", "deadlines"};
 

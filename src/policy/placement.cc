@@ -35,6 +35,16 @@ Key key_by_load(const NodeView& n, Phase phase) {
 
 }  // namespace
 
+void agree_on_answers(std::span<NodeView> nodes) {
+  double sum = 0, seen = 0;
+  for (const NodeView& n : nodes) {
+    if (n.answer_tokens <= 0) continue;
+    sum += (1 + n.answer_tokens_seen) * n.answer_tokens;
+    seen += 1 + n.answer_tokens_seen;
+  }
+  for (NodeView& n : nodes) n.answer_tokens = seen > 0 ? sum / seen : 0;
+}
+
 double share_on_time(const NodeView& n) {
   if (n.answer_tokens <= 0) return 1;
   const double start = kWaitDoubt * n.wait_seconds + n.prompt_seconds;

@@ -32,7 +32,8 @@ struct NodeView {
   double prompt_seconds = 0;    // predicted, of what is to be computed before its next token
   double decode_pressure = 0;   // policy/decode_turns.h; > 1: over-committed
   double answer_pressure = 0;   // that it adds to that
-  double answer_tokens = 0;     // expected of it
+  double answer_tokens = 0;     // expected of it; 0: nothing is known
+  double answer_tokens_seen = 0;  // of the model's answers there: what that is expected by
   double slack_seconds = 0, tbt_seconds = 0.1;  // until its next token is due, and between those that follow
   uint32_t requests_live = 0;   // placed by this router and not ended
   uint32_t requests_queued = 0; // reported by the node, over all models
@@ -66,6 +67,9 @@ using Placement = std::variant<PlaceOn, Reject>;
 //
 // Rejected when the router is full, or when no node that is not draining serves the model.
 Placement place(const ClusterView& view, Phase phase);
+
+// Where a request goes makes its answer no longer: from now on all expect what they do in the mean, each as much as it has seen.
+void agree_on_answers(std::span<NodeView> nodes);
 
 // Of its tokens, how many would be on time there, 0..1: as tokens_in_time(), of a wait that may be longer than predicted.
 double share_on_time(const NodeView& node);

@@ -111,5 +111,16 @@ TEST(Place, AFullRouterRejectsWithAHintWhenToComeBack) {
   EXPECT_GT(reject.retry_after, Duration(0));
 }
 
+TEST(AgreeOnAnswers, WhoHasSeenMoreCountsMoreAndWhoKnowsNothingBelievesTheOthers) {
+  NodeView nodes[3];
+  nodes[0].answer_tokens = 100, nodes[0].answer_tokens_seen = 999;
+  nodes[1].answer_tokens = 300, nodes[1].answer_tokens_seen = 2999;
+  agree_on_answers(nodes);
+  for (const NodeView& node : nodes) EXPECT_DOUBLE_EQ(node.answer_tokens, 250);
+  NodeView unknown[1];
+  agree_on_answers(unknown);
+  EXPECT_EQ(unknown[0].answer_tokens, 0);
+}
+
 }  // namespace
 }  // namespace shoal

@@ -76,6 +76,8 @@ NodeView Router::view_of(const Member& member, const Entry& entry, TimePoint now
   view.room = m->room;
   view.decodes_model = m->running > 0;
   view.answer_pressure = m->answer_pressure;
+  view.answer_tokens = m->answer_tokens;
+  view.answer_tokens_seen = static_cast<double>(m->generated_tokens);
   view.prompt_seconds = entry.kv ? 0 : prompt_seconds(*m, entry.request);
   const SloTarget slo = tightened(m->slo, entry.request.ttft_max, entry.request.tbt_max);
   view.slack_seconds = to_seconds(slack(slo, entry.request.arrival, entry.request.output.size() + 1, now));
@@ -108,20 +110,6 @@ std::vector<NodeId> Router::hosts(ModelId model) const {
   return found == hosts_.end() ? std::vector<NodeId>() : found->second;
 }
 
-// As its nodes expect them, each as much as it has seen: where a request goes makes its answer no longer.
-double Router::answer_tokens(ModelId model, const std::vector<NodeId>& nodes) const {
-  double sum = 0, seen = 0;
-  for (const NodeId id : nodes) {
-    const auto status = status_.find(id);
-    const ModelStatus* const m = status == status_.end() ? nullptr : status_of(status->second, model);
-    if (m == nullptr) continue;
-    const double weight = 1 + static_cast<double>(m->generated_tokens);
-    sum += weight * m->answer_tokens;
-    seen += weight;
-  }
-  return seen > 0 ? sum / seen : 0;
-}
-
 Placement Router::choose(const Entry& entry, Phase phase, TimePoint now) const {
   std::vector<NodeId> able = hosts(entry.request.model);
   // Who has the request serves its model to the end, also if it is on no list any more.
@@ -131,8 +119,7 @@ Placement Router::choose(const Entry& entry, Phase phase, TimePoint now) const {
   for (const NodeId id : able) {
     if (const auto member = cluster_.members.find(id); member != cluster_.members.end()) nodes.push_back(view_of(member->second, entry, now));
   }
-  const double answer = answer_tokens(entry.request.model, able);
-  for (NodeView& node : nodes) node.answer_tokens = answer;
+  agree_on_answers(nodes);
   return place({nodes, static_cast<uint32_t>(journal_.size()), config_.requests_max, config_.place_by_load}, phase);
 }
 

@@ -73,7 +73,6 @@ class Router {
   void expire(TimePoint now, std::vector<Effect>& effects);
   void list_hosts();
   NodeView view_of(const Member& member, const Entry& entry, TimePoint now) const;
-  double answer_tokens(ModelId model, const std::vector<NodeId>& nodes) const;
   Placement choose(const Entry& entry, Phase phase, TimePoint now) const;
   void note_placed(const Entry& entry, Phase phase);
   void submit(Entry entry, TimePoint now, std::vector<Effect>& effects, Phase phase = Phase::kPrompt);

@@ -118,10 +118,10 @@ bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size
     if (m.resident && !m.stays && (leaves == nullptr || used(m) < used(*leaves))) leaves = &m;
   }
   if (leaves == nullptr) return false;
-  const double away = late.switch_seconds + late.prompt_seconds + late.answer_tokens * late.step_seconds(1) + leaves->switch_seconds;
-  double lost = late_when_away(*leaves, away);
+  const double taken = late.switch_seconds + late.prompt_seconds + late.answer_tokens * late.step_seconds(1);
+  double lost = late_when_away(*leaves, taken + leaves->switch_seconds);
   for (const RehearsedModel& m : std::span(models.data(), std::min(models.size(), kRehearsedMax))) {
-    if (&m != &late && !m.resident) lost += late_when_away(m, away - leaves->switch_seconds + m.switch_seconds) - late_when_away(m, m.switch_seconds);
+    if (&m != &late && !m.resident) lost += late_when_away(m, taken + m.switch_seconds) - late_when_away(m, m.switch_seconds);
   }
   return kLate * late.weight * static_cast<double>(engine.waiting() + engine.running()) * late.answer_tokens > lost;
 }

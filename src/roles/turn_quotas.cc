@@ -2,15 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace shoal {
-namespace {
-
-constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-
-}  // namespace
 
 void TurnQuotas::update(TimePoint now) {
   bool contended = false, late = false;
@@ -122,8 +116,8 @@ double TurnQuotas::prompt(const HostedModel& hosted, uint64_t begin, uint64_t to
 }
 
 double TurnQuotas::time_of_others(const HostedModel& hosted) const {
-  constexpr double kLateMost = 2;
-  double decodes = 0, until = kNoLimit;
+  constexpr double kLateMost = 2;  // tokens
+  double decodes = 0, until = Turn::kUnlimited;
   const auto each_reader = [&](const auto& f) {
     for (const auto& [id, other] : catalogue_.active()) {
       const Engine::Demand& demand = other.demand;
@@ -133,8 +127,8 @@ double TurnQuotas::time_of_others(const HostedModel& hosted) const {
   };
   each_reader([&](const Engine::Demand&, double decode) { decodes += decode; });
   each_reader([&](const Engine::Demand& demand, double decode) {
-    const double left = to_seconds(demand.slack) - decode, tbt = to_seconds(demand.tbt);
-    if (left > -decode - kLateMost * tbt) until = std::min(until, std::max(left, tbt - decodes));
+    const double slack = to_seconds(demand.slack), tbt = to_seconds(demand.tbt);
+    if (slack > -kLateMost * tbt) until = std::min(until, std::max(slack - decode, tbt - decodes));
   });
   return until;
 }
@@ -142,9 +136,9 @@ double TurnQuotas::time_of_others(const HostedModel& hosted) const {
 uint32_t TurnQuotas::step_tokens(const HostedModel& hosted) const {
   const Engine::Demand& demand = hosted.demand;
   const double others = time_of_others(hosted);
-  if (demand.decoding == 0 && others == kNoLimit) return config_.limits.tokens_per_step;
+  if (demand.decoding == 0 && others == Turn::kUnlimited) return config_.limits.tokens_per_step;
   const double decode = demand.decoding > 0 ? hosted.costs.decode_seconds(demand.decoding, demand.context_tokens) : 0;
-  const double own = demand.decoding > 0 ? to_seconds(demand.tbt) / elapsed(hosted, 1) : kNoLimit;
+  const double own = demand.decoding > 0 ? to_seconds(demand.tbt) / elapsed(hosted, 1) : Turn::kUnlimited;
   const double seconds = std::max(std::min(own, others), config_.gap_stretch * decode);
   const uint64_t rows = hosted.costs.rows_within(seconds, demand.decoding, demand.context_tokens);
   return static_cast<uint32_t>(std::min<uint64_t>(std::max(rows, demand.decoding + config_.prompt_tokens_min), config_.limits.tokens_per_step));
