@@ -25,7 +25,7 @@ Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
     demand.blocks += s->blocks.size() + s->state.now.size() + s->state.next.size() + s->state.spare.size();
   }
   parking_.for_each(consider);
-  line_.for_each_on_time(WaitingLine::kSeenMax, [&](const Sequence& s, size_t) { consider(s); });
+  line_.for_each_next(consider);
   return demand;
 }
 
@@ -37,7 +37,7 @@ Cohorts Engine::cohorts(TimePoint now) const {
   };
   for (const Sequence* s : running_) add(*s, 1);
   parking_.for_each([&](const Sequence& s) { add(s, 1); });
-  line_.for_each_on_time(WaitingLine::kSeenMax, add);
+  line_.for_each_kind(add);
   return out;
 }
 

@@ -1,7 +1,7 @@
 #include "engine/fair_queue.h"
 
 #include <algorithm>
-#include <tuple>
+#include <limits>
 
 #include "base/check.h"
 
@@ -20,14 +20,14 @@ void FairQueue::add(Sequence& s) {
   Account& payer = payers_[s.request->payer.number];
   payer.weight = s.request->payer.weight;
   if (payer.waiting.empty()) payer.served = std::max(payer.served, floor_);
-  CHECK(payer.waiting.emplace(key(s), &s).second);
+  CHECK(payer.waiting.emplace(key(s, false), &s).second);
   ++size_;
   raise_floor();
 }
 
 bool FairQueue::remove(const Sequence& s) {
   const auto payer = payers_.find(s.request->payer.number);
-  if (payer == payers_.end() || payer->second.waiting.erase(key(s)) == 0) return false;
+  if (payer == payers_.end() || payer->second.waiting.erase(key(s, false)) + payer->second.waiting.erase(key(s, true)) == 0) return false;
   --size_;
   raise_floor();
   return true;
@@ -81,13 +81,21 @@ std::vector<Sequence*> FairQueue::first(size_t most, double answer_tokens) const
   return out;
 }
 
-std::vector<Sequence*> FairQueue::take_front_while(const std::function<bool(const Sequence&)>& gone) {
+std::vector<Sequence*> FairQueue::sort_out(const std::function<Chance(const Sequence&)>& chance) {
   std::vector<Sequence*> out;
   for (auto& [id, payer] : payers_) {
-    while (!payer.waiting.empty() && gone(*payer.waiting.begin()->second)) {
-      out.push_back(payer.waiting.begin()->second);
-      payer.waiting.erase(payer.waiting.begin());
-      --size_;
+    auto& waiting = payer.waiting;
+    for (auto at = waiting.begin(); at != waiting.end();) {
+      const auto [priority, behind, order] = at->first;
+      Sequence& s = *at->second;
+      const Chance has = chance(s);
+      if (has == Chance::kWhole || (has == Chance::kPart && behind)) {
+        at = waiting.upper_bound({priority, behind, std::numeric_limits<uint64_t>::max()});
+        continue;
+      }
+      at = waiting.erase(at);
+      if (has == Chance::kNone) out.push_back(&s), --size_;
+      else waiting.emplace(key(s, true), &s);
     }
   }
   raise_floor();
@@ -114,7 +122,7 @@ void FairQueue::check() const {
     CHECK(!payer.waiting.empty() || payer.served > floor_);
     CHECK(payer.waiting.empty() || payer.served >= floor_);
     size += payer.waiting.size();
-    for (const auto& [at, s] : payer.waiting) CHECK(at == key(*s) && s->request->payer.number == id);
+    for (const auto& [at, s] : payer.waiting) CHECK((at == key(*s, false) || at == key(*s, true)) && s->request->payer.number == id);
   }
   CHECK_EQ(size, size_);
 }

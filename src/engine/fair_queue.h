@@ -7,13 +7,15 @@
 // it begins, so that one who asks for much at once does not fill a batch before his counter shows it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "engine/sequence.h"
+#include "policy/cohorts.h"
 
 namespace shoal {
 
@@ -29,8 +31,23 @@ class FairQueue {
   // The first `most` in the order in which they would begin. Of one payer those of higher priority, then those that came first;
   // one that had begun before goes before what others have not begun. With one payer there is nothing to share.
   std::vector<Sequence*> first(size_t most, double answer_tokens) const;
-  // Takes out, payer by payer, those at the front for which `gone` is true.
-  std::vector<Sequence*> take_front_while(const std::function<bool(const Sequence&)>& gone);
+  // Payer by payer: takes out who has no chance, and puts who has part of one behind the others of his priority. Of equals only the first
+  // ones are looked at: those behind them came later, and nobody's chances become better.
+  std::vector<Sequence*> sort_out(const std::function<Chance(const Sequence&)>& chance);
+
+  // visit(sequence, number of those like it): payer by payer and in order, one of so many that there are `most` at most.
+  template <typename Visit>
+  void for_each_kind(size_t most, Visit visit) const {
+    const size_t alike = (size_ + most - 1) / most;
+    size_t at = 0;
+    for (const auto& [id, payer] : payers_) {
+      for (const auto& [key, s] : payer.waiting) {
+        const size_t in_group = at % alike, group = std::min(alike, size_ - at + in_group);
+        if (in_group == group / 2) visit(*s, group);  // the one in their middle
+        ++at;
+      }
+    }
+  }
 
   size_t size() const { return size_; }
   size_t of(const Payer& payer) const;
@@ -39,13 +56,13 @@ class FairQueue {
   void check() const;
 
  private:
-  using Key = std::pair<int64_t, uint64_t>;  // (-priority, order)
+  using Key = std::tuple<int64_t, bool, uint64_t>;  // (-priority, put behind, order)
   struct Account {
     std::map<Key, Sequence*> waiting;
     double served = 0;    // tokens, over the weight
     uint32_t weight = 1;  // as the last request had it
   };
-  static Key key(const Sequence& s) { return {-int64_t{s.request->priority}, s.order}; }
+  static Key key(const Sequence& s, bool behind) { return {-int64_t{s.request->priority}, behind, s.order}; }
   static double cost(const Sequence& s, double answer_tokens, uint32_t weight);
   void raise_floor();
 

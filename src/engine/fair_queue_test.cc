@@ -118,6 +118,44 @@ TEST(FairQueue, WhatHadBegunBeforeGoesOnFirstAndIsChargedOnce) {
   EXPECT_EQ(w.begin(2), (Payers{1, 2})) << "both were charged one";
 }
 
+TEST(FairQueue, WhoHasAChanceInPartIsBehindThoseOfHisPriorityWhoHaveAWholeOne) {
+  Waiting w;
+  for (int i = 0; i < 6; ++i) w.add({1});
+  w.add({1}, 10, 100, 1), w.add({2});
+  std::vector<Chance> has(8, Chance::kWhole);
+  has[0] = Chance::kNone, has[1] = has[2] = has[6] = has[7] = Chance::kPart;
+  const auto chance = [&](const Sequence& s) { return has[s.request->id.sequence]; };
+  const auto next = [&] {
+    std::vector<uint64_t> ids;
+    for (const Sequence* s : w.queue.first(9, kAnswer)) ids.push_back(s->request->id.sequence);
+    return ids;
+  };
+  const std::vector<Sequence*> gone = w.queue.sort_out(chance);
+  w.queue.check();
+  ASSERT_EQ(gone.size(), 1u);
+  EXPECT_EQ(gone.front()->request->id.sequence, 0u);
+  EXPECT_EQ(next(), (std::vector<uint64_t>{6, 7, 3, 4, 5, 1, 2})) << "priority first, and the other payer has his share";
+  has[1] = Chance::kNone;
+  EXPECT_EQ(w.queue.sort_out(chance).size(), 1u) << "also of those that were put behind";
+  EXPECT_EQ(w.queue.size(), 6u);
+  Sequence& behind = *w.queue.first(9, kAnswer).back();
+  EXPECT_TRUE(w.queue.remove(behind));
+  EXPECT_FALSE(w.queue.remove(behind));
+  w.queue.check();
+}
+
+TEST(FairQueue, TheKindsOfThoseThatWaitStandForAllOfThem) {
+  Waiting w;
+  for (const size_t most : {1u, 4u, 7u, 64u}) {
+    size_t seen = 0, all = 0;
+    w.queue.for_each_kind(most, [&](const Sequence&, size_t alike) { ++seen, all += alike; });
+    EXPECT_EQ(all, w.queue.size());
+    EXPECT_LE(seen, most);
+    EXPECT_GE(seen, std::min<size_t>(w.queue.size(), (most + 1) / 2));
+    for (int i = 0; i < 5; ++i) w.add({1}), w.add({2});
+  }
+}
+
 TEST(FairQueue, HowManyGoBeforeOneMoreIsKnown) {
   Waiting w;
   for (int i = 0; i < 100; ++i) w.add({1});

@@ -17,21 +17,21 @@ double Prospects::due(const Sequence& s, TimePoint now) const {
 
 double Prospects::prompt_seconds(const Sequence& s) const { return prompts.seconds(s.computed, s.known() - 1); }
 
-bool Prospects::promises(const Sequence& s, TimePoint now) const {
-  if (answer_tokens <= 0) return true;
+Chance Prospects::chance(const Sequence& s, TimePoint now) const {
+  if (answer_tokens <= 0) return Chance::kWhole;
   const double start = prompt_seconds(s) + step_seconds;
   const double tbt = to_seconds(tightened(slo, s.request->ttft_max, s.request->tbt_max).tbt);
-  return promising(left(s.delivered, s.request->max_tokens), start, step_seconds, due(s, now), tbt);
+  const Chance chance = shoal::chance(left(s.delivered, s.request->max_tokens), start, step_seconds, due(s, now), tbt);
+  return chance == Chance::kPart && s.admitted_before ? Chance::kWhole : chance;
 }
 
 void WaitingLine::remove(const Sequence& s) {
   if (!on_time_.remove(s)) late_.erase(key(s));
 }
 
-// Who is late is never on time again, and those of the same payer behind it came later: only the first ones are looked at.
 void WaitingLine::sort_out(const Prospects& prospects, TimePoint now) {
   prospects_ = prospects;
-  for (Sequence* s : on_time_.take_front_while([&](const Sequence& s) { return !prospects_.promises(s, now); })) late_[key(*s)] = s;
+  for (Sequence* s : on_time_.sort_out([&](const Sequence& s) { return prospects_.chance(s, now); })) late_[key(*s)] = s;
 }
 
 std::vector<const Sequence*> WaitingLine::next(uint64_t step, TimePoint now, size_t most) const {

@@ -1,5 +1,5 @@
-// The sequences of an engine that wait to be admitted: who can still be on time, fairly by whose they are, and behind them all who
-// cannot.
+// The sequences of an engine that wait to be admitted: who can still be on time, fairly by whose they are and of each payer those first
+// that can be on time with all that they answer; and behind them all who cannot.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,10 @@ struct Prospects {
   double due(const Sequence& s, TimePoint now) const;
   // Of what is missing of its prompt before its next token.
   double prompt_seconds(const Sequence& s) const;
-  // Whether the answer can still be on time for the most part, if it goes on at once.
-  bool promises(const Sequence& s, TimePoint now) const;
+  // What can still become of the answer, if it goes on at once; of one that was begun before it is not kPart.
+  Chance chance(const Sequence& s, TimePoint now) const;
+  // Whether it can still be on time for the most part.
+  bool promises(const Sequence& s, TimePoint now) const { return chance(s, now) != Chance::kNone; }
 };
 
 class WaitingLine {
@@ -44,7 +46,7 @@ class WaitingLine {
   void remove(const Sequence& s);  // no error if it is not there
   // It is admitted. REQUIRES: it has just been removed, and is not marked as admitted before unless it was.
   void admitted(const Sequence& s) { on_time_.begun(s, answer_tokens()); }
-  // By what is expected from now on: who cannot be on time stands behind all who can,
+  // By what is expected from now on: who can be on time in part stands behind his payer's others, who cannot stands behind all who can,
   void sort_out(const Prospects& prospects, TimePoint now);
   // and is passed over unless this says otherwise (as it does at first).
   void admit_late(bool admitted) { admit_late_ = admitted; }
@@ -52,11 +54,15 @@ class WaitingLine {
   // Who may be admitted in this step, in order, `most` at most.
   std::vector<const Sequence*> next(uint64_t step, TimePoint now, size_t most) const;
   bool any_next() const { return on_time_.size() > 0 || (admit_late_ && !late_.empty()); }
-  // visit(sequence, number of equal ones that it stands for): those that can be on time; behind `most` the others like the last.
+  // visit(sequence): those that can be on time, the first ones.
   template <typename Visit>
-  void for_each_on_time(size_t most, Visit visit) const {
-    const std::vector<Sequence*> first = on_time_.first(most, answer_tokens());
-    for (const Sequence* s : first) visit(*s, s == first.back() ? on_time_.size() - first.size() + 1 : 1);
+  void for_each_next(Visit visit) const {
+    for (const Sequence* s : on_time_.first(kSeenMax, answer_tokens())) visit(*s);
+  }
+  // visit(sequence, number of those like it): of all that can be on time, kSeenMax at most.
+  template <typename Visit>
+  void for_each_kind(Visit visit) const {
+    on_time_.for_each_kind(kSeenMax, visit);
   }
 
   size_t size() const { return on_time_.size() + late_.size(); }

@@ -15,9 +15,19 @@ inline double tokens_in_time(double left, double start, double step, double slac
   return step >= tbt ? 0 : std::max(0.0, left - late / (tbt - step));
 }
 
+// What can still become of an answer, if it went on at once.
+enum class Chance { kWhole, kPart, kNone };
+
 // Whether an answer is worth a place before others: half of what is left of it would be on time, if it went on at once.
 inline bool promising(double left, double start, double step, double slack, double tbt) {
   return tokens_in_time(left, start, step, slack, tbt) >= 0.5 * left;
+}
+
+// Of one that begins: kNone is not worth a place before others, and kPart none before those that are kWhole. In overload the earliest
+// deadline first, however late, would pass the lateness of each on to the next, until all are as late as is worth a place at all.
+inline Chance chance(double left, double start, double step, double slack, double tbt) {
+  if (!promising(left, start, step, slack, tbt)) return Chance::kNone;
+  return start + tbt <= slack ? Chance::kWhole : Chance::kPart;  // a step of others may be before it
 }
 
 // Requests of one model that are about equally far. Seconds are from now.

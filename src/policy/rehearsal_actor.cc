@@ -41,7 +41,7 @@ void RehearsalActor::arrive_until(double now) {
 }
 
 double RehearsalActor::work(double now) const {
-  double n = 0, longest = 0, prompts = 0, to_begin = closed_ ? to_begin_ : kNoLimit;
+  double n = 0, longest = 0, tokens = 0, prompts = 0, to_begin = closed_ ? to_begin_ : kNoLimit;
   for (const Cohort& c : cohorts_) {
     const bool waits = c.prompt_seconds > 0;
     if ((waits || !closed_) && !worth(c, now)) continue;
@@ -51,8 +51,10 @@ double RehearsalActor::work(double now) const {
     n += requests;
     prompts += requests * c.prompt_seconds;
     longest = std::max(longest, c.left);
+    tokens += requests * c.left;
   }
-  return n == 0 ? (closed_ ? tail_ : 0) : prompts + longest * facts_->step_seconds(std::min(n, facts_->sequences_max));
+  const double at_once = std::min(n, facts_->sequences_max);
+  return n == 0 ? (closed_ ? tail_ : 0) : prompts + std::max(longest, tokens / at_once) * facts_->step_seconds(at_once);
 }
 
 double RehearsalActor::last_due() const {
@@ -85,7 +87,8 @@ double RehearsalActor::compute(double from, double wall, double seconds, double 
   double on_time = 0;
   begun_.clear();
   const double fit = facts_->kv_pages > 0 ? std::max(pages / facts_->kv_pages, n > 0 ? 0.0 : 1.0) : kNoLimit;
-  const double room = std::min({facts_->sequences_max - n, fit, closed_ ? to_begin_ : kNoLimit});
+  const double places = std::min(facts_->sequences_max - n, fit);
+  const double room = std::min(turnover(places, seconds, mixed, share), closed_ ? to_begin_ : kNoLimit);
   const double beside = prompts(from, wall, seconds * share, room, on_time) / share;
   double begun = 0;
   for (const Cohort& c : begun_) begun += c.requests;
@@ -96,6 +99,20 @@ double RehearsalActor::compute(double from, double wall, double seconds, double 
   for (const Cohort& c : begun_) cohorts_.add(c);
   tidy();
   return on_time * facts_->weight;
+}
+
+// How many may begin within `seconds` in so many places and those of answers that end meanwhile: short ones make room for several.
+double RehearsalActor::turnover(double places, double seconds, double mixed, double share) const {
+  if (places <= 0) return 0;
+  double begin = places;
+  for (int i = 0; i < 2; ++i) {  // the more begin, the fewer steps there are
+    const double beside = std::min(seconds, begin * facts_->prompt_seconds / share);
+    const double steps = beside / mixed + (seconds - beside) / step(decoding_ + begin);
+    double room = places;
+    for (const Cohort& c : cohorts_) room += c.prompt_seconds > 0 ? 0 : c.requests * std::max(0.0, 1 - c.left / std::max(steps, 1.0));
+    begin = room / std::clamp(facts_->answer_tokens / std::max(steps, 1.0), 1e-3, 1.0);
+  }
+  return begin;
 }
 
 void RehearsalActor::end() {
@@ -123,9 +140,8 @@ double RehearsalActor::waiting(double now) const {
 
 double RehearsalActor::prompts(double from, double wall, double budget, double room, double& on_time) {
   double spent = 0;
-  for (Cohort& c : cohorts_) {
-    if (c.prompt_seconds <= 0 || !worth(c, from) || room <= 0 || spent >= budget) continue;
-    const double began = std::min({c.requests, room, (budget - spent) / c.prompt_seconds});
+  const auto begin = [&](Cohort& c, double until) {
+    const double began = std::clamp((until - spent) / c.prompt_seconds, 0.0, std::min(c.requests, room));
     const double first = from + wall * std::min(1.0, (spent + 0.5 * began * c.prompt_seconds) / budget);
     spent += began * c.prompt_seconds;
     room -= began;
@@ -135,6 +151,13 @@ double RehearsalActor::prompts(double from, double wall, double budget, double r
     ahead_ += first <= c.due ? began - counts : 0;
     lost_ += first <= c.due ? 0 : counts;
     begun_.add({began, c.due + facts_->tbt, c.left - 1, 0});
+  };
+  for (const Chance having : {Chance::kWhole, Chance::kPart}) {
+    for (Cohort& c : cohorts_) {
+      if (c.prompt_seconds <= 0 || room <= 0 || spent >= budget || chance(c, from) != having) continue;
+      const double whole = c.due - c.prompt_seconds - next_step_ - facts_->tbt - from;  // so long it is
+      begin(c, having == Chance::kWhole ? std::min(budget, budget * whole / wall) : budget);
+    }
   }
   return spent;
 }

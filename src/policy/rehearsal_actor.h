@@ -42,7 +42,8 @@ class RehearsalActor {
 
   double decoding() const { return decoding_; }
 
-  bool worth(const Cohort& c, double now) const { return promising(c.left, now + c.prompt_seconds + next_step_, next_step_, c.due, facts_->tbt); }
+  Chance chance(const Cohort& c, double now) const { return shoal::chance(c.left, now + c.prompt_seconds + next_step_, next_step_, c.due, facts_->tbt); }
+  bool worth(const Cohort& c, double now) const { return chance(c, now) != Chance::kNone; }
 
   // When the first token is due that is promising at `now`; `due` if that is earlier, or nothing here is promising.
   double due(double now, double due = kNoLimit) const {
@@ -86,6 +87,7 @@ class RehearsalActor {
   // Of so many tokens, how many are due within the horizon.
   double within(double tokens, double due) const { return std::clamp((horizon_ - due) / facts_->tbt + 1, 0.0, tokens); }
 
+  double turnover(double places, double seconds, double mixed, double share) const;
   double prompts(double from, double wall, double budget, double room, double& on_time);
 
   double step(double sequences) const { return facts_->step_seconds(std::min(sequences, facts_->sequences_max)); }

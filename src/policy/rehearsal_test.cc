@@ -19,6 +19,13 @@ TEST(TokensInTime, WhoIsLateCatchesUpOrDoesNot) {
   EXPECT_FALSE(promising(30, 2, 0.05, 1, 0.1));
 }
 
+TEST(Chance, IsWholeAsLongAsTheFirstTokenIsInTime) {
+  EXPECT_EQ(chance(100, 1, 0.05, 1.2, 0.1), Chance::kWhole);
+  EXPECT_EQ(chance(100, 1, 0.05, 1.05, 0.1), Chance::kPart) << "a step of others may come before";
+  EXPECT_EQ(chance(100, 2, 0.05, 1, 0.1), Chance::kPart);
+  EXPECT_EQ(chance(30, 2, 0.05, 1, 0.1), Chance::kNone);
+}
+
 TEST(Cohorts, LoseNobody) {
   Cohorts cohorts;
   for (int i = 0; i < 20; ++i) cohorts.add({1, 0.1 * i, 100, i % 2 == 0 ? 0.0 : 0.2});
@@ -65,6 +72,25 @@ TEST(Rehearse, AModelAloneIsOnTimeAsLongAsItKeepsUp) {
   EXPECT_LT(little.lost, 0.01 * little.on_time);
   const RehearsedModel hard[] = {model(0, true, 40, 0.2)};
   EXPECT_GT(rehearse(hard, {1}, {1, 1}, 30).lost, little.on_time);
+}
+
+// Of one model that has no time for all who come, if it computes without a break.
+double tokens_at_most(const RehearsedModel& m, double seconds) {
+  return seconds * m.answer_tokens / (m.prompt_seconds + m.answer_tokens * m.step_seconds(m.sequences_max) / m.sequences_max);
+}
+
+TEST(Rehearse, InOverloadNobodyPassesHisLatenessOn) {
+  const RehearsedModel m = model(0, true, 40, 1);  // four times as many as it has time for
+  const Rehearsed r = rehearse(std::span(&m, 1), {1}, {1, 1}, 60);
+  EXPECT_GT(r.on_time + r.ahead, 0.8 * tokens_at_most(m, 60));
+}
+
+TEST(Rehearse, ShortAnswersMakeRoomForOthersAtOnce) {
+  RehearsedModel m = model(0, true, 100, 1);
+  m.answer_tokens = 16, m.prompt_seconds = 0.005, m.sequences_max = 8;
+  const Rehearsed r = rehearse(std::span(&m, 1), {1}, {1, 1}, 60);
+  EXPECT_GT(r.on_time + r.ahead, 0.9 * tokens_at_most(m, 60));
+  EXPECT_LT(r.on_time + r.ahead, 1.1 * tokens_at_most(m, 60));
 }
 
 TEST(Rehearse, EveryCourseSharesOutWhatIsDue) {
