@@ -148,7 +148,7 @@ class Engine {
 
   // What the requests under way and waiting want next; of those that can still be on time, as far as line() knows.
   struct Demand {
-    Duration slack = Duration::max();  // the least of them, until its next token is due
+    Duration slack = Duration::max();  // the least of those that run or would be admitted next, until its next token is due
     uint64_t promising = 0;            // of them all
     uint32_t computed = 0;             // of the tokens of the one with the least slack,
     uint32_t known = 0;                // of which all must be computed for that token
@@ -159,8 +159,7 @@ class Engine {
     uint64_t blocks = 0;               // held by those, shared ones as often as they are held
   };
   Demand demand(const SloTarget& target, TimePoint now) const;
-  // All but those that wait and cannot be on time any more, about equal ones together; of those that wait the first ones,
-  // the others like the last of these.
+  // All but those that wait and cannot be on time any more, about equal ones together; of many that wait some stand for those about them.
   Cohorts cohorts(TimePoint now) const;
   // The running sequence that is never preempted for others of this engine; nullopt when none runs.
   std::optional<RequestId> oldest_running() const;

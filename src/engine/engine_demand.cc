@@ -7,12 +7,21 @@ namespace shoal {
 
 Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
   Demand demand;
+  struct Next {
+    Duration slack = Duration::max();
+    uint32_t computed = 0, known = 0;
+  };
+  Next next, in_part;  // of who can be on time in part it counts only where nobody comes before
+  bool whole = false;
   const auto consider = [&](const Sequence& s) {
-    if (!line_.prospects().promises(s, now)) return;
+    const Chance chance = line_.prospects().chance(s, now);
+    if (chance == Chance::kNone) return;
     ++demand.promising;
+    whole |= !s.admitted_before && chance == Chance::kWhole;
     const SloTarget own = tightened(target, s.request->ttft_max, s.request->tbt_max);
     const Duration until = slack(own, s.request->arrival, s.delivered + 1, now);
-    if (until < demand.slack) demand.slack = until, demand.computed = s.computed, demand.known = s.known();
+    Next& of = chance == Chance::kPart ? in_part : next;
+    if (until < of.slack) of = {until, s.computed, s.known()};
   };
   for (const Sequence* s : running_) {
     consider(*s);
@@ -26,6 +35,8 @@ Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
   }
   parking_.for_each(consider);
   line_.for_each_next(consider);
+  if (!whole && in_part.slack < next.slack) next = in_part;
+  demand.slack = next.slack, demand.computed = next.computed, demand.known = next.known;
   return demand;
 }
 

@@ -56,7 +56,7 @@ class StepFit {
 // The mean of the first values, and then one that forgets: the last 1 / rate count, about.
 struct MovingMean {
   static constexpr double kRate = 0.3;          // of what may change at any time
-  static constexpr double kOfRequests = 1 / 32.0;  // of what differs from request to request
+  static constexpr double kOfRequests = 1 / 256.0;  // of what differs from request to request
   double value = 0;
   uint64_t count = 0;
   void add(double x, double rate = kRate);

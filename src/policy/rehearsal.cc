@@ -78,7 +78,7 @@ class Rehearsal {
     for (uint32_t i = 0; i < course_.served; ++i) {
       Actor& a = actors_[i];
       if (a.here()) continue;
-      const double due = a.due(now_ + a.switch_seconds(), first);
+      const double due = a.due(now_ + a.switch_seconds());
       if (due < first) first = due, next = &a;
     }
     return next;

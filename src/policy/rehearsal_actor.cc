@@ -101,16 +101,14 @@ double RehearsalActor::compute(double from, double wall, double seconds, double 
   return on_time * facts_->weight;
 }
 
-// How many may begin within `seconds` in so many places and those of answers that end meanwhile: short ones make room for several.
 double RehearsalActor::turnover(double places, double seconds, double mixed, double share) const {
-  if (places <= 0) return 0;
-  double begin = places;
+  double begin = std::max(0.0, places);
   for (int i = 0; i < 2; ++i) {  // the more begin, the fewer steps there are
     const double beside = std::min(seconds, begin * facts_->prompt_seconds / share);
-    const double steps = beside / mixed + (seconds - beside) / step(decoding_ + begin);
+    const double steps = std::max(1.0, beside / mixed + (seconds - beside) / step(decoding_ + begin));
     double room = places;
-    for (const Cohort& c : cohorts_) room += c.prompt_seconds > 0 ? 0 : c.requests * std::max(0.0, 1 - c.left / std::max(steps, 1.0));
-    begin = room / std::clamp(facts_->answer_tokens / std::max(steps, 1.0), 1e-3, 1.0);
+    for (const Cohort& c : cohorts_) room += c.prompt_seconds > 0 ? 0 : c.requests * std::max(0.0, 1 - c.left / steps);
+    begin = std::max(0.0, room) * std::max(1.0, steps / facts_->answer_tokens);
   }
   return begin;
 }

@@ -45,12 +45,15 @@ class RehearsalActor {
   Chance chance(const Cohort& c, double now) const { return shoal::chance(c.left, now + c.prompt_seconds + next_step_, next_step_, c.due, facts_->tbt); }
   bool worth(const Cohort& c, double now) const { return chance(c, now) != Chance::kNone; }
 
-  // When the first token is due that is promising at `now`; `due` if that is earlier, or nothing here is promising.
-  double due(double now, double due = kNoLimit) const {
+  // When the first token is due that is promising at `now`, of those that decode and of those that would begin next; kNoLimit: nothing is.
+  double due(double now) const {
+    double decoding = kNoLimit, whole = kNoLimit, part = kNoLimit;
     for (const Cohort& c : cohorts_) {
-      if (c.due < due && worth(c, now)) due = c.due;
+      const Chance has = chance(c, now);
+      double& first = c.prompt_seconds <= 0 ? decoding : has == Chance::kWhole ? whole : part;
+      if (has != Chance::kNone) first = std::min(first, c.due);
     }
-    return due;
+    return std::min(decoding, whole < kNoLimit ? whole : part);
   }
 
   // Seconds of the device that would finish everything promising; of one that is closed, all that began and is to begin.
@@ -87,6 +90,8 @@ class RehearsalActor {
   // Of so many tokens, how many are due within the horizon.
   double within(double tokens, double due) const { return std::clamp((horizon_ - due) / facts_->tbt + 1, 0.0, tokens); }
 
+  // How many may begin within `seconds` in so many places and in those of answers that end meanwhile: short ones make room for several.
+  // Prompts have `share` of steps that are `mixed` seconds long.
   double turnover(double places, double seconds, double mixed, double share) const;
   double prompts(double from, double wall, double budget, double room, double& on_time);
 

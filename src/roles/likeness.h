@@ -21,16 +21,19 @@ class Likeness {
     }
     return kAnswerTokens;
   }
-  // To be called now and then. The first that end are the short ones: those under way that have more tokens than those that ended had in
-  // the mean count as what they will probably have, the less the more have ended.
+  // To be called now and then. Of a model of which few have ended it is believed that they are like those of the others; for the first that
+  // end are the short ones. So those under way that have more tokens than the mean count as what they will probably have, the less the
+  // more have ended.
   template <typename Models>
   void expect_answers(Models& models) {
     for (auto& [id, model] : models) {
       const MovingMean& own = model.answer_tokens;
-      const double ended = std::max(1.0, static_cast<double>(own.count));
-      const double mean = own.count > 0 ? own.value : answer_tokens_.count > 0 ? answer_tokens_.value : kAnswerTokens;
+      const auto ended = static_cast<double>(own.count);
+      const double of_all = answer_tokens_.count > 0 ? answer_tokens_.value : kAnswerTokens;
+      const double mean = (ended * own.value + kLikeOthers * of_all) / (ended + kLikeOthers);
       const LongAnswers longer = LongAnswers::of(*model.engine, mean);
-      model.answer_expected = (ended * mean + longer.tokens) / (ended + longer.count);
+      const double weight = std::max(1.0, ended);
+      model.answer_expected = (weight * mean + longer.tokens) / (weight + longer.count);
     }
   }
 
@@ -48,6 +51,7 @@ class Likeness {
   };
   static double bytes(const HostedModel& model) { return static_cast<double>(std::max<uint64_t>(model.facts.weight_bytes, 1)); }
 
+  static constexpr double kLikeOthers = 8;      // answers of the others count for one's own
   static constexpr double kAnswerTokens = 256;  // believed until one of any model has ended
 
   MovingMean answer_tokens_;  // of all that ended

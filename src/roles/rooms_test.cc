@@ -1,7 +1,8 @@
-// The rooms of a node alone: the load desk, and the books of what is handed over.
+// The rooms of a node alone: the load desk, the books of what is handed over, and what models are like.
 #include <gtest/gtest.h>
 
 #include "roles/handovers.h"
+#include "roles/likeness.h"
 #include "roles/load_desk.h"
 #include "roles/request_table.h"
 #include "roles/test_body.h"
@@ -201,6 +202,30 @@ TEST_F(HandoverBooks, WithTheGatewayEndsWhatItAskedForAndWhatItHasATicketOf) {
 }
 
 // ---- requests -------------------------------------------------------------------------------------------------------------------
+
+// ---- likeness -----------------------------------------------------------------------------------------------------------------
+
+TEST(Likeness, AModelIsLikeTheOthersUntilItsOwnAnswersTellMore) {
+  PagePool pages(4);
+  BlockPool blocks(pages, kPageBytes / 4);
+  HostTier host(0);
+  std::map<ModelId, HostedModel> models;
+  for (uint32_t id = 0; id < 2; ++id) models[ModelId(id)].engine = std::make_unique<Engine>(blocks, EngineConfig{.max_model_len = 64, .vocab_size = 100}, host.blocks(kPageBytes / 4));
+  HostedModel &known = models[ModelId(0)], &fresh = models[ModelId(1)];
+  Likeness likeness;
+  const auto expected = [&](const HostedModel& model) {
+    likeness.expect_answers(models);
+    return likeness.answer_tokens(model);
+  };
+  for (int i = 0; i < 100; ++i) likeness.observe_answer(known, 100);
+  EXPECT_NEAR(expected(fresh), 100, 1);
+  for (int i = 0; i < 3; ++i) likeness.observe_answer(fresh, 2);  // the first to end are the short ones
+  EXPECT_GT(expected(fresh), 60);
+  EXPECT_NEAR(expected(known), 100, 2);
+  for (int i = 0; i < 200; ++i) likeness.observe_answer(fresh, 2);
+  EXPECT_LT(expected(fresh), 6);
+  EXPECT_NEAR(expected(known), 100, 6);
+}
 
 TEST(RequestTable, FailsTheRequestsOfOneModelInTheOrderOfTheirNames) {
   const NodeConfig c = config(16, {model(0), model(1)});
