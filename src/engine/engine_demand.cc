@@ -14,7 +14,7 @@ Engine::Demand Engine::demand(const SloTarget& target, TimePoint now) const {
   Next next, in_part;  // of who can be on time in part it counts only where nobody comes before
   bool whole = false;
   const auto consider = [&](const Sequence& s) {
-    const Chance chance = line_.prospects().chance(s, now);
+    const Chance chance = line_.chance(s, now);
     if (chance == Chance::kNone) return;
     ++demand.promising;
     whole |= !s.admitted_before && chance == Chance::kWhole;

@@ -383,21 +383,29 @@ TEST(Engine, WhoCannotBeOnTimeAnyMoreStandsBehindThoseWhoCan) {
   EXPECT_FALSE(engine.has_work());
 }
 
-TEST(Engine, InOverloadNobodyPassesHisLatenessOn) {
-  using std::chrono::milliseconds, std::chrono::seconds;
+// Six of 0.4 s each: one by one, all but the first three are late in part. And one that comes meanwhile.
+std::vector<uint64_t> begun_in_overload(double token_seconds) {
+  using std::chrono::milliseconds;
   Harness h(64, {.limits = {.sequences_max = 1}});
-  const Prospects prospects{{seconds(1), milliseconds(100)}, 0.02, {1e-4}, 40};
-  // Six of 0.4 s each: one by one, all but the first three would be late in part.
-  for (uint64_t i = 1; i <= 6; ++i) ASSERT_TRUE(h.submit(i, 20, 40).ok());
-  ASSERT_TRUE(h.submit(7, 20, 40, [](Request& r) { r.arrival = TimePoint(milliseconds(700)); }).ok());
-  std::vector<RequestId> begun;
+  const Prospects prospects{{std::chrono::seconds(1), milliseconds(100)}, 0.02, {1e-4}, 40, token_seconds};
+  for (uint64_t i = 1; i <= 6; ++i) EXPECT_TRUE(h.submit(i, 20, 40).ok());
+  EXPECT_TRUE(h.submit(7, 20, 40, [](Request& r) { r.arrival = TimePoint(milliseconds(700)); }).ok());
+  std::vector<uint64_t> begun;
   for (TimePoint now{}; h.engine().has_work(); now += milliseconds(10)) {
     h.engine().line().sort_out(prospects, now);
     if (!h.step()) continue;
-    const RequestId id = h.last().slices.front().request;
+    const uint64_t id = h.last().slices.front().request.sequence;
     if (begun.empty() || begun.back() != id) begun.push_back(id);
   }
-  EXPECT_EQ(begun, (std::vector<RequestId>{RequestId(1), RequestId(2), RequestId(3), RequestId(7), RequestId(4), RequestId(5), RequestId(6)}));
+  return begun;
+}
+
+TEST(Engine, InOverloadNobodyPassesHisLatenessOn) {
+  EXPECT_EQ(begun_in_overload(0.01), (std::vector<uint64_t>{1, 2, 3, 7, 4, 5, 6}));
+}
+
+TEST(Engine, WhereAllThatWaitTakeLittleTheFirstDeadlineIsNext) {
+  EXPECT_EQ(begun_in_overload(0), (std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7}));
 }
 
 TEST(Engine, WhoIsLateForTooLongIsTakenNowAndThen) {

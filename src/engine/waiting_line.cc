@@ -25,13 +25,20 @@ Chance Prospects::chance(const Sequence& s, TimePoint now) const {
   return chance == Chance::kPart && s.admitted_before ? Chance::kWhole : chance;
 }
 
+Chance WaitingLine::chance(const Sequence& s, TimePoint now) const {
+  const Chance alone = prospects_.chance(s, now);
+  const double tbt = to_seconds(tightened(prospects_.slo, s.request->ttft_max, s.request->tbt_max).tbt);
+  const double takes = prospects_.prompt_seconds(s) + prospects_.answer_tokens * prospects_.token_seconds;
+  return alone == Chance::kPart && !crowded(static_cast<double>(on_time_.size()), takes, tbt) ? Chance::kWhole : alone;
+}
+
 void WaitingLine::remove(const Sequence& s) {
   if (!on_time_.remove(s)) late_.erase(key(s));
 }
 
 void WaitingLine::sort_out(const Prospects& prospects, TimePoint now) {
   prospects_ = prospects;
-  for (Sequence* s : on_time_.sort_out([&](const Sequence& s) { return prospects_.chance(s, now); })) late_[key(*s)] = s;
+  for (Sequence* s : on_time_.sort_out([&](const Sequence& s) { return chance(s, now); })) late_[key(*s)] = s;
 }
 
 std::vector<const Sequence*> WaitingLine::next(uint64_t step, TimePoint now, size_t most) const {

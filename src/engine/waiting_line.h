@@ -22,6 +22,7 @@ struct Prospects {
   double step_seconds = 0;     // between two tokens of an answer, if it goes on
   PromptCost prompts;
   double answer_tokens = 0;    // of an answer, in the mean; 0: unknown, and everybody is on time
+  double token_seconds = 0;    // that one of them more makes a step longer
 
   // Tokens that an answer of so many still has, as far as that can be known.
   double left(uint64_t given, uint64_t most) const;
@@ -46,6 +47,8 @@ class WaitingLine {
   void remove(const Sequence& s);  // no error if it is not there
   // It is admitted. REQUIRES: it has just been removed, and is not marked as admitted before unless it was.
   void admitted(const Sequence& s) { on_time_.begun(s, answer_tokens()); }
+  // What can still become of one that waits, or runs: kPart only where others would be late for its sake.
+  Chance chance(const Sequence& s, TimePoint now) const;
   // By what is expected from now on: who can be on time in part stands behind his payer's others, who cannot stands behind all who can,
   void sort_out(const Prospects& prospects, TimePoint now);
   // and is passed over unless this says otherwise (as it does at first).

@@ -30,6 +30,9 @@ inline Chance chance(double left, double start, double step, double slack, doubl
   return start + tbt <= slack ? Chance::kWhole : Chance::kPart;  // a step of others may be before it
 }
 
+// Whether so many that wait, of which each takes so many seconds of the device, take longer than kWhole leaves them.
+inline bool crowded(double requests, double each_seconds, double tbt) { return requests * each_seconds > tbt; }
+
 // Requests of one model that are about equally far. Seconds are from now.
 struct Cohort {
   double requests = 0;

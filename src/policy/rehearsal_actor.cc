@@ -118,8 +118,8 @@ void RehearsalActor::end() {
 }
 
 void RehearsalActor::count() {
-  decoding_ = 0;
-  for (const Cohort& c : cohorts_) decoding_ += c.prompt_seconds > 0 ? 0 : c.requests;
+  decoding_ = waiting_ = 0;
+  for (const Cohort& c : cohorts_) (c.prompt_seconds > 0 ? waiting_ : decoding_) += c.requests;
   next_step_ = step(decoding_ + 1);
 }
 
@@ -154,7 +154,7 @@ double RehearsalActor::prompts(double from, double wall, double budget, double r
     for (Cohort& c : cohorts_) {
       if (c.prompt_seconds <= 0 || room <= 0 || spent >= budget || chance(c, from) != having) continue;
       const double whole = c.due - c.prompt_seconds - next_step_ - facts_->tbt - from;  // so long it is
-      begin(c, having == Chance::kWhole ? std::min(budget, budget * whole / wall) : budget);
+      begin(c, having == Chance::kWhole && crowded() ? std::min(budget, budget * whole / wall) : budget);
     }
   }
   return spent;

@@ -42,7 +42,12 @@ class RehearsalActor {
 
   double decoding() const { return decoding_; }
 
-  Chance chance(const Cohort& c, double now) const { return shoal::chance(c.left, now + c.prompt_seconds + next_step_, next_step_, c.due, facts_->tbt); }
+  bool crowded() const { return shoal::crowded(waiting_, facts_->prompt_seconds + facts_->answer_tokens * facts_->step_each, facts_->tbt); }
+  // As the engine has it: kPart only where others would be late for its sake.
+  Chance chance(const Cohort& c, double now) const {
+    const Chance alone = shoal::chance(c.left, now + c.prompt_seconds + next_step_, next_step_, c.due, facts_->tbt);
+    return alone == Chance::kPart && !crowded() ? Chance::kWhole : alone;
+  }
   bool worth(const Cohort& c, double now) const { return chance(c, now) != Chance::kNone; }
 
   // When the first token is due that is promising at `now`, of those that decode and of those that would begin next; kNoLimit: nothing is.
@@ -102,7 +107,7 @@ class RehearsalActor {
   const RehearsedModel* facts_;
   double horizon_, dilation_ = 1;
   Cohorts cohorts_;
-  double decoding_ = 0, next_step_ = 0;  // sequences that decode, and seconds of a step with one more
+  double decoding_ = 0, waiting_ = 0, next_step_ = 0;  // sequences that decode, and that do not yet, and seconds of a step with one more
   double arrived_ = 0, spent_ = 0, lost_ = 0, ahead_ = 0;
   bool here_ = false, closed_ = false, one_by_one_ = false;
   double to_begin_ = 0;  // while it is closed: requests

@@ -8,6 +8,7 @@ namespace {
 
 constexpr Duration kInterval = std::chrono::milliseconds(250);
 constexpr size_t kRehearsedMax = 16;
+constexpr uint64_t kMany = 33;           // sequences of a step that is compared with one of a single one
 constexpr double kCoursesAhead = 120;    // so many rehearsals within the time that one looks ahead: what they tell changes no faster
 constexpr double kHere = 1.2;            // what being there is worth in the order
 constexpr double kPriorityWeight = 4;    // of a token, for one of priority more
@@ -46,6 +47,8 @@ Prospects ServedSet::prospects(const HostedModel& hosted) const {
   p.step_seconds = hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value));
   p.prompts = hosted.costs.prompt_cost(config_.limits.tokens_per_step);
   p.answer_tokens = catalogue_.likeness().answer_tokens(hosted);
+  const auto context = static_cast<uint64_t>(hosted.prompt_tokens.value + p.answer_tokens / 2);
+  p.token_seconds = std::max(0.0, hosted.costs.decode_seconds(kMany, kMany * context) - hosted.costs.decode_seconds(1, context)) / (kMany - 1);
   return p;
 }
 
@@ -154,16 +157,14 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_
   const Engine& engine = *hosted.engine;
   const Prospects expected = prospects(hosted);
   const auto context = static_cast<uint64_t>(hosted.prompt_tokens.value + expected.answer_tokens / 2);
-  constexpr uint64_t kMany = 33;
   RehearsedModel m;
   m.model = hosted.facts.model;
   m.resident = !catalogue_.away(hosted);
   m.stays = hosted.pinned;
   m.switch_seconds = switch_to(hosted);
   m.return_seconds = hosted.loads > 0 ? m.switch_seconds : loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes, returning_share);
-  const double one = hosted.costs.decode_seconds(1, context), many = hosted.costs.decode_seconds(kMany, kMany * context);
-  m.step_each = (many - one) / (kMany - 1);
-  m.step_base = one - m.step_each;
+  m.step_each = expected.token_seconds;
+  m.step_base = hosted.costs.decode_seconds(1, context) - m.step_each;
   m.ttft = to_seconds(hosted.facts.pooling.slo.ttft);
   m.tbt = to_seconds(hosted.facts.pooling.slo.tbt);
   m.weight = std::pow(kPriorityWeight, std::clamp(hosted.facts.pooling.priority, -3, 3));
