@@ -35,7 +35,8 @@ class FairQueue {
   // ones are looked at: those behind them came later, and nobody's chances become better.
   std::vector<Sequence*> sort_out(const std::function<Chance(const Sequence&)>& chance);
 
-  // visit(sequence, number of those like it): payer by payer and in order, one of so many that there are `most` at most.
+  // visit(sequence, number of those like it): payer by payer and in order, one of so many that there are `most` at most. REQUIRES:
+  // most > 0.
   template <typename Visit>
   void for_each_kind(size_t most, Visit visit) const {
     const size_t alike = (size_ + most - 1) / most;

@@ -17,19 +17,12 @@ double Prospects::due(const Sequence& s, TimePoint now) const {
 
 double Prospects::prompt_seconds(const Sequence& s) const { return prompts.seconds(s.computed, s.known() - 1); }
 
-Chance Prospects::chance(const Sequence& s, TimePoint now) const {
+Chance Prospects::chance(const Sequence& s, TimePoint now, size_t waiting) const {
   if (answer_tokens <= 0) return Chance::kWhole;
-  const double start = prompt_seconds(s) + step_seconds;
+  const double prompt = prompt_seconds(s);
+  const double waiting_seconds = s.admitted_before ? 0 : static_cast<double>(waiting) * (prompt + answer_tokens * token_seconds);
   const double tbt = to_seconds(tightened(slo, s.request->ttft_max, s.request->tbt_max).tbt);
-  const Chance chance = shoal::chance(left(s.delivered, s.request->max_tokens), start, step_seconds, due(s, now), tbt);
-  return chance == Chance::kPart && s.admitted_before ? Chance::kWhole : chance;
-}
-
-Chance WaitingLine::chance(const Sequence& s, TimePoint now) const {
-  const Chance alone = prospects_.chance(s, now);
-  const double tbt = to_seconds(tightened(prospects_.slo, s.request->ttft_max, s.request->tbt_max).tbt);
-  const double takes = prospects_.prompt_seconds(s) + prospects_.answer_tokens * prospects_.token_seconds;
-  return alone == Chance::kPart && !crowded(static_cast<double>(on_time_.size()), takes, tbt) ? Chance::kWhole : alone;
+  return shoal::chance(left(s.delivered, s.request->max_tokens), prompt + step_seconds, step_seconds, due(s, now), tbt, waiting_seconds);
 }
 
 void WaitingLine::remove(const Sequence& s) {

@@ -30,10 +30,8 @@ struct Prospects {
   double due(const Sequence& s, TimePoint now) const;
   // Of what is missing of its prompt before its next token.
   double prompt_seconds(const Sequence& s) const;
-  // What can still become of the answer, if it goes on at once; of one that was begun before it is not kPart.
-  Chance chance(const Sequence& s, TimePoint now) const;
-  // Whether it can still be on time for the most part.
-  bool promises(const Sequence& s, TimePoint now) const { return chance(s, now) != Chance::kNone; }
+  // What can still become of the answer, if it goes on at once, where so many wait; of one that was begun before it is not kPart.
+  Chance chance(const Sequence& s, TimePoint now, size_t waiting) const;
 };
 
 class WaitingLine {
@@ -47,8 +45,8 @@ class WaitingLine {
   void remove(const Sequence& s);  // no error if it is not there
   // It is admitted. REQUIRES: it has just been removed, and is not marked as admitted before unless it was.
   void admitted(const Sequence& s) { on_time_.begun(s, answer_tokens()); }
-  // What can still become of one that waits, or runs: kPart only where others would be late for its sake.
-  Chance chance(const Sequence& s, TimePoint now) const;
+  // What can still become of one that waits, or runs.
+  Chance chance(const Sequence& s, TimePoint now) const { return prospects_.chance(s, now, on_time_.size()); }
   // By what is expected from now on: who can be on time in part stands behind his payer's others, who cannot stands behind all who can,
   void sort_out(const Prospects& prospects, TimePoint now);
   // and is passed over unless this says otherwise (as it does at first).

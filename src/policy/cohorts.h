@@ -24,14 +24,13 @@ inline bool promising(double left, double start, double step, double slack, doub
 }
 
 // Of one that begins: kNone is not worth a place before others, and kPart none before those that are kWhole. In overload the earliest
-// deadline first, however late, would pass the lateness of each on to the next, until all are as late as is worth a place at all.
-inline Chance chance(double left, double start, double step, double slack, double tbt) {
+// deadline first, however late, would pass the lateness of each on to the next, until all are as late as is worth a place at all. All that
+// wait take `waiting_seconds` of the device: if that is no more than kWhole leaves, nobody would be late for another's sake and none is kPart.
+inline Chance chance(double left, double start, double step, double slack, double tbt, double waiting_seconds) {
   if (!promising(left, start, step, slack, tbt)) return Chance::kNone;
-  return start + tbt <= slack ? Chance::kWhole : Chance::kPart;  // a step of others may be before it
+  const bool whole = start + tbt <= slack;  // a step of others may be before it
+  return whole || waiting_seconds <= tbt ? Chance::kWhole : Chance::kPart;
 }
-
-// Whether so many that wait, of which each takes so many seconds of the device, take longer than kWhole leaves them.
-inline bool crowded(double requests, double each_seconds, double tbt) { return requests * each_seconds > tbt; }
 
 // Requests of one model that are about equally far. Seconds are from now.
 struct Cohort {

@@ -154,7 +154,7 @@ double RehearsalActor::prompts(double from, double wall, double budget, double r
     for (Cohort& c : cohorts_) {
       if (c.prompt_seconds <= 0 || room <= 0 || spent >= budget || chance(c, from) != having) continue;
       const double whole = c.due - c.prompt_seconds - next_step_ - facts_->tbt - from;  // so long it is
-      begin(c, having == Chance::kWhole && crowded() ? std::min(budget, budget * whole / wall) : budget);
+      begin(c, having == Chance::kWhole && waiting_seconds() > facts_->tbt ? std::min(budget, budget * whole / wall) : budget);
     }
   }
   return spent;

@@ -42,11 +42,10 @@ class RehearsalActor {
 
   double decoding() const { return decoding_; }
 
-  bool crowded() const { return shoal::crowded(waiting_, facts_->prompt_seconds + facts_->answer_tokens * facts_->step_each, facts_->tbt); }
-  // As the engine has it: kPart only where others would be late for its sake.
+  // Of the device, that all that wait take.
+  double waiting_seconds() const { return waiting_ * (facts_->prompt_seconds + facts_->answer_tokens * facts_->step_each); }
   Chance chance(const Cohort& c, double now) const {
-    const Chance alone = shoal::chance(c.left, now + c.prompt_seconds + next_step_, next_step_, c.due, facts_->tbt);
-    return alone == Chance::kPart && !crowded() ? Chance::kWhole : alone;
+    return shoal::chance(c.left, now + c.prompt_seconds + next_step_, next_step_, c.due, facts_->tbt, waiting_seconds());
   }
   bool worth(const Cohort& c, double now) const { return chance(c, now) != Chance::kNone; }
 

@@ -20,10 +20,12 @@ TEST(TokensInTime, WhoIsLateCatchesUpOrDoesNot) {
 }
 
 TEST(Chance, IsWholeAsLongAsTheFirstTokenIsInTime) {
-  EXPECT_EQ(chance(100, 1, 0.05, 1.2, 0.1), Chance::kWhole);
-  EXPECT_EQ(chance(100, 1, 0.05, 1.05, 0.1), Chance::kPart) << "a step of others may come before";
-  EXPECT_EQ(chance(100, 2, 0.05, 1, 0.1), Chance::kPart);
-  EXPECT_EQ(chance(30, 2, 0.05, 1, 0.1), Chance::kNone);
+  EXPECT_EQ(chance(100, 1, 0.05, 1.2, 0.1, 1), Chance::kWhole);
+  EXPECT_EQ(chance(100, 1, 0.05, 1.05, 0.1, 1), Chance::kPart) << "a step of others may come before";
+  EXPECT_EQ(chance(100, 2, 0.05, 1, 0.1, 1), Chance::kPart);
+  EXPECT_EQ(chance(30, 2, 0.05, 1, 0.1, 1), Chance::kNone);
+  EXPECT_EQ(chance(100, 2, 0.05, 1, 0.1, 0.05), Chance::kWhole) << "nobody is late for its sake";
+  EXPECT_EQ(chance(30, 2, 0.05, 1, 0.1, 0.05), Chance::kNone);
 }
 
 TEST(Cohorts, LoseNobody) {

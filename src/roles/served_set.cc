@@ -16,6 +16,9 @@ constexpr double kStaySwitches = 8;      // of one that was in the dark,
 constexpr double kStaySecondsMin = 2;
 constexpr double kOthers = 19;           // and after it the others have so much longer
 
+// That a sequence of this model has in the mean.
+uint64_t context_tokens(const HostedModel& hosted, double answer_tokens) { return static_cast<uint64_t>(hosted.prompt_tokens.value + answer_tokens / 2); }
+
 double stay_for(double switch_seconds) { return std::max(kStaySecondsMin, (1 + kStaySwitches) * switch_seconds); }
 
 }  // namespace
@@ -47,7 +50,7 @@ Prospects ServedSet::prospects(const HostedModel& hosted) const {
   p.step_seconds = hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value));
   p.prompts = hosted.costs.prompt_cost(config_.limits.tokens_per_step);
   p.answer_tokens = catalogue_.likeness().answer_tokens(hosted);
-  const auto context = static_cast<uint64_t>(hosted.prompt_tokens.value + p.answer_tokens / 2);
+  const uint64_t context = context_tokens(hosted, p.answer_tokens);
   p.token_seconds = std::max(0.0, hosted.costs.decode_seconds(kMany, kMany * context) - hosted.costs.decode_seconds(1, context)) / (kMany - 1);
   return p;
 }
@@ -156,7 +159,7 @@ void ServedSet::favour(TimePoint now) {
 RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_share, TimePoint now) const {
   const Engine& engine = *hosted.engine;
   const Prospects expected = prospects(hosted);
-  const auto context = static_cast<uint64_t>(hosted.prompt_tokens.value + expected.answer_tokens / 2);
+  const uint64_t context = context_tokens(hosted, expected.answer_tokens);
   RehearsedModel m;
   m.model = hosted.facts.model;
   m.resident = !catalogue_.away(hosted);

@@ -1,0 +1,81 @@
+// Who is admitted next, by what can still become of those that wait.
+#include "engine/waiting_line.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "engine/test_harness.h"
+
+namespace shoal {
+namespace {
+
+TEST(WaitingLine, WhoCannotBeOnTimeAnyMoreStandsBehindThoseWhoCan) {
+  using std::chrono::seconds;
+  Harness h(32, {.limits = {.sequences_max = 1}});
+  Engine& engine = h.engine();
+  const Prospects prospects{{seconds(1), std::chrono::milliseconds(100)}, 0.02, {1e-4}, 8};
+  const TimePoint now = TimePoint(seconds(60));
+  const auto came = [](TimePoint at) { return [at](Request& r) { r.arrival = at; }; };
+  ASSERT_TRUE(h.submit(1, 20, 4, came(TimePoint(seconds(50)))).ok());
+  ASSERT_TRUE(h.submit(2, 20, 4, came(TimePoint(seconds(55)))).ok());
+  ASSERT_TRUE(h.submit(3, 20, 4, came(now)).ok());
+  engine.line().sort_out(prospects, now);
+  engine.check();
+  EXPECT_EQ(engine.line().late(), 2u);
+  EXPECT_EQ(engine.waiting(), 3u);
+  EXPECT_EQ(engine.demand(prospects.slo, now).slack, seconds(1));  // of the one that can be
+  EXPECT_EQ(engine.demand(prospects.slo, now).promising, 1u);
+  engine.line().admit_late(false);
+  while (h.step()) {
+  }
+  EXPECT_FALSE(engine.has(RequestId(3)));
+  EXPECT_TRUE(engine.has(RequestId(1)) && engine.has(RequestId(2)));
+  EXPECT_FALSE(engine.runnable());
+  engine.line().admit_late(true);
+  EXPECT_TRUE(engine.runnable());
+  ASSERT_TRUE(engine.cancel(RequestId(2)));
+  while (h.step()) {
+  }
+  EXPECT_FALSE(engine.has_work());
+}
+
+// Six of 0.4 s each: one by one, all but the first three are late in part. And one that comes meanwhile.
+std::vector<uint64_t> begun_in_overload(double token_seconds) {
+  using std::chrono::milliseconds;
+  Harness h(64, {.limits = {.sequences_max = 1}});
+  const Prospects prospects{{std::chrono::seconds(1), milliseconds(100)}, 0.02, {1e-4}, 40, token_seconds};
+  for (uint64_t i = 1; i <= 6; ++i) EXPECT_TRUE(h.submit(i, 20, 40).ok());
+  EXPECT_TRUE(h.submit(7, 20, 40, [](Request& r) { r.arrival = TimePoint(milliseconds(700)); }).ok());
+  std::vector<uint64_t> begun;
+  for (TimePoint now{}; h.engine().has_work(); now += milliseconds(10)) {
+    h.engine().line().sort_out(prospects, now);
+    if (!h.step()) continue;
+    const uint64_t id = h.last().slices.front().request.sequence;
+    if (begun.empty() || begun.back() != id) begun.push_back(id);
+  }
+  return begun;
+}
+
+TEST(WaitingLine, InOverloadNobodyPassesHisLatenessOn) {
+  EXPECT_EQ(begun_in_overload(0.01), (std::vector<uint64_t>{1, 2, 3, 7, 4, 5, 6}));
+}
+
+TEST(WaitingLine, WhereAllThatWaitTakeLittleTheFirstDeadlineIsNext) {
+  EXPECT_EQ(begun_in_overload(0), (std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(WaitingLine, WhoIsLateForTooLongIsTakenNowAndThen) {
+  using std::chrono::seconds;
+  Harness h(32, {.limits = {.sequences_max = 1}, .late_wait = seconds(1), .late_every = 1});
+  ASSERT_TRUE(h.submit(1, 20, 4, [](Request& r) { r.arrival = TimePoint(-seconds(60)); }).ok());
+  ASSERT_TRUE(h.submit(2, 20, 4).ok());
+  h.engine().line().sort_out({{seconds(1), std::chrono::milliseconds(100)}, 0.02, {1e-4}, 8}, TimePoint());
+  EXPECT_EQ(h.engine().line().late(), 1u);
+  h.engine().line().admit_late(false);
+  ASSERT_TRUE(h.step());
+  EXPECT_EQ(h.last().slices.front().request, RequestId(1));
+}
+
+}  // namespace
+}  // namespace shoal
