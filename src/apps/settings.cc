@@ -229,7 +229,7 @@ void add_engine_flags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--max-model-len", flags.max_model_len, "Longest sequence in tokens (0: what the model allows)")->capture_default_str();
   verb.add_option("--max-num-seqs", flags.max_num_seqs, "Sequences running at once, per model")->capture_default_str()->check(CLI::Range(1, 65536));
   verb.add_option("--max-num-batched-tokens", flags.max_num_batched_tokens, "Tokens of one step")->capture_default_str()->check(CLI::Range(16, 1 << 20));
-  verb.add_option("--max-num-queued-reqs", flags.max_num_queued_reqs, "Requests waiting, per model")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  verb.add_option("--max-num-queued-reqs", flags.max_num_queued_reqs, "Requests waiting, per model; of more, those leave that cannot be on time any more")->capture_default_str()->check(CLI::Range(1, 1 << 20));
   verb.add_option("--quantization", flags.quantization, "Quantise unquantised weights at load")->capture_default_str()->check(CLI::IsMember(keys_of(kQuantizations)));
   verb.add_option("--kv-cache-dtype", flags.kv_cache_dtype, "Type of the KV cache")->capture_default_str()->check(CLI::IsMember(keys_of(kKvTypes)));
   verb.add_option("--model-io", flags.model_io, "How weights are read: mmap through the system's cache, direct past it (O_DIRECT)")->capture_default_str()->check(CLI::IsMember(keys_of(kModelIos)));

@@ -49,7 +49,7 @@ std::optional<FinishReason> finished(const Sequence& s, uint32_t max_model_len) 
 Engine::Engine(BlockPool& blocks, const EngineConfig& config, BlockPool* host_blocks)
     : config_(config),
       device_(blocks, config.prefix_cache && config.kv_salt_above > 0, config.kv_salt_above, config.state_blocks, config.states_kept_max),
-      line_(config.late_wait, config.late_every),
+      line_(config.waiting_max, config.late_wait, config.late_every),
       parking_(device_, host_blocks) {
   CHECK_GT(config_.max_model_len, 0u);
   CHECK_GT(config_.limits.tokens_per_step, 0u);
@@ -64,13 +64,7 @@ Engine::~Engine() {
 Status Engine::submit(Request request, const std::optional<HostKv>& kv) {
   RETURN_IF_ERROR(fits(request, config_));
   if (has(request.id)) return invalid_argument("request id ", request.id.text(), " is in use");
-  if (line_.size() >= config_.waiting_max) {
-    return resource_exhausted("the queue of this model is full (", config_.waiting_max, " requests)");
-  }
-  // Whoever pays has as much of the queue as is left to others, times his weight, at most (Choudhury and Hahne, 1998): one alone cannot fill it.
-  if (const Payer payer = request.payer; payer.number != 0 && line_.of(payer) >= (config_.waiting_max - line_.size()) * payer.weight) {
-    return resource_exhausted("the share of this key in the queue of this model is full (", line_.of(payer), " requests)");
-  }
+  RETURN_IF_ERROR(line_.may_join(request.payer));
   auto sequence = std::make_unique<Sequence>();
   sequence->tokens = request.prompt;
   sequence->tokens.insert(sequence->tokens.end(), request.output.begin(), request.output.end());

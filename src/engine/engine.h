@@ -88,7 +88,7 @@ class Engine {
   // ---- requests ---------------------------------------------------------------------------------------------------------
 
   // InvalidArgument if the request can never run (empty, too long, ids outside the vocabulary, duplicate id);
-  // ResourceExhausted if the queue is full.
+  // ResourceExhausted if it may not join the line.
   // `kv`: what is computed of it already; with an error it is still the caller's.
   Status submit(Request request, const std::optional<HostKv>& kv = std::nullopt);
   // False for unknown and ended requests. Blocks are free at once, or when the step or the copy under way ends.

@@ -25,6 +25,22 @@ Chance Prospects::chance(const Sequence& s, TimePoint now, size_t waiting) const
   return shoal::chance(left(s.delivered, s.request->max_tokens), prompt + step_seconds, step_seconds, due(s, now), tbt, waiting_seconds);
 }
 
+Status WaitingLine::full() const { return resource_exhausted("the queue of this model is full (", most_, " requests)"); }
+
+Status WaitingLine::may_join(const Payer& payer) const {
+  const size_t of_payer = of(payer), left = most_ - std::min<size_t>(on_time_.size(), most_);
+  if (left == 0) return full();
+  // Whoever pays has as much of the queue as is left to others, times his weight, at most (Choudhury and Hahne, 1998): one alone cannot fill it.
+  if (payer.number == 0 || of_payer < left * payer.weight) return OkStatus();
+  return resource_exhausted("the share of this key in the queue of this model is full (", of_payer, " requests)");
+}
+
+std::optional<RequestId> WaitingLine::surplus() const {
+  if (size() <= most_) return std::nullopt;
+  const auto last = std::find_if(late_.rbegin(), late_.rend(), [](const auto& at) { return !at.second->admitted_before && at.second->delivered == 0; });
+  return last == late_.rend() ? std::nullopt : std::optional(last->second->request->id);
+}
+
 void WaitingLine::remove(const Sequence& s) {
   if (!on_time_.remove(s)) late_.erase(key(s));
 }

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/status.h"
 #include "base/time.h"
 #include "engine/fair_queue.h"
 #include "engine/sequence.h"
@@ -38,9 +40,14 @@ class WaitingLine {
  public:
   static constexpr size_t kSeenMax = 64;  // looked at for a step: enough to fill any, independent of the line's length
 
-  // One that cannot be on time any more and has waited for `late_wait` is first in each `late_every`-th step.
-  WaitingLine(Duration late_wait, uint32_t late_every) : late_wait_(late_wait), late_every_(late_every) {}
+  // Of `most` requests. One that cannot be on time any more and has waited for `late_wait` is first in each `late_every`-th step.
+  WaitingLine(uint32_t most, Duration late_wait, uint32_t late_every) : most_(most), late_wait_(late_wait), late_every_(late_every) {}
 
+  // ResourceExhausted: the line is full of those that can be on time, or this payer's share of it is.
+  Status may_join(const Payer& payer) const;
+  // Who is to leave a line that is too long, for a place in it is for one that can be on time: the last of those that cannot and have not begun.
+  std::optional<RequestId> surplus() const;
+  Status full() const;  // ResourceExhausted: what those hear that may not join, or are to leave
   void add(Sequence& s) { on_time_.add(s); }
   void remove(const Sequence& s);  // no error if it is not there
   // It is admitted. REQUIRES: it has just been removed, and is not marked as admitted before unless it was.
@@ -84,6 +91,7 @@ class WaitingLine {
   double answer_tokens() const { return prospects_.answer_tokens > 0 ? prospects_.answer_tokens : kAnswerTokens; }
 
   static constexpr double kAnswerTokens = 128;  // believed while none has ended
+  const uint32_t most_;
   const Duration late_wait_;
   const uint32_t late_every_;
   FairQueue on_time_;

@@ -40,6 +40,28 @@ TEST(WaitingLine, WhoCannotBeOnTimeAnyMoreStandsBehindThoseWhoCan) {
   EXPECT_FALSE(engine.has_work());
 }
 
+TEST(WaitingLine, APlaceInAFullQueueIsForOneThatCanBeOnTime) {
+  using std::chrono::seconds;
+  Harness h(32, {.limits = {.sequences_max = 1}, .waiting_max = 3});
+  Engine& engine = h.engine();
+  const Prospects prospects{{seconds(1), std::chrono::milliseconds(100)}, 0.02, {1e-4}, 8};
+  const TimePoint now = TimePoint(seconds(60));
+  const auto submit = [&](uint64_t id, TimePoint arrival) { return h.submit(id, 20, 4, [&](Request& r) { r.arrival = arrival; }); };
+  for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(submit(id, TimePoint(seconds(50))).ok());
+  EXPECT_EQ(submit(4, now).code(), StatusCode::kResourceExhausted) << "as far as is known, all can be on time";
+  engine.line().sort_out(prospects, now);
+  EXPECT_EQ(engine.line().surplus(), std::nullopt);
+  for (uint64_t id = 4; id <= 6; ++id) {
+    ASSERT_TRUE(submit(id, now).ok());
+    ASSERT_EQ(engine.line().surplus(), RequestId(7 - id)) << "the last of those that are late";
+    EXPECT_TRUE(engine.cancel(*engine.line().surplus()));
+    EXPECT_EQ(engine.line().surplus(), std::nullopt);
+    engine.check();
+  }
+  EXPECT_EQ(submit(7, now).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(engine.waiting(), 3u);
+}
+
 // Six of 0.4 s each: one by one, all but the first three are late in part. And one that comes meanwhile.
 std::vector<uint64_t> begun_in_overload(double token_seconds) {
   using std::chrono::milliseconds;

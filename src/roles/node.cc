@@ -39,6 +39,10 @@ std::vector<Effect> Node::handle(const Event& event, TimePoint now) {
   handovers_.end_due(now, effects);
   hand_over_leaving(now, effects);
   scheduler_.schedule(now, effects);
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    const WaitingLine& line = hosted.engine->line();
+    while (const std::optional<RequestId> last = line.surplus()) requests_.fail(*last, line.full(), effects, quotas_.wait(hosted));
+  }
   catalogue_.take_slab_changes(effects);
   forget_idle_models(now, effects);
   reporter_.report(instance_role_, now, effects);
