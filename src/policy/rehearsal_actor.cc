@@ -8,6 +8,8 @@ namespace {
 // As the engine does it: a step that takes prompts along is as long as readers allow.
 double mixed_step(const RehearsedModel& m, double decode) { return std::max(m.tbt, 2 * decode); }
 
+constexpr int kHalvings = 6;  // until it is known how many begin, to a 64th
+
 }  // namespace
 
 void RehearsalActor::close(bool closed, double now) {
@@ -83,17 +85,18 @@ double RehearsalActor::compute(double from, double wall, double seconds, double 
   if (seconds <= kTiny) return 0;
   spent_ += seconds;
   if (closed_ && decoding() <= kTiny && to_begin_ <= kTiny) tail_ = std::max(0.0, tail_ - seconds);
-  const double n = active * decoding(), decode = step(n), mixed = mixed_step(*facts_, decode), share = n > 0 ? 1 - decode / mixed : 1;
+  const double n = active * decoding();
   double on_time = 0;
   begun_.clear();
   const double fit = facts_->kv_pages > 0 ? std::max(pages / facts_->kv_pages, n > 0 ? 0.0 : 1.0) : kNoLimit;
   const double places = std::min(facts_->sequences_max - n, fit);
-  const double room = std::min(turnover(places, seconds, mixed, share), closed_ ? to_begin_ : kNoLimit);
-  const double beside = prompts(from, wall, seconds * share, room, on_time) / share;
+  const double room = std::min(turnover(n, places, seconds), closed_ ? to_begin_ : kNoLimit);
+  const Mix mix = beside_prompts(n, std::min(room, seconds / facts_->prompt_seconds));
+  const double beside = prompts(from, wall, seconds * mix.prompts, room, on_time) / mix.prompts;
   double begun = 0;
   for (const Cohort& c : begun_) begun += c.requests;
   to_begin_ = std::max(0.0, to_begin_ - begun);
-  const double mixed_steps = n > 0 ? beside / mixed : 0, steps = (seconds - beside) / step(n + begun), whole = wall / seconds;
+  const double mixed_steps = mix.prompts < 1 ? beside / mix.step : 0, steps = (seconds - beside) / step(n + begun), whole = wall / seconds;
   on_time += decodes(cohorts_, from, wall, active * (mixed_steps + steps));
   on_time += decodes(begun_, from + 0.5 * beside * whole, wall - 0.5 * beside * whole, 0.5 * mixed_steps + steps);
   for (const Cohort& c : begun_) cohorts_.add(c);
@@ -101,16 +104,27 @@ double RehearsalActor::compute(double from, double wall, double seconds, double 
   return on_time * facts_->weight;
 }
 
-double RehearsalActor::turnover(double places, double seconds, double mixed, double share) const {
-  double begin = std::max(0.0, places);
-  for (int i = 0; i < 2; ++i) {  // the more begin, the fewer steps there are
-    const double beside = std::min(seconds, begin * facts_->prompt_seconds / share);
-    const double steps = std::max(1.0, beside / mixed + (seconds - beside) / step(decoding_ + begin));
+RehearsalActor::Mix RehearsalActor::beside_prompts(double decoding, double begin) const {
+  const double n = decoding + 0.5 * std::max(0.0, begin - 1), decode = step(n), mixed = mixed_step(*facts_, decode);
+  return {mixed, n > 0 ? 1 - decode / mixed : 1};
+}
+
+double RehearsalActor::turnover(double decoding, double places, double seconds) const {
+  const auto room = [&](double begin) {  // the more begin, the fewer steps there are, and the fewer answers end
+    const Mix mix = beside_prompts(decoding, begin);
+    const double beside = std::min(seconds, begin * facts_->prompt_seconds / mix.prompts);
+    const double steps = std::max(1.0, beside / mix.step + (seconds - beside) / step(decoding_ + begin));
     double room = places;
     for (const Cohort& c : cohorts_) room += c.prompt_seconds > 0 ? 0 : c.requests * std::max(0.0, 1 - c.left / steps);
-    begin = std::max(0.0, room) * std::max(1.0, steps / facts_->answer_tokens);
+    return std::max(0.0, room) * std::max(1.0, steps / facts_->answer_tokens);
+  };
+  double least = 0, most = std::min(waiting_, seconds / facts_->prompt_seconds);
+  if (room(most) >= most) return most;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = 0.5 * (least + most);
+    (room(middle) >= middle ? least : most) = middle;
   }
-  return begin;
+  return least;
 }
 
 void RehearsalActor::end() {

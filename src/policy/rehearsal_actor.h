@@ -94,9 +94,15 @@ class RehearsalActor {
   // Of so many tokens, how many are due within the horizon.
   double within(double tokens, double due) const { return std::clamp((horizon_ - due) / facts_->tbt + 1, 0.0, tokens); }
 
+  // Steps that take prompts along, in seconds each, and the share of them that prompts have: with so many that decode, and half of those
+  // that begin, for these decode beside the prompts of the others.
+  struct Mix {
+    double step = 0, prompts = 1;
+  };
+  Mix beside_prompts(double decoding, double begin) const;
+
   // How many may begin within `seconds` in so many places and in those of answers that end meanwhile: short ones make room for several.
-  // Prompts have `share` of steps that are `mixed` seconds long.
-  double turnover(double places, double seconds, double mixed, double share) const;
+  double turnover(double decoding, double places, double seconds) const;
   double prompts(double from, double wall, double budget, double room, double& on_time);
 
   double step(double sequences) const { return facts_->step_seconds(std::min(sequences, facts_->sequences_max)); }
