@@ -10,11 +10,14 @@ namespace {
 // Courses against each other: the one that stays unless another is enough better.
 class Contest {
  public:
-  Contest(std::span<const RehearsedModel> models, const RehearsedDevice& device, double horizon) : models_(models), device_(device), horizon_(horizon) {}
+  Contest(std::span<const RehearsedModel> models, const RehearsedDevice& device, double horizon)
+      : models_(models), here_first_(models.begin(), models.end()), device_(device), horizon_(horizon) {
+    put_here_first(here_first_);
+  }
 
   Rehearsed of(const Course& course) {
     const auto known = std::find_if(seen_.begin(), seen_.end(), [&](const auto& s) { return s.first == course; });
-    return known != seen_.end() ? known->second : seen_.emplace_back(course, rehearse(models_, device_, course, horizon_)).second;
+    return known != seen_.end() ? known->second : seen_.emplace_back(course, rehearse(course.here ? here_first_ : models_, device_, course, horizon_)).second;
   }
   // The best of those seen that serve so many models at least, if what is given ahead counts as so much of what is on time.
   std::pair<Course, Rehearsed> best(uint32_t served_min, double ahead_counts) const {
@@ -27,23 +30,29 @@ class Contest {
 
  private:
   std::span<const RehearsedModel> models_;
+  std::vector<RehearsedModel> here_first_;
   const RehearsedDevice& device_;
   const double horizon_;
   std::vector<std::pair<Course, Rehearsed>> seen_;
 };
 
+bool goes_first(const RehearsedModel& m) { return m.first || m.stays || m.resident; }
+
 }  // namespace
+
+void put_here_first(std::span<RehearsedModel> models) { std::stable_partition(models.begin(), models.end(), goes_first); }
 
 Course best_course(std::span<const RehearsedModel> models, const RehearsedDevice& device, double horizon, const Course& kept, const CourseOptions& options) {
   const auto count = static_cast<uint32_t>(models.size());
   const uint32_t rooms = device.rooms;
   const Course everybody{count, 1};
-  const Course before = kept.served == 0 ? everybody : Course{std::min(kept.served, count), kept.served <= rooms ? 1 : kept.stretch, kept.served > rooms && kept.ends};
+  const bool turns = kept.served > rooms, others_first = !std::is_partitioned(models.begin(), models.end(), goes_first);
+  const Course before = kept.served == 0 ? everybody : Course{std::min(kept.served, count), turns ? kept.stretch : 1, turns && kept.ends, !turns && others_first};
   Contest contest(models, device, horizon);
   const Rehearsed wide = contest.of(everybody);
   if (wide.lost <= options.loss_max * wide.on_time) return everybody;
   contest.of(before);
-  for (uint32_t served = std::min(rooms, count); served > 0; served -= 1 + served / 4) contest.of({served, 1});
+  for (uint32_t served = std::min(rooms, count); served > 0; served -= 1 + served / 4) contest.of({served, 1}), contest.of({served, 1, false, others_first});
   for (uint32_t served = rooms + 1, more = 1; served <= count; served = std::min(count, rooms + (more *= 2))) {
     for (const Course& course : {Course{served, 1}, Course{served, 0, true}, Course{served, 4, true}, Course{served, Course::kUntilDone}}) contest.of(course);
     if (served == count) break;

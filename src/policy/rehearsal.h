@@ -17,6 +17,7 @@ struct RehearsedModel {
   ModelId model;
   bool resident = false;
   bool stays = false;          // on the device, whatever comes
+  bool first = false;          // comes before all others
   double switch_seconds = 0;
   double return_seconds = 0;   // of one to it when it has been here: a first load may copy more than any later one
   double step_base = 0, step_each = 0;  // a decode step of n sequences takes step_base + n * step_each
@@ -49,6 +50,7 @@ struct Course {
   uint32_t served = 0;
   double stretch = 1;
   bool ends = false;  // when others wait after that, a model begins what has come until then and no more, and goes when that has ended
+  bool here = false;  // the first of those that are on the device, also if others would come before them
   static constexpr double kUntilDone = std::numeric_limits<double>::infinity();  // until nothing promising is left of it
   friend bool operator==(const Course&, const Course&) = default;
 };

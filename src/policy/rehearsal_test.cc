@@ -95,6 +95,26 @@ TEST(Rehearse, ShortAnswersMakeRoomForOthersAtOnce) {
   EXPECT_LT(r.on_time + r.ahead, 1.1 * tokens_at_most(m, 60));
 }
 
+// What an answer takes is little beside a turn of seconds: within it others begin as room comes free, and decode beside prompts.
+TEST(Rehearse, OfShortAnswersALongTurnCarriesAsManyAsTheDeviceHasTimeFor) {
+  RehearsedModel models[] = {model(0, true, 47, 0.16), model(1, false, 46, 0.13)};
+  for (RehearsedModel& m : models) {
+    m.ttft = 30, m.tbt = 0.25;
+    m.step_base = 0.0177, m.step_each = 0.0001;
+    m.prompt_seconds = 0.0102, m.answer_tokens = 15.5, m.sequences_max = 256, m.quota_seconds = 0.3;
+    m.cohorts = {};
+    m.cohorts.add({237, 15, 6, 0});
+    m.cohorts.add({300, 20, 12, 0.0102});
+    m.cohorts.add({300, 26, 12, 0.0102});
+  }
+  const auto given = [&](double stretch) {
+    const Rehearsed r = rehearse(models, {1}, {2, stretch}, 60);
+    return r.on_time + r.ahead;
+  };
+  const auto turns = [&](double stretch) { return 1 - 0.29 / (0.29 + 0.6 * stretch); };  // of the time
+  for (const double stretch : {4, 8, 16, 32}) EXPECT_GT(given(stretch), 0.85 * turns(stretch) * tokens_at_most(models[0], 60)) << stretch;
+}
+
 TEST(Rehearse, EveryCourseSharesOutWhatIsDue) {
   const RehearsedModel models[] = {model(0, true, 2, 1), model(1, false, 2, 1), model(2, false, 2, 1)};
   const auto due = [&](const Course& course) {
@@ -191,6 +211,14 @@ TEST(BestCourse, WhenSwitchesEatTheTimeAFewAreServed) {
   EXPECT_TRUE(course.served == 1 || course.stretch > 1) << course.served << " x" << course.stretch;
   const double turns = rehearse(models, {1}, {3, 1}, 60).on_time, chosen = rehearse(models, {1}, course, 60).on_time;
   EXPECT_GT(chosen, 1.5 * turns);
+}
+
+TEST(BestCourse, WhoIsHereStaysBesideThoseThatAreAsGood) {
+  const RehearsedModel models[] = {model(0, false, 8, 4), model(1, true, 8, 4), model(2, false, 8, 4)};
+  EXPECT_EQ(best_course(models, {1}, 60, {1, 1}, {}), (Course{1, 1, false, true}));
+  RehearsedModel favoured[] = {model(0, false, 8, 4), model(1, true, 8, 4), model(2, false, 8, 4)};
+  favoured[0].first = true;
+  EXPECT_EQ(best_course(favoured, {1}, 60, {1, 1}, {}).here, false) << "in the order that is";
 }
 
 TEST(BestCourse, WhatIsKeptGoesForLittle) {

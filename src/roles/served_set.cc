@@ -73,13 +73,14 @@ void ServedSet::update(bool contended, TimePoint now) {
   for (auto& [id, hosted] : catalogue_.active()) catalogue_.likeness().believe_costs(hosted);
   favour(now);
   const double ahead = horizon();
-  const std::vector<RehearsedModel> models = models_in_order(ahead, now);
+  std::vector<RehearsedModel> models = models_in_order(ahead, now);
   // Of many the first ones tell what is best for all.
-  const std::span<const RehearsedModel> rehearsed(models.data(), std::min(models.size(), kRehearsedMax));
+  const std::span<RehearsedModel> rehearsed(models.data(), std::min(models.size(), kRehearsedMax));
   if (course_.served == 0 || now >= next_course_) {
     course_ = best_course(rehearsed, device(models), ahead, course_, {});
     next_course_ = now + std::max(kInterval, from_seconds(ahead / kCoursesAhead));
   }
+  if (course_.here) put_here_first(rehearsed);
   if (course_.served == rehearsed.size()) course_.served = UINT32_MAX;  // whoever comes, too
   const bool nobody = idle();
   for (uint32_t i = 0; i < models.size(); ++i) {
@@ -193,7 +194,8 @@ std::vector<RehearsedModel> ServedSet::models_in_order(double horizon, TimePoint
     if (!hosted.engine->has_work() && catalogue_.away(hosted)) continue;
     RehearsedModel m = rehearsed(hosted, returning, now);
     const double worth = yield(m, horizon) * (hosted.served && m.resident ? kHere : 1);
-    all.emplace_back(id == favoured_ || m.stays ? std::numeric_limits<double>::infinity() : worth, std::move(m));
+    m.first = id == favoured_;
+    all.emplace_back(m.first || m.stays ? std::numeric_limits<double>::infinity() : worth, std::move(m));
   }
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<RehearsedModel> models;
