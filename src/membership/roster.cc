@@ -238,6 +238,7 @@ void Roster::tell(TimePoint now) {
 
 void Roster::run() {
   bool said = false;
+  view_.connected(config_.self.name, true, config_.now());  // with itself: a directory that lost its data takes nobody away from himself
   while (true) {
     {
       std::lock_guard lock(mutex_);
