@@ -114,7 +114,7 @@ double StepFit::predict(const StepWork& work) const {
 
 void StepFit::believe(const StepFit& like, double scale) {
   if (!like.believed() || !std::isfinite(scale) || scale <= 0) return;
-  for (size_t i = 0; i < 3; ++i) expected_[i] = scale * like.correction_ * like.coefficients_[i];
+  for (size_t i = 0; i < 3; ++i) expected_[i] = scale * like.correction_ * like.coefficients_[i] * like.prior_[i] / prior_[i];
   believed_ = true;
   coefficients_ = solved();
 }
@@ -142,11 +142,17 @@ double ArrivalRate::per_second(TimePoint now) const {
 
 void ModelEstimator::observe_step(const StepWork& work, double seconds) {
   (work.decode ? decode_ : prefill_).observe(work, seconds);
+  if (!work.decode) believe_prompts();
 }
 
 void ModelEstimator::believe(const ModelEstimator& measured, double scale) {
-  decode_.believe(measured.decode_, scale);
+  if (measured.decode_.observations() > 0) decode_.believe(measured.decode_, scale), decode_known_ = true;
   prefill_.believe(measured.prefill_, scale);
+  believe_prompts();
+}
+
+void ModelEstimator::believe_prompts() {
+  if (!decode_known_) decode_.believe(prefill_, 1);
 }
 
 // What lies between copying nothing and everything is put down to what was copied.
@@ -277,6 +283,7 @@ StatusOr<ModelEstimator> ModelEstimator::from_json(std::string_view text) {
     mean->value = state[0];
     RETURN_IF_ERROR(read_count(state[1], mean->count));
   }
+  out.believe_prompts();
   return out;
 }
 

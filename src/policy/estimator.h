@@ -113,8 +113,12 @@ class ModelEstimator {
   static StatusOr<ModelEstimator> from_json(std::string_view text);
 
  private:
+  // As far as decode steps alone tell nothing, a row of one takes what a row beside prompts does: in an overload all steps have prompts.
+  void believe_prompts();
+
   StepFit decode_{{0.01, 2e-4, 1e-7}};
   StepFit prefill_{{0.01, 1e-3, 1e-7}};
+  bool decode_known_ = false;  // from another model's decode steps
   double adoption_seconds(double whole) const;  // of a switch that copies nothing, where `whole` is what one takes that copies all
 
   MovingMean switch_;  // as if all had been copied

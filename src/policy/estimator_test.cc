@@ -122,6 +122,25 @@ TEST(ModelEstimator, WhatWasNotMeasuredIsLikeThatOfTheOther) {
   EXPECT_NEAR(other.decode_seconds(64, 6400), 2 * takes(64), 2e-3);
 }
 
+// While prompts wait no step goes without them, maybe for hours; they tell what rows cost. Of 256 sequences a guess would be five times as long.
+TEST(ModelEstimator, ADecodeThatWasNotSeenTakesWhatRowsBesidePromptsDo) {
+  const auto takes = [](uint64_t rows) { return 0.01 + 1e-5 * static_cast<double>(rows); };
+  ModelEstimator e, other;
+  for (uint64_t i = 0; i < 100; ++i) e.observe_step({8 + 32 * (i % 64), 10'000, false}, takes(8 + 32 * (i % 64)));
+  EXPECT_NEAR(e.decode_seconds(256, 10'000), e.step_seconds({256, 10'000, false}), 1e-9);
+  EXPECT_NEAR(e.decode_seconds(256, 10'000), takes(256), 0.03 * takes(256));
+  other.believe(e, 2);
+  EXPECT_NEAR(other.decode_seconds(256, 10'000), 2 * takes(256), 0.03 * 2 * takes(256));
+  e.observe_step({1, 100, true}, takes(1));
+  EXPECT_NEAR(e.decode_seconds(1, 100), takes(1), 1e-4);
+  EXPECT_NEAR(e.decode_seconds(256, 10'000), takes(256), 0.1 * takes(256)) << "one sequence tells nothing of many";
+  const auto again = ModelEstimator::from_json(e.to_json());
+  ASSERT_TRUE(again.ok());
+  EXPECT_NEAR(again->decode_seconds(256, 10'000), e.decode_seconds(256, 10'000), 1e-9);
+  for (uint64_t i = 1; i < 100; ++i) e.observe_step({i, 100 * i, true}, 0.02);
+  EXPECT_NEAR(e.decode_seconds(64, 6400), 0.02, 1e-3) << "what is measured counts";
+}
+
 TEST(PromptCost, IsOfFullStepsWhatTheyTake) {
   ModelEstimator e;
   for (uint64_t i = 0; i < 200; ++i) e.observe_step(work_of(512 * (i % 8), 512 * (i % 8 + 1)), 0.01 + 1e-4 * 512 + 2e-8 * static_cast<double>(work_of(512 * (i % 8), 512 * (i % 8 + 1)).attended));
