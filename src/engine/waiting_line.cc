@@ -21,8 +21,10 @@ Chance Prospects::chance(const Sequence& s, TimePoint now, size_t waiting) const
   if (answer_tokens <= 0) return Chance::kWhole;
   const double prompt = prompt_seconds(s);
   const double waiting_seconds = s.admitted_before ? 0 : static_cast<double>(waiting) * (prompt + answer_tokens * token_seconds);
-  const double tbt = to_seconds(tightened(slo, s.request->ttft_max, s.request->tbt_max).tbt);
-  return shoal::chance(left(s.delivered, s.request->max_tokens), prompt + step_seconds, step_seconds, due(s, now), tbt, waiting_seconds);
+  const SloTarget own = tightened(slo, s.request->ttft_max, s.request->tbt_max);
+  const double tbt = to_seconds(own.tbt), tokens = left(s.delivered, s.request->max_tokens);
+  const double behind = std::min(falls_behind(tokens, pace_seconds, tbt), kBehindMost * to_seconds(own.ttft));
+  return shoal::chance(tokens, prompt + step_seconds, step_seconds, behind, due(s, now), tbt, waiting_seconds);
 }
 
 Status WaitingLine::full() const { return resource_exhausted("the queue of this model is full (", most_, " requests)"); }

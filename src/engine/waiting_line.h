@@ -25,6 +25,7 @@ struct Prospects {
   PromptCost prompts;
   double answer_tokens = 0;    // of an answer, in the mean; 0: unknown, and everybody is on time
   double token_seconds = 0;    // that one of them more makes a step longer
+  double pace_seconds = 0;     // between two, as it was of late, with the prompts and the other models between them
 
   // Tokens that an answer of so many still has, as far as that can be known.
   double left(uint64_t given, uint64_t most) const;

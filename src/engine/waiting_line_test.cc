@@ -63,10 +63,10 @@ TEST(WaitingLine, APlaceInAFullQueueIsForOneThatCanBeOnTime) {
 }
 
 // Six of 0.4 s each: one by one, all but the first three are late in part. And one that comes meanwhile.
-std::vector<uint64_t> begun_in_overload(double token_seconds) {
+std::vector<uint64_t> begun_in_overload(double token_seconds, double pace_seconds = 0) {
   using std::chrono::milliseconds;
   Harness h(64, {.limits = {.sequences_max = 1}});
-  const Prospects prospects{{std::chrono::seconds(1), milliseconds(100)}, 0.02, {1e-4}, 40, token_seconds};
+  const Prospects prospects{{std::chrono::seconds(1), milliseconds(100)}, 0.02, {1e-4}, 40, token_seconds, pace_seconds};
   for (uint64_t i = 1; i <= 6; ++i) EXPECT_TRUE(h.submit(i, 20, 40).ok());
   EXPECT_TRUE(h.submit(7, 20, 40, [](Request& r) { r.arrival = TimePoint(milliseconds(700)); }).ok());
   std::vector<uint64_t> begun;
@@ -81,6 +81,11 @@ std::vector<uint64_t> begun_in_overload(double token_seconds) {
 
 TEST(WaitingLine, InOverloadNobodyPassesHisLatenessOn) {
   EXPECT_EQ(begun_in_overload(0.01), (std::vector<uint64_t>{1, 2, 3, 7, 4, 5, 6}));
+}
+
+TEST(WaitingLine, WhoWouldFallBehindLaterStandsBehindWhoHasTimeForIt) {
+  EXPECT_EQ(begun_in_overload(0.01, 0.11), (std::vector<uint64_t>{1, 2, 7, 3, 4, 5, 6})) << "39 tokens fall behind by 0.39 s";
+  EXPECT_EQ(begun_in_overload(0.01, 10), (std::vector<uint64_t>{1, 7, 2, 3, 4, 5, 6})) << "half of the time to the first token is kept at most";
 }
 
 TEST(WaitingLine, WhereAllThatWaitTakeLittleTheFirstDeadlineIsNext) {

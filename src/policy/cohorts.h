@@ -23,12 +23,19 @@ inline bool promising(double left, double start, double step, double slack, doub
   return tokens_in_time(left, start, step, slack, tbt) >= 0.5 * left;
 }
 
+// Of the time of a first token, what may be kept for the tokens after it: nobody could wait for a place if it were all.
+constexpr double kBehindMost = 0.5;
+
+// What answers of so many tokens fall behind if they come every `pace` seconds, beside the prompts of others.
+inline double falls_behind(double left, double pace, double tbt) { return std::max(0.0, left - 1) * std::max(0.0, pace - tbt); }
+
 // Of one that begins: kNone is not worth a place before others, and kPart none before those that are kWhole. In overload the earliest
 // deadline first, however late, would pass the lateness of each on to the next, until all are as late as is worth a place at all. All that
 // wait take `waiting_seconds` of the device: if that is no more than kWhole leaves, nobody would be late for another's sake and none is kPart.
-inline Chance chance(double left, double start, double step, double slack, double tbt, double waiting_seconds) {
+// `behind`: of falls_behind(), as things are.
+inline Chance chance(double left, double start, double step, double behind, double slack, double tbt, double waiting_seconds) {
   if (!promising(left, start, step, slack, tbt)) return Chance::kNone;
-  const bool whole = start + tbt <= slack;  // a step of others may be before it
+  const bool whole = start + behind + tbt <= slack;  // a step of others may be before it
   return whole || waiting_seconds <= tbt ? Chance::kWhole : Chance::kPart;
 }
 

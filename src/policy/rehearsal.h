@@ -29,6 +29,7 @@ struct RehearsedModel {
   double sequences_max = 256;  // at once
   double quota_seconds = 0;    // of its turn
   double spent_seconds = 0;    // of the turn under way
+  double pace_seconds = 0;     // between two of its steps, of late
   double weight_pages = 0;
   double kv_pages_min = 0;     // that must be free when it comes
   double kv_pages = 0;         // of one sequence, in the mean,

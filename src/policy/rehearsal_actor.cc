@@ -8,6 +8,7 @@ namespace {
 // As the engine does it: a step that takes prompts along is as long as readers allow.
 double mixed_step(const RehearsedModel& m, double decode) { return std::max(m.tbt, 2 * decode); }
 
+constexpr double kPaceKept = 0.5;  // of the steps before, in how far apart they are
 constexpr int kHalvings = 6;  // until it is known how many begin, to a 64th
 
 }  // namespace
@@ -97,6 +98,7 @@ double RehearsalActor::compute(double from, double wall, double seconds, double 
   for (const Cohort& c : begun_) begun += c.requests;
   to_begin_ = std::max(0.0, to_begin_ - begun);
   const double mixed_steps = mix.prompts < 1 ? beside / mix.step : 0, steps = (seconds - beside) / step(n + begun), whole = wall / seconds;
+  if (n + begun > kTiny) paced_wall_ = kPaceKept * paced_wall_ + wall, paced_steps_ = kPaceKept * paced_steps_ + mixed_steps + steps;
   on_time += decodes(cohorts_, from, wall, active * (mixed_steps + steps));
   on_time += decodes(begun_, from + 0.5 * beside * whole, wall - 0.5 * beside * whole, 0.5 * mixed_steps + steps);
   for (const Cohort& c : begun_) cohorts_.add(c);
@@ -167,7 +169,7 @@ double RehearsalActor::prompts(double from, double wall, double budget, double r
   for (const Chance having : {Chance::kWhole, Chance::kPart}) {
     for (Cohort& c : cohorts_) {
       if (c.prompt_seconds <= 0 || room <= 0 || spent >= budget || chance(c, from) != having) continue;
-      const double whole = c.due - c.prompt_seconds - next_step_ - facts_->tbt - from;  // so long it is
+      const double whole = c.due - c.prompt_seconds - next_step_ - behind(c) - facts_->tbt - from;  // so long it is
       begin(c, having == Chance::kWhole && waiting_seconds() > facts_->tbt ? std::min(budget, budget * whole / wall) : budget);
     }
   }

@@ -12,9 +12,10 @@ class RehearsalActor {
  public:
   static constexpr double kTiny = 1e-9;
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  static constexpr double kPaced = 8;        // steps that the pace before it counts as
   static constexpr double kSlotsOfTtft = 3;  // so often arrivals are looked at within the time of a first token
 
-  RehearsalActor(const RehearsedModel& facts, double horizon) : facts_(&facts), horizon_(horizon), cohorts_(facts.cohorts), spent_(facts.spent_seconds), here_(facts.resident) { count(); }
+  RehearsalActor(const RehearsedModel& facts, double horizon) : facts_(&facts), horizon_(horizon), cohorts_(facts.cohorts), spent_(facts.spent_seconds), paced_steps_(kPaced), paced_wall_(kPaced * facts.pace_seconds), here_(facts.resident) { count(); }
 
   const RehearsedModel& facts() const { return *facts_; }
   bool here() const { return here_; }
@@ -45,8 +46,9 @@ class RehearsalActor {
   // Of the device, that all that wait take.
   double waiting_seconds() const { return waiting_ * (facts_->prompt_seconds + facts_->answer_tokens * facts_->step_each); }
   Chance chance(const Cohort& c, double now) const {
-    return shoal::chance(c.left, now + c.prompt_seconds + next_step_, next_step_, c.due, facts_->tbt, waiting_seconds());
+    return shoal::chance(c.left, now + c.prompt_seconds + next_step_, next_step_, behind(c), c.due, facts_->tbt, waiting_seconds());
   }
+  double behind(const Cohort& c) const { return std::min(falls_behind(c.left, paced_wall_ / paced_steps_, facts_->tbt), kBehindMost * facts_->ttft); }
   bool worth(const Cohort& c, double now) const { return chance(c, now) != Chance::kNone; }
 
   // When the first token is due that is promising at `now`, of those that decode and of those that would begin next; kNoLimit: nothing is.
@@ -114,6 +116,7 @@ class RehearsalActor {
   Cohorts cohorts_;
   double decoding_ = 0, waiting_ = 0, next_step_ = 0;  // sequences that decode, and that do not yet, and seconds of a step with one more
   double arrived_ = 0, spent_ = 0, lost_ = 0, ahead_ = 0;
+  double paced_steps_ = 0, paced_wall_ = 0;  // of late, and the seconds that they took with what was between them
   bool here_ = false, closed_ = false, one_by_one_ = false;
   double to_begin_ = 0;  // while it is closed: requests
   double tail_ = 0;      // seconds alone that its last answers take once the others have ended

@@ -19,13 +19,21 @@ TEST(TokensInTime, WhoIsLateCatchesUpOrDoesNot) {
   EXPECT_FALSE(promising(30, 2, 0.05, 1, 0.1));
 }
 
+// Beside the prompts of others tokens come more slowly than they are read: the last ones are late unless the first came early enough.
+TEST(Chance, IsWholeOnlyIfWhatFallsBehindLaterIsEarlyAtFirst) {
+  EXPECT_DOUBLE_EQ(falls_behind(16, 0.4, 0.25), 15 * 0.15);
+  EXPECT_EQ(falls_behind(16, 0.2, 0.25), 0);
+  EXPECT_EQ(chance(16, 1, 0.05, falls_behind(16, 0.4, 0.25), 3, 0.25, 1), Chance::kPart);
+  EXPECT_EQ(chance(16, 1, 0.05, falls_behind(16, 0.4, 0.25), 4, 0.25, 1), Chance::kWhole);
+}
+
 TEST(Chance, IsWholeAsLongAsTheFirstTokenIsInTime) {
-  EXPECT_EQ(chance(100, 1, 0.05, 1.2, 0.1, 1), Chance::kWhole);
-  EXPECT_EQ(chance(100, 1, 0.05, 1.05, 0.1, 1), Chance::kPart) << "a step of others may come before";
-  EXPECT_EQ(chance(100, 2, 0.05, 1, 0.1, 1), Chance::kPart);
-  EXPECT_EQ(chance(30, 2, 0.05, 1, 0.1, 1), Chance::kNone);
-  EXPECT_EQ(chance(100, 2, 0.05, 1, 0.1, 0.05), Chance::kWhole) << "nobody is late for its sake";
-  EXPECT_EQ(chance(30, 2, 0.05, 1, 0.1, 0.05), Chance::kNone);
+  EXPECT_EQ(chance(100, 1, 0.05, 0, 1.2, 0.1, 1), Chance::kWhole);
+  EXPECT_EQ(chance(100, 1, 0.05, 0, 1.05, 0.1, 1), Chance::kPart) << "a step of others may come before";
+  EXPECT_EQ(chance(100, 2, 0.05, 0, 1, 0.1, 1), Chance::kPart);
+  EXPECT_EQ(chance(30, 2, 0.05, 0, 1, 0.1, 1), Chance::kNone);
+  EXPECT_EQ(chance(100, 2, 0.05, 0, 1, 0.1, 0.05), Chance::kWhole) << "nobody is late for its sake";
+  EXPECT_EQ(chance(30, 2, 0.05, 0, 1, 0.1, 0.05), Chance::kNone);
 }
 
 TEST(Cohorts, LoseNobody) {

@@ -48,6 +48,7 @@ Prospects ServedSet::prospects(const HostedModel& hosted) const {
   p.slo = hosted.facts.pooling.slo;
   const uint64_t sequences = hosted.engine->running() + 1;
   p.step_seconds = hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value));
+  p.pace_seconds = hosted.pace.value;
   p.prompts = hosted.costs.prompt_cost(config_.limits.tokens_per_step);
   p.answer_tokens = catalogue_.likeness().answer_tokens(hosted);
   const uint64_t context = context_tokens(hosted, p.answer_tokens);
@@ -183,6 +184,7 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_
   m.sequences_max = std::clamp(pages / std::max(m.kv_pages, 1e-6), 1.0, static_cast<double>(config_.limits.sequences_max));
   m.quota_seconds = hosted.turn.planned_seconds > 0 && hosted.turn.planned_seconds < Turn::kUnlimited ? hosted.turn.planned_seconds : 2 * m.switch_seconds;
   m.spent_seconds = hosted.turn.spent_seconds;
+  m.pace_seconds = expected.pace_seconds;
   m.cohorts = engine.cohorts(now);
   return m;
 }
