@@ -36,7 +36,7 @@ class Contest {
   std::vector<std::pair<Course, Rehearsed>> seen_;
 };
 
-bool goes_first(const RehearsedModel& m) { return m.first || m.stays || m.resident; }
+bool goes_first(const RehearsedModel& m) { return m.first || m.stays || m.here; }
 
 }  // namespace
 

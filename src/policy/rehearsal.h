@@ -17,6 +17,7 @@ struct RehearsedModel {
   ModelId model;
   bool resident = false;
   bool stays = false;          // on the device, whatever comes
+  bool here = false;           // one of those that a Course that is `here` keeps: on the device, or away for a guest's sake
   bool first = false;          // comes before all others
   double switch_seconds = 0;
   double return_seconds = 0;   // of one to it when it has been here: a first load may copy more than any later one

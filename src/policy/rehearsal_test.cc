@@ -51,7 +51,7 @@ TEST(Cohorts, LoseNobody) {
 RehearsedModel model(uint32_t id, bool resident, double arrivals, double switch_seconds) {
   RehearsedModel m;
   m.model = ModelId(id);
-  m.resident = resident;
+  m.resident = m.here = resident;
   m.switch_seconds = m.return_seconds = switch_seconds;
   m.step_base = 0.02;
   m.step_each = 0.0005;
@@ -243,6 +243,16 @@ TEST(BestCourse, WhereStepsOfAllAreTooSlowFewerAreServedThanAreHere) {
   const Course course = best_course(models, {3}, 30, {}, {});
   EXPECT_LT(course.served, 3u);
   EXPECT_GT(rehearse(models, {3}, course, 30).on_time, 1.2 * rehearse(models, {3}, {3, 1}, 30).on_time);
+}
+
+// A guest has sent another away for a short turn that it was owed. A course of those that are here is one of that other.
+TEST(BestCourse, AGuestIsNotOneOfThoseThatAreHere) {
+  RehearsedModel models[] = {model(0, true, 4, 0.2), model(1, false, 4, 0.2), model(2, false, 4, 0.2)};
+  models[0].here = false;
+  models[2].here = true;
+  put_here_first(models);
+  EXPECT_EQ(models[0].model, ModelId(2));
+  EXPECT_EQ(models[1].model, ModelId(0));
 }
 
 // A short answer that waits for its model's next turn between two tokens is late; one that is waited for is not.

@@ -148,6 +148,11 @@ void ServedSet::favour(TimePoint now) {
     const bool over = hosted == nullptr || !hosted->engine->has_work() || now >= favoured_until_ - from_seconds(kOthers * stay_seconds(*hosted));
     if (over) favoured_.reset();
   }
+  const bool back = std::none_of(hosts_.begin(), hosts_.end(), [this](ModelId id) {
+    const HostedModel* host = catalogue_.find(id);
+    return host != nullptr && host->engine->has_work() && catalogue_.away(*host);
+  });
+  if (guest_ && !favoured_ && (back || now >= favoured_until_)) guest_.reset(), hosts_.clear();
   if (now < favoured_until_ && !idle()) return;
   const HostedModel* first = nullptr;
   for (const auto& [id, hosted] : catalogue_.active()) {
@@ -155,7 +160,19 @@ void ServedSet::favour(TimePoint now) {
   }
   if (first == nullptr || now - first->dark_since < std::min(config_.turns.dark_max, first->facts.pooling.max_wait / 2)) return;
   favoured_ = first->facts.model;
+  if (catalogue_.away(*first)) {
+    if (!guest_) {
+      for (const auto& [id, hosted] : catalogue_.active()) {
+        if (!catalogue_.away(hosted)) hosts_.push_back(id);
+      }
+    }
+    guest_ = favoured_;
+  }
   favoured_until_ = now + from_seconds((1 + kOthers) * stay_seconds(*first));
+}
+
+bool ServedSet::at_home(const HostedModel& hosted) const {
+  return guest_ ? std::find(hosts_.begin(), hosts_.end(), hosted.facts.model) != hosts_.end() : !catalogue_.away(hosted);
 }
 
 RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_share, TimePoint now) const {
@@ -165,6 +182,7 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_
   RehearsedModel m;
   m.model = hosted.facts.model;
   m.resident = !catalogue_.away(hosted);
+  m.here = at_home(hosted);
   m.stays = hosted.pinned;
   m.switch_seconds = switch_to(hosted);
   m.return_seconds = hosted.loads > 0 ? m.switch_seconds : loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes, returning_share);
@@ -195,7 +213,7 @@ std::vector<RehearsedModel> ServedSet::models_in_order(double horizon, TimePoint
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (!hosted.engine->has_work() && catalogue_.away(hosted)) continue;
     RehearsedModel m = rehearsed(hosted, returning, now);
-    const double worth = yield(m, horizon) * (hosted.served && m.resident ? kHere : 1);
+    const double worth = yield(m, horizon) * (m.here && (hosted.served || !m.resident) ? kHere : 1);
     m.first = id == favoured_;
     all.emplace_back(m.first || m.stays ? std::numeric_limits<double>::infinity() : worth, std::move(m));
   }

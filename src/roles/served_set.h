@@ -45,6 +45,8 @@ class ServedSet {
   // Who was in the dark for too long comes first for as long as eight switches to it take, 2 s at least; the next such one no sooner
   // than the others had 19 times as long, unless they have nothing to do.
   void favour(TimePoint now);
+  // On the device, but not as a guest; or away for the guest's sake.
+  bool at_home(const HostedModel& hosted) const;
 
   const NodeConfig& config_;
   Catalogue& catalogue_;
@@ -54,7 +56,9 @@ class ServedSet {
   TimePoint next_expected_{};        // when lengths of answers are estimated anew
   TimePoint next_course_{};  // when it rehearses anew
   std::optional<ModelId> favoured_;  // was in the dark too long
-  TimePoint favoured_until_{};
+  TimePoint favoured_until_{};         // and the time of the others after it
+  std::optional<ModelId> guest_;       // is on the device only since it was favoured
+  std::vector<ModelId> hosts_;         // who were there then, and come back after it
 };
 
 }  // namespace shoal
