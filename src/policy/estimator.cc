@@ -19,6 +19,7 @@ constexpr double kRidge = 1e-5;          // pull towards the prior, as a share o
 constexpr double kCorrectionRate = 0.2;
 constexpr double kCopiedMin = 0.25;      // share of the weights from which on a switch tells what copying them takes
 constexpr double kAdoptionSeconds = 1e-3;  // believed until a switch was seen that copied next to nothing
+constexpr uint64_t kPromptsKnown = 64;   // steps with prompts, before they tell what decodes alone take
 constexpr double kOutlier = 8;           // once there is a fit, one observation moves it no more than this factor
 
 double dot(const StepFit::Terms& a, const StepFit::Terms& b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
@@ -152,7 +153,7 @@ void ModelEstimator::believe(const ModelEstimator& measured, double scale) {
 }
 
 void ModelEstimator::believe_prompts() {
-  if (!decode_known_) decode_.believe(prefill_, 1);
+  if (!decode_known_ && prefill_.observations() >= kPromptsKnown) decode_.believe(prefill_, 1);
 }
 
 // What lies between copying nothing and everything is put down to what was copied.
