@@ -143,17 +143,17 @@ double ArrivalRate::per_second(TimePoint now) const {
 
 void ModelEstimator::observe_step(const StepWork& work, double seconds) {
   (work.decode ? decode_ : prefill_).observe(work, seconds);
-  if (!work.decode) believe_prompts();
+  if (!work.decode) believe_prompts(prefill_.observations());
 }
 
 void ModelEstimator::believe(const ModelEstimator& measured, double scale) {
   if (measured.decode_.observations() > 0) decode_.believe(measured.decode_, scale), decode_known_ = true;
   prefill_.believe(measured.prefill_, scale);
-  believe_prompts();
+  believe_prompts(measured.prefill_.observations());
 }
 
-void ModelEstimator::believe_prompts() {
-  if (!decode_known_ && prefill_.observations() >= kPromptsKnown) decode_.believe(prefill_, 1);
+void ModelEstimator::believe_prompts(uint64_t observed) {
+  if (!decode_known_ && observed >= kPromptsKnown) decode_.believe(prefill_, 1);
 }
 
 // What lies between copying nothing and everything is put down to what was copied.
@@ -284,7 +284,7 @@ StatusOr<ModelEstimator> ModelEstimator::from_json(std::string_view text) {
     mean->value = state[0];
     RETURN_IF_ERROR(read_count(state[1], mean->count));
   }
-  out.believe_prompts();
+  out.believe_prompts(out.prefill_.observations());
   return out;
 }
 

@@ -113,8 +113,9 @@ class ModelEstimator {
   static StatusOr<ModelEstimator> from_json(std::string_view text);
 
  private:
-  // As far as decode steps alone tell nothing, a row of one takes what a row beside prompts does: in an overload all steps have prompts.
-  void believe_prompts();
+  // As far as decode steps alone tell nothing, a row of one takes what a row beside prompts does, once enough were seen: in an overload all
+  // steps have prompts.
+  void believe_prompts(uint64_t observed);
 
   StepFit decode_{{0.01, 2e-4, 1e-7}};
   StepFit prefill_{{0.01, 1e-3, 1e-7}};
