@@ -18,6 +18,7 @@ namespace shoal {
 namespace {
 
 constexpr double kGiB = 1073741824.0;
+constexpr double kRequests = 250, kSecondsMost = 100'000;  // of a run, if it is not to take longer
 
 // 8-bit weights, for processors and small devices.
 const ModelShape kSmall[] = {{"0.3b", 0.33e9, static_cast<uint64_t>(0.35 * kGiB), 24 << 10, 16384},
@@ -194,7 +195,7 @@ StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, d
   load.spread = 0.6;
   // Long enough for a few hundred answers, and for lateness to grow beyond what the first token may take. What several devices
   // get is more in as long a time.
-  load.duration_seconds = std::clamp(250 / requests_per_second, 4 * ttft_most(place) + 30.0 / place.devices, 600.0);
+  load.duration_seconds = std::clamp(kRequests / requests_per_second, 4 * ttft_most(place) + 30.0 / place.devices, kSecondsMost);
   setup.workload = std::make_unique<SyntheticWorkload>(load, model_lengths(setup.nodes));
   return setup;
 }
@@ -225,11 +226,13 @@ StatusOr<double> capacity_of(const Place& place) {
     const std::string why = out_of_reach(*model.shape, cost, place.hardware->name, model.slo, prompt, 0);
     if (!why.empty()) return absl::FailedPreconditionError(why);
   }
-  double rate = place.devices / seconds_alone(place), low = 0, high = 0;
+  const double least = kRequests / kSecondsMost;
+  double rate = std::max(place.devices / seconds_alone(place), least), low = 0, high = 0;
   for (int i = 0; i < 12 && (low == 0 || high == 0 || high > 1.1 * low); ++i) {
     ASSIGN_OR_RETURN(const PlaceScore score, score_of(place, "token", rate, 1, /*for_all=*/true));
     (score.on_time >= 0.9 ? low : high) = rate;
-    rate = low == 0 ? high / 3 : high == 0 ? low * 2 : std::sqrt(low * high);
+    if (high == least) break;
+    rate = low == 0 ? std::max(high / 3, least) : high == 0 ? low * 2 : std::sqrt(low * high);
   }
   if (low == 0) return absl::FailedPreconditionError("even next to nothing is late with memory for all models");
   return low;
