@@ -135,7 +135,8 @@ std::optional<StepInput> Engine::begin_step(TimePoint now, uint32_t tokens_max) 
   CHECK(!step_in_flight());
   BatchPlan plan;
   do {  // a step that only preempts is no step: what came free is planned with at once
-    plan = make_plan(now, tokens_max);
+    plan = make_plan(now, tokens_max, line_.passing_over().in_step(next_step_));
+    if (plan.slices.empty() && plan.preempt.empty() && line_.passing_over().count() > 0) plan = make_plan(now, tokens_max, false);
     for (const RequestId id : plan.preempt) wait_again(*sequences_.at(id));
     counters_.preemptions += plan.preempt.size();
   } while (plan.slices.empty() && !plan.preempt.empty());
@@ -191,7 +192,7 @@ std::vector<TokenDelta> Engine::finish_step(const StepResult& result) {
   return deltas;
 }
 
-BatchPlan Engine::make_plan(TimePoint now, uint32_t tokens_max) const {
+BatchPlan Engine::make_plan(TimePoint now, uint32_t tokens_max, bool pass_over) {
   BatchLimits limits = config_.limits;
   limits.tokens_per_step = std::min(limits.tokens_per_step, tokens_max);
   std::vector<SequenceView> running;
@@ -205,6 +206,7 @@ BatchPlan Engine::make_plan(TimePoint now, uint32_t tokens_max) const {
     view.scores_prompt = s->scores_prompt();
     running.push_back(view);
   }
+  if (pass_over) line_.passing_over().mark(running_, running, line_.prospects(), now);
   std::vector<SequenceView> waiting;
   if (limits.admit && !parking_.any_parked()) {
     for (const Sequence* s : line_.next(next_step_, now, WaitingLine::kSeenMax)) {

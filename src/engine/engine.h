@@ -117,7 +117,7 @@ class Engine {
 
   // false: what runs goes on, nothing new is admitted. Else at most so many a step.
   void set_admitting(bool admit, uint32_t admissions_max = UINT32_MAX);
-  // Who waits, and who of them is to be passed over.
+  // Who waits, and who of them and of those that run is to be passed over.
   WaitingLine& line() { return line_; }
   // Whether begin_step() has anything to look at: something runs, or waits and may be admitted.
   bool runnable() const {
@@ -185,7 +185,7 @@ class Engine {
     uint32_t scores;  // prompt tokens it scores
   };
 
-  BatchPlan make_plan(TimePoint now, uint32_t tokens_max) const;
+  BatchPlan make_plan(TimePoint now, uint32_t tokens_max, bool pass_over);
   void admit(Sequence& s, TimePoint now);
   void wait_again(Sequence& s);  // released, to be computed anew
   StepSlice make_slice(Sequence& s, const Slice& slice);

@@ -363,6 +363,49 @@ TEST(Engine, DemandCountsWhatABegunPromptStillNeeds) {
   EXPECT_EQ(demand.computed, 8u);
 }
 
+// Of three answers two are a minute late; a step with all of them is half as long again as with the one that can be on time.
+class HopelessAnswers : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (uint64_t i = 1; i <= 3; ++i) {
+      ASSERT_TRUE(h_.submit(i, 4, 60, [&](Request& r) { r.arrival = TimePoint(-std::chrono::seconds(i == 3 ? 0 : 60)); }).ok());
+    }
+    ASSERT_TRUE(h_.step());
+    h_.engine().line().sort_out({{std::chrono::seconds(1), std::chrono::milliseconds(100)}, 0.05, {1e-4}, 60, 0.01}, TimePoint());
+    h_.engine().line().passing_over().set(true);
+  }
+  std::vector<size_t> slices_of_steps(int steps) {
+    std::vector<size_t> slices;
+    for (int i = 0; i < steps && h_.step(); ++i) slices.push_back(h_.last().slices.size());
+    return slices;
+  }
+  Harness h_{64, {.limits = {.sequences_max = 3}, .late_every = 4}};
+};
+
+TEST_F(HopelessAnswers, ArePassedOverForThoseThatCanBeOnTimeButNotAlways) {
+  EXPECT_EQ(slices_of_steps(6), (std::vector<size_t>{1, 1, 3, 1, 1, 1}));
+  h_.engine().line().passing_over().set(false);
+  EXPECT_EQ(slices_of_steps(1), std::vector<size_t>{3});
+}
+
+TEST_F(HopelessAnswers, KeepNoPlacesFromThem) {
+  for (uint64_t i = 4; i <= 6; ++i) ASSERT_TRUE(h_.submit(i, 4, 8).ok());
+  EXPECT_EQ(slices_of_steps(2), (std::vector<size_t>{3, 3})) << "no more than have a place in a step";
+  EXPECT_EQ(h_.engine().running(), 5u);
+  h_.run();
+  for (uint64_t i = 1; i <= 6; ++i) EXPECT_EQ(h_.received(i), i <= 3 ? 60u : 8u) << i;
+}
+
+TEST_F(HopelessAnswers, GoOnWhereNobodyElseHasWork) {
+  ASSERT_TRUE(h_.engine().cancel(RequestId(3)));
+  EXPECT_EQ(slices_of_steps(3), (std::vector<size_t>{2, 2, 2}));
+}
+
+TEST_F(HopelessAnswers, AreComputedBesideTheOthersWhereThatTakesHardlyLonger) {
+  h_.engine().line().sort_out({{std::chrono::seconds(1), std::chrono::milliseconds(100)}, 0.05, {1e-4}, 60, 0.001}, TimePoint());
+  EXPECT_EQ(slices_of_steps(2), (std::vector<size_t>{3, 3}));
+}
+
 TEST(PooledRequests, EndWithTheirPromptAndGenerateNothing) {
   Harness harness(8, {.limits = {.tokens_per_step = 8}});
   ASSERT_TRUE(harness.submit(1, 20, 0).ok());

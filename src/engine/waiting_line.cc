@@ -17,6 +17,11 @@ double Prospects::due(const Sequence& s, TimePoint now) const {
 
 double Prospects::prompt_seconds(const Sequence& s) const { return prompts.seconds(s.computed, s.known() - 1); }
 
+bool Prospects::hopeless(const Sequence& s, TimePoint now) const {
+  const double tbt = to_seconds(tightened(slo, s.request->ttft_max, s.request->tbt_max).tbt);
+  return answer_tokens > 0 && shoal::hopeless(left(s.delivered, s.request->max_tokens), prompt_seconds(s) + step_seconds, step_seconds, due(s, now), tbt);
+}
+
 Chance Prospects::chance(const Sequence& s, TimePoint now, size_t waiting) const {
   if (answer_tokens <= 0) return Chance::kWhole;
   const double prompt = prompt_seconds(s);

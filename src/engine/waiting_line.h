@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "base/time.h"
 #include "engine/fair_queue.h"
+#include "engine/passing_over.h"
 #include "engine/sequence.h"
 #include "policy/estimator.h"
 #include "policy/slo.h"
@@ -33,6 +34,7 @@ struct Prospects {
   double due(const Sequence& s, TimePoint now) const;
   // Of what is missing of its prompt before its next token.
   double prompt_seconds(const Sequence& s) const;
+  bool hopeless(const Sequence& s, TimePoint now) const;
   // What can still become of the answer, if it goes on at once, where so many wait; of one that was begun before it is not kPart.
   Chance chance(const Sequence& s, TimePoint now, size_t waiting) const;
 };
@@ -83,6 +85,7 @@ class WaitingLine {
   TimePoint first_arrival() const;
   uint32_t came_by(TimePoint then) const;
   const Prospects& prospects() const { return prospects_; }
+  PassingOver& passing_over() { return passing_over_; }
   void check() const;
 
  private:
@@ -99,6 +102,7 @@ class WaitingLine {
   std::map<Key, Sequence*> late_;
   Prospects prospects_;
   bool admit_late_ = true;
+  PassingOver passing_over_{late_every_};
 };
 
 }  // namespace shoal

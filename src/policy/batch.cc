@@ -24,6 +24,8 @@ uint32_t logit_rows_of(const SequenceView& s, uint32_t end) {
   return s.scores_prompt ? end - s.computed : uint32_t{end == s.known};
 }
 
+bool passed_over(const SequenceView& s) { return s.passed_over; }
+
 class Planner {
  public:
   Planner(const EngineView& view, const BatchLimits& limits)
@@ -33,12 +35,13 @@ class Planner {
         logit_rows_(limits.logit_rows_max),
         blocks_(view.blocks_available),
         alive_(view.running.size()),
+        taking_part_(static_cast<size_t>(std::find_if(view.running.begin(), view.running.end(), passed_over) - view.running.begin())),
         ends_(view.running.size(), 0) {}
 
   BatchPlan run() {
     // Decodes keep their token gap; prefill chunks share what is left.
     for (const bool decodes : {true, false}) {
-      for (size_t i = 0; i < alive_; ++i) {
+      for (size_t i = 0; i < std::min(alive_, taking_part_) && places_ > 0; ++i) {
         const SequenceView& s = view_.running[i];
         if ((s.known - s.computed == 1) == decodes) place_running(i);
       }
@@ -71,6 +74,7 @@ class Planner {
     blocks_ += victim.blocks_freed;
     plan_.preempt.push_back(victim.request);
     if (ends_[alive_] == 0) return;
+    ++places_;
     tokens_ += ends_[alive_] - victim.computed;  // it was planned already
     logit_rows_ += logit_rows_of(victim, ends_[alive_]);
     blocks_ += growth(victim, ends_[alive_], view_.tokens_per_block);
@@ -91,11 +95,12 @@ class Planner {
     }
     spend(s, end);
     ends_[i] = end;
+    --places_;
   }
 
   void admit_waiting() {
     for (const SequenceView& s : view_.waiting) {
-      if (alive_ + plan_.admit.size() >= limits_.sequences_max || plan_.admit.size() >= limits_.admissions_max) break;
+      if (std::min(alive_, taking_part_) + plan_.admit.size() >= limits_.sequences_max || plan_.admit.size() >= limits_.admissions_max) break;
       const uint32_t end = slice_end(s);
       const int64_t whole = growth(s, s.known + 1, view_.tokens_per_block) + s.state_blocks;
       if (end == s.computed || whole + s.prefix_evictable > blocks_) break;  // first come, first served
@@ -113,6 +118,8 @@ class Planner {
   uint32_t tokens_, logit_rows_;  // what is left of the step's budgets
   int64_t blocks_;
   size_t alive_;                  // running[alive_..) are preempted
+  const size_t taking_part_;      // running[taking_part_..) are passed over
+  size_t places_ = limits_.sequences_max;
   std::vector<uint32_t> ends_;    // [running] end of its slice; 0: none
   bool starved_ = false;
   BatchPlan plan_;
@@ -139,7 +146,7 @@ void check_plan(const BatchPlan& plan, const EngineView& view, const BatchLimits
   for (const Slice& slice : plan.slices) {
     CHECK(sequences.contains(slice.request));
     CHECK(sliced.insert(slice.request).second);
-    CHECK(!preempted.contains(slice.request));
+    CHECK(!preempted.contains(slice.request) && !sequences[slice.request]->passed_over);
     const SequenceView& s = *sequences[slice.request];
     CHECK_EQ(slice.begin, s.computed);
     CHECK_LT(slice.begin, slice.end);
@@ -157,8 +164,9 @@ void check_plan(const BatchPlan& plan, const EngineView& view, const BatchLimits
   CHECK_LE(tokens, limits.tokens_per_step);
   CHECK_LE(logit_rows, limits.logit_rows_max);
   CHECK_GE(blocks, 0);
-  CHECK_LE(view.running.size() - plan.preempt.size() + plan.admit.size(),
-           std::max(view.running.size(), size_t{limits.sequences_max}));
+  CHECK_LE(plan.slices.size(), size_t{limits.sequences_max});
+  const auto running = static_cast<size_t>(std::count_if(view.running.begin(), view.running.end(), [&](const SequenceView& s) { return !s.passed_over && !preempted.contains(s.request); }));
+  CHECK_LE(running + plan.admit.size(), std::max(running, size_t{limits.sequences_max}));
 }
 
 std::string to_string(const BatchPlan& plan) {

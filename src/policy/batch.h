@@ -20,11 +20,12 @@ struct SequenceView {
   uint32_t prefix_evictable = 0;  // of the prefix of a waiting one: blocks now counted in blocks_available
   uint32_t state_blocks = 0;      // blocks that a waiting one needs for its states, whatever its length
   bool scores_prompt = false;     // every row it computes costs a logit row
+  bool passed_over = false;       // of a running one: it keeps its blocks, and has no slice and no place in this step
 };
 
 // Everything the policy may know. Spans are valid during the call only.
 struct EngineView {
-  std::span<const SequenceView> running;  // in order of admission, oldest first
+  std::span<const SequenceView> running;  // in order of admission, oldest first, and behind them likewise those that are passed over
   std::span<const SequenceView> waiting;  // in the order they are to be admitted
   uint32_t blocks_available = 0;          // free, evictable and obtainable from the device's pages
   uint32_t tokens_per_block = 16;
@@ -32,7 +33,7 @@ struct EngineView {
 
 struct BatchLimits {
   uint32_t tokens_per_step = 512;
-  uint32_t sequences_max = 128;    // running at once
+  uint32_t sequences_max = 128;    // at once in a step, and running, those apart that are passed over
   uint32_t logit_rows_max = 128;
   bool admit = true;               // false: finish what runs, take nothing new
   uint32_t admissions_max = UINT32_MAX;  // taken anew in one step
@@ -54,7 +55,7 @@ struct BatchPlan {
 };
 
 // Decodes first, then prefill chunks of running sequences, then new sequences, within the step's budgets. When blocks
-// run out the youngest running sequence is preempted; the oldest never is, so there is always progress if one
+// run out the last running sequence is preempted: who is passed over, then the youngest; the first never is, so there is always progress if one
 // sequence alone fits. Nothing is admitted in a step that preempts, nor unless all its known tokens fit.
 BatchPlan plan_batch(const EngineView& view, const BatchLimits& limits);
 

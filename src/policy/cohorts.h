@@ -23,6 +23,12 @@ inline bool promising(double left, double start, double step, double slack, doub
   return tokens_in_time(left, start, step, slack, tbt) >= 0.5 * left;
 }
 
+// Whether next to nothing of what is left of an answer would be on time, if it went on at once.
+inline bool hopeless(double left, double start, double step, double slack, double tbt) { return tokens_in_time(left, start, step, slack, tbt) < 0.1 * left; }
+
+// Where not everybody can keep pace, the hopeless ones are passed over if without them a step would be shorter by more than this share.
+constexpr double kPassedOverFrom = 0.1;
+
 // Of the time of a first token, what may be kept for the tokens after it: nobody could wait for a place if it were all.
 constexpr double kBehindMost = 0.5;
 

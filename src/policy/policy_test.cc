@@ -35,6 +35,21 @@ TEST(PlanBatch, DecodesComeBeforePrefillChunks) {
   EXPECT_EQ(result.slices, (std::vector<Slice>{{RequestId(1), 0, 19}, {RequestId(2), 32, 33}}));
 }
 
+TEST(PlanBatch, WhoIsPassedOverHasNoSliceAndNoPlaceAndGoesFirst) {
+  std::vector<SequenceView> running = {seq(1, 17, 16, 1), seq(2, 17, 16, 1, 1), seq(3, 17, 16, 1, 1)};
+  running[2].passed_over = true;
+  const auto result = plan(running, {seq(4, 8, 0, 0)}, 3, {.tokens_per_step = 20, .sequences_max = 3});
+  EXPECT_EQ(result.slices, (std::vector<Slice>{{RequestId(1), 16, 17}, {RequestId(2), 16, 17}, {RequestId(4), 0, 8}}));
+  const auto short_of_blocks = plan(running, {}, 1, {.tokens_per_step = 20});
+  EXPECT_EQ(short_of_blocks.preempt, std::vector<RequestId>{RequestId(3)});
+  EXPECT_EQ(short_of_blocks.slices.size(), 2u);
+}
+
+TEST(PlanBatch, NoMoreHaveASliceThanMayRun) {
+  const auto result = plan({seq(1, 17, 16, 1), seq(2, 17, 16, 1), seq(3, 40, 16, 1)}, {}, 10, {.tokens_per_step = 20, .sequences_max = 2});
+  EXPECT_EQ(result.slices, (std::vector<Slice>{{RequestId(1), 16, 17}, {RequestId(2), 16, 17}}));
+}
+
 TEST(PlanBatch, APromptIsCutAtTheTokenBudget) {
   const auto result = plan({}, {seq(1, 100, 0, 0)}, 100, {.tokens_per_step = 64});
   EXPECT_EQ(result.slices, (std::vector<Slice>{{RequestId(1), 0, 64}}));

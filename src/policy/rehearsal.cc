@@ -1,6 +1,7 @@
 #include "policy/rehearsal.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "policy/rehearsal_actor.h"
 
@@ -20,8 +21,9 @@ class Rehearsal {
   Rehearsal(std::span<const RehearsedModel> models, const RehearsedDevice& device, const Course& course, double horizon)
       : device_(device), course_(course), horizon_(horizon), slot_(horizon / kSlots) {
     actors_.reserve(models.size());
+    const bool all_here = std::all_of(models.begin(), models.end(), [](const RehearsedModel& m) { return m.resident; });
     for (const RehearsedModel& m : models) {
-      actors_.emplace_back(m, horizon);
+      actors_.emplace_back(m, horizon, all_here);
       actors_.back().dilate(horizon / kTurnsMax, course.stretch);
       slot_ = std::max(std::min(slot_, m.ttft / Actor::kSlotsOfTtft), horizon_ / kSlotsMax);
     }
@@ -179,7 +181,7 @@ class Rehearsal {
       if (!a.here()) continue;
       const double work = a.work(now_);
       if (work <= kTiny && a.decoding() <= 0) continue;
-      const double step = a.facts().step_seconds(active_ * a.decoding() + 1);
+      const double step = a.facts().step_seconds(active_ * a.in_step() + 1);
       busy_.push_back({&a, work, step, served(a)});
       any |= served(a);
     }
@@ -218,6 +220,11 @@ class Rehearsal {
 
 Rehearsed rehearse(std::span<const RehearsedModel> models, const RehearsedDevice& device, const Course& course, double horizon) {
   return Rehearsal(models, device, course, horizon).run();
+}
+
+double priority_weight(int32_t priority) {
+  constexpr double kFor1 = 4;
+  return std::pow(kFor1, std::clamp(priority, -3, 3));
 }
 
 bool worth_a_switch(const RehearsedModel& model) {

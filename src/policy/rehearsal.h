@@ -13,6 +13,9 @@
 
 namespace shoal {
 
+// Of a token of a model with this priority.
+double priority_weight(int32_t priority);
+
 struct RehearsedModel {
   ModelId model;
   bool resident = false;
@@ -31,6 +34,7 @@ struct RehearsedModel {
   double quota_seconds = 0;    // of its turn
   double spent_seconds = 0;    // of the turn under way
   double pace_seconds = 0;     // between two of its steps, of late
+  double passed_over = 0;      // of those that decode: hopeless, and in no step
   double weight_pages = 0;
   double kv_pages_min = 0;     // that must be free when it comes
   double kv_pages = 0;         // of one sequence, in the mean,

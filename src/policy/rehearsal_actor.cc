@@ -86,7 +86,8 @@ double RehearsalActor::compute(double from, double wall, double seconds, double 
   if (seconds <= kTiny) return 0;
   spent_ += seconds;
   if (closed_ && decoding() <= kTiny && to_begin_ <= kTiny) tail_ = std::max(0.0, tail_ - seconds);
-  const double n = active * decoding();
+  pass_over(from, wall / seconds);
+  const double n = active * in_step();
   double on_time = 0;
   begun_.clear();
   const double fit = facts_->kv_pages > 0 ? std::max(pages / facts_->kv_pages, n > 0 ? 0.0 : 1.0) : kNoLimit;
@@ -106,6 +107,16 @@ double RehearsalActor::compute(double from, double wall, double seconds, double 
   return on_time * facts_->weight;
 }
 
+void RehearsalActor::pass_over(double now, double sharing) {
+  if (!passes_over_) return;
+  passed_over_ = {0, now, next_step_, facts_->tbt};
+  double passed = 0;
+  for (const Cohort& c : cohorts_) passed += passed_over_.would(c) ? c.requests : 0;
+  const bool others = std::any_of(cohorts_.begin(), cohorts_.end(), [&](const Cohort& c) { return worth(c, now); });
+  const bool pressed = step(decoding_) * sharing > facts_->tbt, dear = passed * facts_->step_each > kPassedOverFrom * next_step_;
+  if (others && pressed && dear) passed_over_.requests = passed;
+}
+
 RehearsalActor::Mix RehearsalActor::beside_prompts(double decoding, double begin) const {
   const double n = decoding + 0.5 * std::max(0.0, begin - 1), decode = step(n), mixed = mixed_step(*facts_, decode);
   return {mixed, n > 0 ? 1 - decode / mixed : 1};
@@ -115,9 +126,9 @@ double RehearsalActor::turnover(double decoding, double places, double seconds) 
   const auto room = [&](double begin) {  // the more begin, the fewer steps there are, and the fewer answers end
     const Mix mix = beside_prompts(decoding, begin);
     const double beside = std::min(seconds, begin * facts_->prompt_seconds / mix.prompts);
-    const double steps = std::max(1.0, beside / mix.step + (seconds - beside) / step(decoding_ + begin));
+    const double steps = std::max(1.0, beside / mix.step + (seconds - beside) / step(in_step() + begin));
     double room = places;
-    for (const Cohort& c : cohorts_) room += c.prompt_seconds > 0 ? 0 : c.requests * std::max(0.0, 1 - c.left / steps);
+    for (const Cohort& c : cohorts_) room += c.prompt_seconds > 0 || passed_over_.has(c) ? 0 : c.requests * std::max(0.0, 1 - c.left / steps);
     return std::max(0.0, room) * std::max(1.0, steps / facts_->answer_tokens);
   };
   double least = 0, most = std::min(waiting_, seconds / facts_->prompt_seconds);
@@ -136,7 +147,7 @@ void RehearsalActor::end() {
 void RehearsalActor::count() {
   decoding_ = waiting_ = 0;
   for (const Cohort& c : cohorts_) (c.prompt_seconds > 0 ? waiting_ : decoding_) += c.requests;
-  next_step_ = step(decoding_ + 1);
+  next_step_ = step(in_step() + 1);
 }
 
 Cohort RehearsalActor::between(double from, double to) const {
@@ -181,7 +192,7 @@ double RehearsalActor::decodes(Cohorts& cohorts, double from, double wall, doubl
   const double gap = wall / steps;
   double on_time = 0;
   for (Cohort& c : cohorts) {
-    if (c.prompt_seconds > 0) continue;
+    if (c.prompt_seconds > 0 || passed_over_.has(c)) continue;
     const double given = std::min(steps, c.left);
     const double kept = tokens_in_time(given, from + gap, gap, c.due, facts_->tbt);
     const double counts = within(given, c.due), good = from + gap > c.due ? std::max(0.0, counts - (given - kept)) : std::min(kept, counts);

@@ -15,7 +15,8 @@ class RehearsalActor {
   static constexpr double kPaced = 8;        // steps that the pace before it counts as
   static constexpr double kSlotsOfTtft = 3;  // so often arrivals are looked at within the time of a first token
 
-  RehearsalActor(const RehearsedModel& facts, double horizon) : facts_(&facts), horizon_(horizon), cohorts_(facts.cohorts), spent_(facts.spent_seconds), paced_steps_(kPaced), paced_wall_(kPaced * facts.pace_seconds), here_(facts.resident) { count(); }
+  // `passes_over`: those that are hopeless, as an engine does where all models are on the device.
+  RehearsalActor(const RehearsedModel& facts, double horizon, bool passes_over = false) : facts_(&facts), horizon_(horizon), cohorts_(facts.cohorts), spent_(facts.spent_seconds), paced_steps_(kPaced), paced_wall_(kPaced * facts.pace_seconds), here_(facts.resident), passes_over_(passes_over), passed_over_{passes_over ? facts.passed_over : 0} { count(); }
 
   const RehearsedModel& facts() const { return *facts_; }
   bool here() const { return here_; }
@@ -42,6 +43,7 @@ class RehearsalActor {
   void arrive_until(double now);
 
   double decoding() const { return decoding_; }
+  double in_step() const { return std::max(0.0, decoding_ - passed_over_.requests); }  // of those
 
   // Of the device, that all that wait take.
   double waiting_seconds() const { return waiting_ * (facts_->prompt_seconds + facts_->answer_tokens * facts_->step_each); }
@@ -82,6 +84,8 @@ class RehearsalActor {
 
  private:
   void count();
+  // As engine/passing_over.h, for the time of one compute(), of which this model has each `sharing`-th second.
+  void pass_over(double now, double sharing);
   void tidy() {
     cohorts_.remove_empty();
     count();
@@ -117,9 +121,15 @@ class RehearsalActor {
   double decoding_ = 0, waiting_ = 0, next_step_ = 0;  // sequences that decode, and that do not yet, and seconds of a step with one more
   double arrived_ = 0, spent_ = 0, lost_ = 0, ahead_ = 0;
   double paced_steps_ = 0, paced_wall_ = 0;  // of late, and the seconds that they took with what was between them
-  bool here_ = false, closed_ = false, one_by_one_ = false;
+  bool here_ = false, closed_ = false, one_by_one_ = false, passes_over_;
   double to_begin_ = 0;  // while it is closed: requests
   double tail_ = 0;      // seconds alone that its last answers take once the others have ended
+  // Of those that decode.
+  struct PassedOver {
+    double requests = 0, since = 0, step = 0, tbt = 0;
+    bool would(const Cohort& c) const { return c.prompt_seconds <= 0 && hopeless(c.left, since + step, step, c.due, tbt); }
+    bool has(const Cohort& c) const { return requests > 0 && would(c); }
+  } passed_over_;
   Cohorts begun_;
 };
 

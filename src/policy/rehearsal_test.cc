@@ -36,6 +36,14 @@ TEST(Chance, IsWholeAsLongAsTheFirstTokenIsInTime) {
   EXPECT_EQ(chance(30, 2, 0.05, 0, 1, 0.1, 0.05), Chance::kNone);
 }
 
+TEST(Hopeless, IsWhoseTokensWouldNextToAllBeLate) {
+  EXPECT_FALSE(hopeless(100, 2, 0.05, 1, 0.1));
+  EXPECT_FALSE(promising(30, 2, 0.05, 1, 0.1));
+  EXPECT_FALSE(hopeless(30, 2, 0.05, 1, 0.1)) << "a third is on time";
+  EXPECT_TRUE(hopeless(22, 2, 0.05, 1, 0.1));
+  EXPECT_TRUE(hopeless(100, 2, 0.1, 1, 0.1));
+}
+
 TEST(Cohorts, LoseNobody) {
   Cohorts cohorts;
   for (int i = 0; i < 20; ++i) cohorts.add({1, 0.1 * i, 100, i % 2 == 0 ? 0.0 : 0.2});
@@ -93,6 +101,18 @@ TEST(Rehearse, InOverloadNobodyPassesHisLatenessOn) {
   const RehearsedModel m = model(0, true, 40, 1);  // four times as many as it has time for
   const Rehearsed r = rehearse(std::span(&m, 1), {1}, {1, 1}, 60);
   EXPECT_GT(r.on_time + r.ahead, 0.8 * tokens_at_most(m, 60));
+}
+
+TEST(Rehearse, HopelessAnswersAreLateForNobodyElse) {
+  RehearsedModel m = model(0, true, 0, 1);
+  m.step_each = 0.008;
+  m.cohorts.clear();
+  m.cohorts.add({8, 4, 100, 0.05});
+  const double alone = rehearse(std::span(&m, 1), {}, {1, 1}, 20).on_time;
+  EXPECT_NEAR(alone, 800, 1);
+  m.passed_over = 20;
+  m.cohorts.add({20, -60, 100, 0});  // a step with them takes 0.24 s, and a reader 0.1
+  EXPECT_NEAR(rehearse(std::span(&m, 1), {}, {1, 1}, 20).on_time, alone, 1);
 }
 
 TEST(Rehearse, ShortAnswersMakeRoomForOthersAtOnce) {

@@ -11,7 +11,6 @@ constexpr size_t kRehearsedMax = 16;
 constexpr uint64_t kMany = 33;           // sequences of a step that is compared with one of a single one
 constexpr double kCoursesAhead = 120;    // so many rehearsals within the time that one looks ahead: what they tell changes no faster
 constexpr double kHere = 1.2;            // what being there is worth in the order
-constexpr double kPriorityWeight = 4;    // of a token, for one of priority more
 constexpr double kStaySwitches = 8;      // of one that was in the dark,
 constexpr double kStaySecondsMin = 2;
 constexpr double kOthers = 19;           // and after it the others have so much longer
@@ -46,7 +45,8 @@ double ServedSet::stay_seconds(const HostedModel& hosted) const { return stay_fo
 Prospects ServedSet::prospects(const HostedModel& hosted) const {
   Prospects p;
   p.slo = hosted.facts.pooling.slo;
-  const uint64_t sequences = hosted.engine->running() + 1;
+  const size_t passed_over = hosted.engine->line().passing_over().count();
+  const uint64_t sequences = hosted.engine->running() - std::min(passed_over, hosted.engine->running()) + 1;
   p.step_seconds = hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value));
   p.pace_seconds = hosted.pace.value;
   p.prompts = hosted.costs.prompt_cost(config_.limits.tokens_per_step);
@@ -190,7 +190,7 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_
   m.step_base = hosted.costs.decode_seconds(1, context) - m.step_each;
   m.ttft = to_seconds(hosted.facts.pooling.slo.ttft);
   m.tbt = to_seconds(hosted.facts.pooling.slo.tbt);
-  m.weight = std::pow(kPriorityWeight, std::clamp(hosted.facts.pooling.priority, -3, 3));
+  m.weight = priority_weight(hosted.facts.pooling.priority);
   m.arrivals = hosted.arrivals.per_second(now);
   m.prompt_seconds = expected.prompts.seconds(0, static_cast<uint64_t>(hosted.prompt_tokens.value));
   m.answer_tokens = expected.answer_tokens;
@@ -203,6 +203,7 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_
   m.quota_seconds = hosted.turn.planned_seconds > 0 && hosted.turn.planned_seconds < Turn::kUnlimited ? hosted.turn.planned_seconds : 2 * m.switch_seconds;
   m.spent_seconds = hosted.turn.spent_seconds;
   m.pace_seconds = expected.pace_seconds;
+  m.passed_over = static_cast<double>(hosted.engine->line().passing_over().count());
   m.cohorts = engine.cohorts(now);
   return m;
 }

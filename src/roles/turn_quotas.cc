@@ -19,7 +19,9 @@ void TurnQuotas::update(TimePoint now) {
     hosted.turn.answering = hosted.engine->running() > 0 || (hosted.turn.closed != kForever && line.came_by(hosted.turn.closed) > 0);
     late |= line.late() > 0;
   }
-  served_.update(contended || (late && with_work > 1), now);
+  const bool pressed = readers_pressure() > 1;
+  for (const auto& [id, hosted] : catalogue_.active()) hosted.engine->line().passing_over().set(config_.turns.triage && pressed && !contended);
+  served_.update(contended || (with_work > 1 && (late || pressed)), now);
   std::vector<ModelId> working;
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (hosted.engine->has_work() && (hosted.served || catalogue_.resident(hosted))) working.push_back(id);
@@ -191,15 +193,17 @@ double TurnQuotas::prompt_pressure(std::optional<ModelId> stepping) const {
   return requests_.prompts().load_seconds(stepping, 0, switch_if_away()) / std::max(to_seconds(due), 1e-3);
 }
 
-double TurnQuotas::decode_pressure() const {
-  if (contended_ && token_level()) return plan_.alpha;
+double TurnQuotas::readers_pressure() const {
   double share = 0;
   for (const auto& [id, hosted] : catalogue_.active()) {
     const auto sequences = hosted.engine->running();
-    if (sequences > 0) share += hosted.costs.decode_seconds(sequences, 0) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
+    if (sequences == 0 || !catalogue_.resident(hosted)) continue;
+    share += hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value)) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
   }
   return share;
 }
+
+double TurnQuotas::decode_pressure() const { return contended_ && token_level() ? plan_.alpha : readers_pressure(); }
 
 double TurnQuotas::answer_pressure(const HostedModel& hosted) const {
   const auto sequences = hosted.engine->running();

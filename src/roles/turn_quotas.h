@@ -62,7 +62,8 @@ class TurnQuotas {
 
   // Seconds to compute all prompts that wait, over those until the first is due.
   double prompt_pressure(std::optional<ModelId> stepping) const;
-  // Of the round, or while everybody has room: the share of time that keeping everybody's pace takes.
+  // The share of time that keeping everybody's pace takes: of those on the device, and of the round while not all have room.
+  double readers_pressure() const;
   double decode_pressure() const;
   // What one more answer of this model adds to that.
   double answer_pressure(const HostedModel& hosted) const;

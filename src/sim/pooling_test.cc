@@ -196,6 +196,26 @@ TEST(Pooling, AModelWhoseAnswersAreDueLateHasItsTurnWithinTheBound) {
   }
 }
 
+// Two models that both are on the device, and long answers: a third more than it can give at the pace of those who read.
+TEST(Pooling, WhoCannotBeOnTimeAnyMoreMakesNobodyElseLate) {
+  double on_time = 0;
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
+    Scenario scenario = twelve_on_two(seed, Scheduling::kToken, 0.25, 600);
+    scenario.models = 2;
+    scenario.max_model_len = 2048;
+    scenario.output_max = 1500;
+    scenario.requests = 120;
+    scenario.pooling.slo = {std::chrono::seconds(10), std::chrono::milliseconds(250)};
+    scenario.cost.step_seconds = 0.05;
+    scenario.cost.row_seconds = 0.008;
+    const Outcome outcome = run_scenario(scenario);
+    ASSERT_EQ(describe(outcome), "") << "seed " << seed;
+    EXPECT_EQ(outcome.finished, scenario.requests);
+    for (const ModelOutcome& model : outcome.models) on_time += model.attainment.of_tokens() / 4;
+  }
+  EXPECT_GT(on_time, 0.6) << "less than half, if all go on";
+}
+
 TEST(Pooling, PriorityDecidesBetweenModelsWhenNotAllCanBeServedInTime) {
   double low = 0, equal = 0, high = 0;
   for (uint64_t seed = 1; seed <= 2; ++seed) {
