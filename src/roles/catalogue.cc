@@ -72,7 +72,7 @@ std::vector<ModelId> Catalogue::deactivate_unless(const std::function<bool(const
     if (hosted.retired && !hosted.engine->has_work()) hosted.engine->drop_cached();
     const Engine& engine = *hosted.engine;
     const bool holds = !away(hosted) || engine.blocks_cached() > 0 || engine.parking().host_blocks_held() > 0;
-    const bool wants = hosted.pinned || hosted.asked || hosted.wanted_since != kForever || hosted.stalled_since != kForever;
+    const bool wants = for_later(hosted) || hosted.wanted_since != kForever || hosted.stalled_since != kForever;
     const bool idle = !holds && !wants && !engine.has_work() && engine.parking().moves() == 0 && !keep(hosted);
     if (idle && hosted.retired) gone.push_back(entry.first);
     return idle;

@@ -35,6 +35,10 @@ struct HostedModel {
   uint32_t kv_pages = 0;           // kv_pages_min()
   ModelEstimator costs;
   ArrivalRate arrivals;
+  struct Popularity {
+    double requests = 0;           // of late, as of
+    uint64_t as_of = 0;            // so many of the node
+  } popularity;
   MovingMean copied;               // shares of its weights that its switches copied
   MovingMean prompt_tokens, answer_tokens;  // of requests that came, of answers that ended
   double answer_expected = 0;      // tokens; 0: not known
@@ -42,6 +46,7 @@ struct HostedModel {
   // What the operator, the settings and static scheduling want of it.
   bool pinned = false;             // to be there at all times
   bool asked = false;              // by SetResident: to be loaded, and then like any other
+  bool returning = false;          // to be loaded while nobody has work: roles/home_coming.h
   bool chosen = false;             // static scheduling: one of those that fit together
   Status excluded;                 // else why not
   bool retired = false;            // goes when its last request has ended; those end here
@@ -72,5 +77,8 @@ struct HostedModel {
   bool served = true;              // has turns; false while more tokens are on time without it
   TimePoint dark_since = kForever; // has work, and was not on the device since
 };
+
+// To be loaded though it has no work.
+inline bool for_later(const HostedModel& m) { return m.pinned || m.asked || m.returning; }
 
 }  // namespace shoal

@@ -9,7 +9,7 @@ namespace shoal {
 
 ModelScheduler::ModelScheduler(const Rooms& rooms)
     : config_(rooms.config), catalogue_(rooms.catalogue), handovers_(rooms.handovers), requests_(rooms.requests), loads_(rooms.loads), quotas_(rooms.quotas),
-      journal_(rooms.journal) {}
+      journal_(rooms.journal), home_(config_, catalogue_, quotas_) {}
 
 void ModelScheduler::schedule(TimePoint now, std::vector<Effect>& effects) {
   switch_models(now, effects);
@@ -19,6 +19,7 @@ void ModelScheduler::schedule(TimePoint now, std::vector<Effect>& effects) {
 // ---- who is on the device -----------------------------------------------------------------------------------------------------
 
 void ModelScheduler::switch_models(TimePoint now, std::vector<Effect>& effects) {
+  home_.update(now, effects);
   update_wants(now, effects);
   if (token_level()) quotas_.update(now);
   if (token_level() && quotas_.next_look() > now) effects.push_back(WakeAt{quotas_.next_look()});
@@ -38,12 +39,12 @@ void ModelScheduler::update_wants(TimePoint now, std::vector<Effect>& effects) {
   for (auto& [id, hosted] : catalogue_.active()) {
     let_expire(hosted, now, effects);
     if (catalogue_.state(hosted) != WeightsState::kLoading) hosted.unload_asked &= catalogue_.resident(hosted);
-    bool wanted = catalogue_.away(hosted) && (hosted.engine->has_work() || hosted.pinned || hosted.asked) && now >= hosted.deferred_until;
+    bool wanted = catalogue_.away(hosted) && (hosted.engine->has_work() || for_later(hosted)) && now >= hosted.deferred_until;
     if (wanted && !catalogue_.fits_beside_pinned(hosted, pinned)) {
       const Status why = does_not_fit_beside_pinned(hosted.facts);
       hosted.load_error = std::string(why.message());
       requests_.fail_all_of(id, why, effects);
-      wanted = hosted.asked = false;
+      wanted = hosted.asked = hosted.returning = false;
     }
     // Whoever performs effects keeps the earliest of these: what lies further on is said again each time.
     if (now < hosted.deferred_until && hosted.engine->has_work()) effects.push_back(WakeAt{hosted.deferred_until});
@@ -52,9 +53,8 @@ void ModelScheduler::update_wants(TimePoint now, std::vector<Effect>& effects) {
       loads_.stop_making_room();
       journal_.switches.abandoned(id);
     }
-    if (catalogue_.away(hosted)) catalogue_.residency().set_awaited(id, hosted.engine->has_work() || hosted.pinned || hosted.asked);
-    if (!wanted) hosted.wanted_since = kForever;
-    if (wanted && hosted.wanted_since == kForever) hosted.wanted_since = now;
+    if (catalogue_.away(hosted)) catalogue_.residency().set_awaited(id, hosted.engine->has_work() || for_later(hosted));
+    hosted.wanted_since = wanted ? std::min(hosted.wanted_since, now) : kForever;
   }
 }
 
@@ -105,7 +105,7 @@ ModelView ModelScheduler::view_of(const HostedModel& hosted, TimePoint now) cons
   view.fresh = hosted.fresh && engine.has_work();
   view.priority = hosted.facts.pooling.priority;
   view.next_group = requests_.prompts().prefetch() == view.model;
-  view.served = hosted.served || (!engine.has_work() && (hosted.asked || hosted.pinned));
+  view.served = hosted.served || (!engine.has_work() && for_later(hosted));
   if (!token_level()) view.queued_since = hosted.engine->line().first_arrival();
   if (!token_level()) return view;
   TurnView& turn = view.turn;
@@ -181,6 +181,7 @@ void ModelScheduler::apply(const SwitchPlan& plan, TimePoint now, std::vector<Ef
   for (const ModelId id : plan.drop) {
     journal_.switches.dropped(*plan.load, id);
     drop_weights(catalogue_.at(id), /*keep_cached=*/token_level(), effects);
+    home_.left(id);
   }
   const PagePool& pages = catalogue_.pages();
   for (const ModelId id : plan.take_kv) {
@@ -230,8 +231,7 @@ void ModelScheduler::cancel_unwanted_load(std::vector<Effect>& effects) {
   const std::optional<ModelId> id = loads_.under_way();
   if (!id || loads_.cancelled()) return;
   const HostedModel& hosted = catalogue_.at(*id);
-  if (hosted.engine->has_work() || hosted.pinned || hosted.asked) return;
-  if (hosted.unload_asked || anybody_waits()) cancel_load(effects);
+  if (!hosted.engine->has_work() && !for_later(hosted) && (hosted.unload_asked || anybody_waits())) cancel_load(effects);
 }
 
 void ModelScheduler::cancel_load(std::vector<Effect>& effects) {

@@ -12,6 +12,7 @@
 #include "roles/device_log.h"
 #include "roles/event.h"
 #include "roles/handovers.h"
+#include "roles/home_coming.h"
 #include "roles/load_desk.h"
 #include "roles/request_table.h"
 #include "roles/steps_in_flight.h"
@@ -46,6 +47,7 @@ class ModelScheduler {
   // Everything that is to begin now: drops, loads, copies, a step.
   void schedule(TimePoint now, std::vector<Effect>& effects);
 
+  HomeComing& home() { return home_; }
   const StepsInFlight& in_flight() const { return in_flight_; }
   uint64_t moves() const { return moves_; }  // of KV, under way
   // Of the step that ended: what it computed, and the seconds that the device computed it. REQUIRES: one of this model is in flight.
@@ -109,6 +111,7 @@ class ModelScheduler {
   LoadDesk& loads_;
   TurnQuotas& quotas_;
   NodeJournal& journal_;
+  HomeComing home_;
   StepsInFlight in_flight_;
   uint64_t steps_ = 0;
   uint64_t moves_ = 0;

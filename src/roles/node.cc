@@ -130,6 +130,7 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
   accepted.arrival = now - message.waited;  // on this node's clock
   if (!begun) {
     hosted->arrivals.add(now);
+    scheduler_.home().came(*hosted);
     hosted->prompt_tokens.add(static_cast<double>(request.prompt.size()), MovingMean::kOfRequests);
   }
   if (const Status status = hosted->engine->submit(accepted, kv); !status.ok()) return no(status);

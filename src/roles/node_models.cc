@@ -32,7 +32,7 @@ void Node::on_model_retired(const ModelRetired& event) {
   HostedModel* const hosted = catalogue_.find(event.model);
   if (hosted == nullptr) return;
   hosted->retired = hosted->unload_asked = true;  // a load under way is called off
-  hosted->pinned = hosted->asked = false;
+  hosted->pinned = hosted->asked = hosted->returning = false;
   catalogue_.activate(*hosted);
   journal_.residency();
 }
@@ -44,7 +44,11 @@ void Node::on_set_resident(const SetResident& message, TimePoint now) {
   hosted->asked = message.resident && !catalogue_.resident(*hosted);
   if (!message.resident) hosted->pinned = false;
   if (message.resident && hosted->wanted_since == kForever) hosted->wanted_since = now;
-  if (!message.resident) hosted->unload_asked = true;
+  if (!message.resident) {
+    hosted->unload_asked = true;
+    hosted->returning = false;
+    scheduler_.home().stays_away(message.model);
+  }
   journal_.changed = true;
 }
 
@@ -130,7 +134,7 @@ void Node::on_weights_ready(const WeightsReady& event, TimePoint now, std::vecto
   hosted.loads += ok;
   hosted.fresh = ok;
   hosted.wanted_since = kForever;
-  hosted.asked = false;
+  hosted.asked = hosted.returning = false;
   TurnQuotas::begin_turn(hosted);
   journal_.residency();
   const SwitchEnd end = !ok ? SwitchEnd::kFailed : hosted.engine->has_work() ? SwitchEnd::kServed : SwitchEnd::kUnused;
