@@ -29,11 +29,11 @@ void HomeComing::update(TimePoint now, std::vector<Effect>& effects) {
   if (config_.scheduling != Scheduling::kToken || !config_.turns.narrow) return;
   if (catalogue_.any_active([](const HostedModel& m) { return m.engine->has_work(); })) {
     idle_since_ = kForever;
-    for (auto& [id, hosted] : catalogue_.active()) hosted.returning &= !catalogue_.any_active([this](const HostedModel& m) { return m.engine->has_work() && catalogue_.away(m); });
+    call_off();
     return;
   }
   if (idle_since_ == kForever) idle_since_ = now;
-  if (left_.empty() || catalogue_.any_active([this](const HostedModel& m) { return catalogue_.away(m) && (m.returning || m.asked || m.pinned); })) return;
+  if (left_.empty() || catalogue_.any_active([this](const HostedModel& m) { return catalogue_.away(m) && for_later(m); })) return;
   const std::optional<ModelId> model = next();
   if (!model) return;
   HostedModel& hosted = catalogue_.at(*model);
@@ -41,7 +41,15 @@ void HomeComing::update(TimePoint now, std::vector<Effect>& effects) {
   if (now < then) return effects.push_back(WakeAt{then});
   catalogue_.activate(hosted);
   hosted.returning = true;
+  returning_ = model;
   stays_away(*model);
+}
+
+void HomeComing::call_off() {
+  HostedModel* const hosted = returning_ ? catalogue_.find(*returning_) : nullptr;
+  const bool others = hosted != nullptr && catalogue_.any_active([this](const HostedModel& m) { return m.engine->has_work() && catalogue_.away(m); });
+  if (others) hosted->returning = false;
+  if (hosted == nullptr || !hosted->returning) returning_.reset();
 }
 
 std::optional<ModelId> HomeComing::next() const {

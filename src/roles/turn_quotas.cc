@@ -193,17 +193,24 @@ double TurnQuotas::prompt_pressure(std::optional<ModelId> stepping) const {
   return requests_.prompts().load_seconds(stepping, 0, switch_if_away()) / std::max(to_seconds(due), 1e-3);
 }
 
-double TurnQuotas::readers_pressure() const {
+double TurnQuotas::decode_pressure() const {
+  if (contended_ && token_level()) return plan_.alpha;
   double share = 0;
   for (const auto& [id, hosted] : catalogue_.active()) {
     const auto sequences = hosted.engine->running();
-    if (sequences == 0 || !catalogue_.resident(hosted)) continue;
-    share += hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value)) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
+    if (sequences > 0) share += hosted.costs.decode_seconds(sequences, 0) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
   }
   return share;
 }
 
-double TurnQuotas::decode_pressure() const { return contended_ && token_level() ? plan_.alpha : readers_pressure(); }
+double TurnQuotas::readers_pressure() const {
+  double share = 0;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    const uint64_t sequences = catalogue_.resident(hosted) ? hosted.engine->running() : 0, context = sequences * static_cast<uint64_t>(hosted.prompt_tokens.value);
+    if (sequences > 0) share += hosted.costs.decode_seconds(sequences, context) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
+  }
+  return share;
+}
 
 double TurnQuotas::answer_pressure(const HostedModel& hosted) const {
   const auto sequences = hosted.engine->running();

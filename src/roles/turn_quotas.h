@@ -62,8 +62,7 @@ class TurnQuotas {
 
   // Seconds to compute all prompts that wait, over those until the first is due.
   double prompt_pressure(std::optional<ModelId> stepping) const;
-  // The share of time that keeping everybody's pace takes: of those on the device, and of the round while not all have room.
-  double readers_pressure() const;
+  // Of the round, or while everybody has room: the share of time that keeping everybody's pace takes.
   double decode_pressure() const;
   // What one more answer of this model adds to that.
   double answer_pressure(const HostedModel& hosted) const;
@@ -73,6 +72,7 @@ class TurnQuotas {
   // How long a step of this model may take for those who read from others on the device: until the next token of one is due, or as leaves
   // all of them a step within their tbt. Who is late by more than two tokens is not waited for. Infinity: nobody reads.
   double time_of_others(const HostedModel& hosted) const;
+  double readers_pressure() const;  // likewise decode_pressure(), of those on the device and with what is before their tokens
   void plan_turns(const std::vector<ModelId>& working, TimePoint now);
   double planned(const HostedModel& hosted) const;
   bool token_level() const { return config_.scheduling == Scheduling::kToken; }
