@@ -69,8 +69,8 @@ HomeView HomeComing::view_of(const HostedModel& hosted) const {
   const Prospects expected = quotas_.prospects(hosted);
   const double first = quotas_.switch_to(hosted) + expected.prompts.seconds(0, static_cast<uint64_t>(hosted.prompt_tokens.value)) + expected.step_seconds;
   const double in_time = tokens_in_time(expected.answer_tokens, first, expected.step_seconds, to_seconds(expected.slo.ttft), to_seconds(expected.slo.tbt));
-  HomeView view{hosted.facts.model, catalogue_.away(hosted), share_of(hosted) * priority_weight(hosted.facts.pooling.priority) * (expected.answer_tokens - in_time)};
-  view.pages = catalogue_.weight_pages(hosted) + (view.away ? hosted.kv_pages : catalogue_.idle_kv_pages(hosted));
+  HomeView view{hosted.facts.model, share_of(hosted) * priority_weight(hosted.facts.pooling.priority) * (expected.answer_tokens - in_time)};
+  view.pages = catalogue_.weight_pages(hosted) + (catalogue_.away(hosted) ? hosted.kv_pages : catalogue_.idle_kv_pages(hosted));
   view.last_used = catalogue_.residency().last_used(view.model);
   return view;
 }

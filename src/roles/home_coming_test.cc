@@ -79,7 +79,7 @@ TEST(HomeComing, NobodyMovesForRequestsThatCouldWait) {
 }
 
 TEST(HomeComing, OneComesIfItLosesTwiceAsMuchAsThoseThatLeave) {
-  const auto view = [](uint32_t id, double lost, uint32_t pages, int used = 0) { return HomeView{ModelId(id), false, lost, pages, TimePoint(seconds(used))}; };
+  const auto view = [](uint32_t id, double lost, uint32_t pages, int used = 0) { return HomeView{ModelId(id), lost, pages, TimePoint(seconds(used))}; };
   const HomeView away[] = {view(0, 3, 4), view(1, 5, 4)};
   const HomeView here[] = {view(2, 1, 2, 7), view(3, 0.5, 2, 5), view(4, 9, 2, 6)};
   EXPECT_EQ(comes_home(away, here, 2), ModelId(1)) << "the least recently used alone leaves";
