@@ -136,7 +136,7 @@ std::optional<StepInput> Engine::begin_step(TimePoint now, uint32_t tokens_max) 
   BatchPlan plan;
   do {  // a step that only preempts is no step: what came free is planned with at once
     plan = make_plan(now, tokens_max, line_.passing_over().in_step(next_step_));
-    if (plan.slices.empty() && plan.preempt.empty() && line_.passing_over().count() > 0) plan = make_plan(now, tokens_max, false);
+    if (plan.slices.empty() && plan.preempt.empty() && line_.passing_over().count(running_.size()) > 0) plan = make_plan(now, tokens_max, false);
     for (const RequestId id : plan.preempt) wait_again(*sequences_.at(id));
     counters_.preemptions += plan.preempt.size();
   } while (plan.slices.empty() && !plan.preempt.empty());

@@ -1,6 +1,7 @@
 // Of the sequences that run, those that cannot be on time any more are passed over while others can: they keep their blocks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,7 +23,8 @@ class PassingOver {
     on_ = on;
     if (!on) count_ = 0;
   }
-  size_t count() const { return count_; }  // in the last step that passed over anybody
+  // Of so many that run, in the last step that passed over anybody.
+  size_t count(size_t running) const { return std::min(count_, running); }
   bool in_step(uint64_t step) const { return on_ && step % every_ != 0; }
   // Marks those of `running`, in the order of `views`, who decode and are hopeless, and puts them behind the others; nobody, where a step
   // without them is hardly shorter.

@@ -28,7 +28,7 @@ Chance Prospects::chance(const Sequence& s, TimePoint now, size_t waiting) const
   const double waiting_seconds = s.admitted_before ? 0 : static_cast<double>(waiting) * (prompt + answer_tokens * token_seconds);
   const SloTarget own = tightened(slo, s.request->ttft_max, s.request->tbt_max);
   const double tbt = to_seconds(own.tbt), tokens = left(s.delivered, s.request->max_tokens);
-  const double behind = std::min(falls_behind(tokens, pace_seconds, tbt), kBehindMost * to_seconds(own.ttft));
+  const double behind = falls_behind(tokens, pace_seconds, tbt, to_seconds(own.ttft));
   return shoal::chance(tokens, prompt + step_seconds, step_seconds, behind, due(s, now), tbt, waiting_seconds);
 }
 

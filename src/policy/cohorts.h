@@ -33,7 +33,9 @@ constexpr double kPassedOverFrom = 0.1;
 constexpr double kBehindMost = 0.5;
 
 // What answers of so many tokens fall behind if they come every `pace` seconds, beside the prompts of others.
-inline double falls_behind(double left, double pace, double tbt) { return std::max(0.0, left - 1) * std::max(0.0, pace - tbt); }
+inline double falls_behind(double left, double pace, double tbt, double ttft) {
+  return std::min(std::max(0.0, left - 1) * std::max(0.0, pace - tbt), kBehindMost * ttft);
+}
 
 // Of one that begins: kNone is not worth a place before others, and kPart none before those that are kWhole. In overload the earliest
 // deadline first, however late, would pass the lateness of each on to the next, until all are as late as is worth a place at all. All that

@@ -13,6 +13,9 @@
 namespace shoal {
 namespace {
 
+constexpr double kGapSeconds = 120;   // after which a longest gap counts for a third
+constexpr double kSilence = 2;        // times the longest gap says that there is less than before,
+constexpr double kFewArrivals = 8;    // and more of them where few gaps are known
 constexpr double kArrivalSeconds = 30, kArrivalSecondsMin = 3;
 constexpr double kForget = 0.995;        // per observation: about 200 of them count
 constexpr double kRidge = 1e-5;          // pull towards the prior, as a share of what was seen
@@ -128,6 +131,8 @@ void MovingMean::add(double x, double rate) {
 
 void ArrivalRate::add(TimePoint now) {
   if (!any_) first_ = now;
+  const double gap = any_ ? to_seconds(now - last_) : 0;
+  longest_ = std::max(longest_ * std::exp(-gap / kGapSeconds), gap);
   weight_ = weight_ * std::exp(-to_seconds(now - last_) / kArrivalSeconds) + (any_ ? 1 : 0);
   last_ = now;
   any_ = true;
@@ -138,7 +143,8 @@ double ArrivalRate::per_second(TimePoint now) const {
   if (weight_ == 0) return 0;
   const double age = std::max(to_seconds(now - first_), kArrivalSecondsMin);
   const double full = kArrivalSeconds * (1 - std::exp(-age / kArrivalSeconds));
-  return weight_ * std::exp(-to_seconds(now - last_) / kArrivalSeconds) / full;
+  const double silent = to_seconds(now - last_), usual = longest_ * (kSilence + kFewArrivals / weight_);
+  return weight_ * std::exp(-silent / kArrivalSeconds) / full * (silent > usual ? usual / silent : 1);
 }
 
 void ModelEstimator::observe_step(const StepWork& work, double seconds) {

@@ -62,7 +62,7 @@ struct MovingMean {
   void add(double x, double rate = kRate);
 };
 
-// Arrivals a second, older ones forgotten by and by.
+// Arrivals a second, older ones forgotten by and by, and all of them soon once it is silent for much longer than it was before.
 class ArrivalRate {
  public:
   void add(TimePoint now);
@@ -71,6 +71,7 @@ class ArrivalRate {
  private:
   bool any_ = false;
   double weight_ = 0;      // of the arrivals after the first, as of last_
+  double longest_ = 0;     // of the seconds between two, of late
   TimePoint first_{}, last_{};
 };
 

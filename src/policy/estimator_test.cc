@@ -20,6 +20,22 @@ TEST(ArrivalRate, ComesNearWhatComes) {
   EXPECT_LT(rate.per_second(now + std::chrono::minutes(3)), 0.05);
 }
 
+TEST(ArrivalRate, IsNotBelievedLongOnceItIsSilentForMuchLongerThanBefore) {
+  constexpr Duration kGap = std::chrono::milliseconds(20), kSilence = std::chrono::seconds(2);
+  ArrivalRate steady, bursts;
+  TimePoint now{};
+  for (int i = 1; i <= 1000; ++i) {
+    steady.add(now += kGap);
+    if (i % 200 < 100) bursts.add(now);
+  }
+  const double before = steady.per_second(now);
+  EXPECT_NEAR(before, 50, 10);
+  EXPECT_LT(steady.per_second(now + kSilence), 0.05 * before);
+  EXPECT_GT(bursts.per_second(now + kSilence), 0.3 * before) << "it was as silent before";
+  steady.add(now + kSilence);
+  EXPECT_GT(steady.per_second(now + kSilence), 0.8 * before) << "they come again";
+}
+
 // A device with exactly these costs, and some noise.
 struct Truth {
   double step, row, attended;

@@ -50,7 +50,7 @@ class RehearsalActor {
   Chance chance(const Cohort& c, double now) const {
     return shoal::chance(c.left, now + c.prompt_seconds + next_step_, next_step_, behind(c), c.due, facts_->tbt, waiting_seconds());
   }
-  double behind(const Cohort& c) const { return std::min(falls_behind(c.left, paced_wall_ / paced_steps_, facts_->tbt), kBehindMost * facts_->ttft); }
+  double behind(const Cohort& c) const { return falls_behind(c.left, paced_wall_ / paced_steps_, facts_->tbt, facts_->ttft); }
   bool worth(const Cohort& c, double now) const { return chance(c, now) != Chance::kNone; }
 
   // When the first token is due that is promising at `now`, of those that decode and of those that would begin next; kNoLimit: nothing is.

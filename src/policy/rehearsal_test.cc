@@ -21,10 +21,11 @@ TEST(TokensInTime, WhoIsLateCatchesUpOrDoesNot) {
 
 // Beside the prompts of others tokens come more slowly than they are read: the last ones are late unless the first came early enough.
 TEST(Chance, IsWholeOnlyIfWhatFallsBehindLaterIsEarlyAtFirst) {
-  EXPECT_DOUBLE_EQ(falls_behind(16, 0.4, 0.25), 15 * 0.15);
-  EXPECT_EQ(falls_behind(16, 0.2, 0.25), 0);
-  EXPECT_EQ(chance(16, 1, 0.05, falls_behind(16, 0.4, 0.25), 3, 0.25, 1), Chance::kPart);
-  EXPECT_EQ(chance(16, 1, 0.05, falls_behind(16, 0.4, 0.25), 4, 0.25, 1), Chance::kWhole);
+  EXPECT_DOUBLE_EQ(falls_behind(16, 0.4, 0.25, 30), 15 * 0.15);
+  EXPECT_EQ(falls_behind(16, 0.4, 0.25, 3), 1.5) << "of what the first one may take, half is left to wait in";
+  EXPECT_EQ(falls_behind(16, 0.2, 0.25, 30), 0);
+  EXPECT_EQ(chance(16, 1, 0.05, falls_behind(16, 0.4, 0.25, 30), 3, 0.25, 1), Chance::kPart);
+  EXPECT_EQ(chance(16, 1, 0.05, falls_behind(16, 0.4, 0.25, 30), 4, 0.25, 1), Chance::kWhole);
 }
 
 TEST(Chance, IsWholeAsLongAsTheFirstTokenIsInTime) {

@@ -29,7 +29,9 @@ void HomeComing::update(TimePoint now, std::vector<Effect>& effects) {
   if (config_.scheduling != Scheduling::kToken || !config_.turns.narrow) return;
   if (catalogue_.any_active([](const HostedModel& m) { return m.engine->has_work(); })) {
     idle_since_ = kForever;
-    call_off();
+    if (catalogue_.any_active([this](const HostedModel& m) { return m.engine->has_work() && catalogue_.away(m); })) {
+      for (auto& [id, hosted] : catalogue_.active()) hosted.returning = false;  // others wait for the device
+    }
     return;
   }
   if (idle_since_ == kForever) idle_since_ = now;
@@ -41,15 +43,7 @@ void HomeComing::update(TimePoint now, std::vector<Effect>& effects) {
   if (now < then) return effects.push_back(WakeAt{then});
   catalogue_.activate(hosted);
   hosted.returning = true;
-  returning_ = model;
   stays_away(*model);
-}
-
-void HomeComing::call_off() {
-  HostedModel* const hosted = returning_ ? catalogue_.find(*returning_) : nullptr;
-  const bool others = hosted != nullptr && catalogue_.any_active([this](const HostedModel& m) { return m.engine->has_work() && catalogue_.away(m); });
-  if (others) hosted->returning = false;
-  if (hosted == nullptr || !hosted->returning) returning_.reset();
 }
 
 std::optional<ModelId> HomeComing::next() const {

@@ -27,7 +27,6 @@ class HomeComing {
   void update(TimePoint now, std::vector<Effect>& effects);
 
  private:
-  void call_off();  // if others wait for the device
   std::optional<ModelId> next() const;
   HomeView view_of(const HostedModel& hosted) const;
   double share_of(const HostedModel& hosted) const;  // of the requests
@@ -38,7 +37,6 @@ class HomeComing {
   uint64_t requests_ = 0;
   std::vector<ModelId> left_;  // the last one at the end
   TimePoint idle_since_ = kForever;
-  std::optional<ModelId> returning_;  // as far as HostedModel::returning says so, too
 };
 
 }  // namespace shoal

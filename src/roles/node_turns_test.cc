@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "roles/served_set.h"
@@ -210,6 +211,26 @@ TEST(NodeTurns, WhoIsLateNeedNotWaitForThoseWhoMayComeAndHaveTime) {
   EXPECT_LT(body.answer(late).first, asked + milliseconds(700));
 }
 
+// Many came for the model that is there, who would be late if it left, until a moment ago.
+TEST(NodeTurns, WhoIsLateNeedNotWaitLongForThoseWhoDoNotComeAnyMore) {
+  std::vector<NodeModel> models = {model(0), model(1)};
+  for (NodeModel& m : models) m.pooling.slo = {milliseconds(100), milliseconds(50)};  // a load takes 200 ms
+  NodeConfig c = config(9, models);                                                   // room for one
+  c.adopt_weights = false;                                                            // they would be back at once
+  Body body(c);
+  for (int i = 0; i < 100; ++i) {
+    body.submit(0, 4);
+    body.run(body.now() + milliseconds(200));
+  }
+  body.run();
+  ASSERT_EQ(body.state(0), ModelState::kLoaded);
+  const TimePoint asked = body.now();
+  const RequestId late = body.submit(1, 4);
+  body.run();
+  EXPECT_GT(body.answer(late).first, asked + milliseconds(700));
+  EXPECT_LT(body.answer(late).first, asked + seconds(8));
+}
+
 // One model has far more requests than the device can serve; whoever asks another waits as long as is promised, not until they end.
 TEST(NodeTurns, AFloodOfOneModelDoesNotStarveTheReaderOfAnother) {
   std::vector<NodeModel> models = {model(0), model(1)};
@@ -260,6 +281,28 @@ TEST(NodeTurns, SeveralInTheDarkHaveTheirTurnsOneAfterTheOtherWithinTheBound) {
   const double bound = dark_seconds_most(turns, kReaders, 0.2);
   EXPECT_LT(last_of(turns.dark_max), bound);
   EXPECT_GT(last_of(std::chrono::hours(1)), bound);
+}
+
+// The device is idle most of the time, but whoever of the others comes makes the next ones of the first model late.
+TEST(NodeTurns, ThoseInTheDarkComeNoMoreOftenWhileTheDeviceIsIdle) {
+  constexpr uint32_t kOthers = 6;
+  std::vector<NodeModel> models;
+  for (uint32_t m = 0; m <= kOthers; ++m) models.push_back(model(m)), models.back().pooling.slo = {milliseconds(100), milliseconds(50)};  // a load takes 200 ms
+  NodeConfig c = config(9, models);  // room for one
+  c.adopt_weights = false;           // they would be back at once
+  c.turns.dark_max = seconds(1);
+  Body body(c);
+  std::map<uint32_t, std::vector<std::pair<RequestId, TimePoint>>> asked;
+  for (uint32_t i = 0; i < 600; ++i) {
+    asked[0].emplace_back(body.submit(0, 4), body.now());
+    if (i % 50 == 10) {
+      for (uint32_t m = 1; m <= kOthers; ++m) asked[m].emplace_back(body.submit(m, 4), body.now());
+    }
+    body.run(body.now() + milliseconds(200));
+  }
+  const auto in_time = std::count_if(asked[0].begin(), asked[0].end(), [&](const auto& at) { return body.answer(at.first).first - at.second <= milliseconds(100); });
+  EXPECT_GT(static_cast<double>(in_time), 0.9 * static_cast<double>(asked[0].size()));
+  for (uint32_t m = 1; m <= kOthers; ++m) EXPECT_GT(body.answer(asked[m].front().first).tokens, 0u) << "model " << m;
 }
 
 TEST(NodeTurns, APinnedModelIsLoadedAtOnceAndStays) {

@@ -45,8 +45,8 @@ double ServedSet::stay_seconds(const HostedModel& hosted) const { return stay_fo
 Prospects ServedSet::prospects(const HostedModel& hosted) const {
   Prospects p;
   p.slo = hosted.facts.pooling.slo;
-  const size_t passed_over = hosted.engine->line().passing_over().count();
-  const uint64_t sequences = hosted.engine->running() - std::min(passed_over, hosted.engine->running()) + 1;
+  const size_t running = hosted.engine->running();
+  const uint64_t sequences = running - hosted.engine->line().passing_over().count(running) + 1;
   p.step_seconds = hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value));
   p.pace_seconds = hosted.pace.value;
   p.prompts = hosted.costs.prompt_cost(config_.limits.tokens_per_step);
@@ -145,34 +145,36 @@ void ServedSet::note_dark(TimePoint now) {
 void ServedSet::favour(TimePoint now) {
   if (favoured_) {
     const HostedModel* hosted = catalogue_.find(*favoured_);
-    const bool over = hosted == nullptr || !hosted->engine->has_work() || now >= favoured_until_ - from_seconds(kOthers * stay_seconds(*hosted));
-    if (over) favoured_.reset();
+    const double taken = to_seconds(now - favoured_since_) + (hosted == nullptr ? 0 : switch_to(*hosted));  // and of who comes back after it
+    const bool over = hosted == nullptr || !hosted->engine->has_work() || taken >= stay_seconds(*hosted);
+    if (over) favoured_.reset(), others_until_ = now + from_seconds(kOthers * taken);
   }
-  const bool back = std::none_of(hosts_.begin(), hosts_.end(), [this](ModelId id) {
-    const HostedModel* host = catalogue_.find(id);
-    return host != nullptr && host->engine->has_work() && catalogue_.away(*host);
-  });
-  if (guest_ && !favoured_ && (back || now >= favoured_until_)) guest_.reset(), hosts_.clear();
-  if (now < favoured_until_ && !idle()) return;
+  if (hosts_ && !favoured_ && (now >= others_until_ || hosts_are_back())) hosts_.reset();
+  if (favoured_ || now < others_until_) return;
   const HostedModel* first = nullptr;
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (hosted.dark_since != kForever && (first == nullptr || hosted.dark_since < first->dark_since)) first = &hosted;
   }
   if (first == nullptr || now - first->dark_since < std::min(config_.turns.dark_max, first->facts.pooling.max_wait / 2)) return;
   favoured_ = first->facts.model;
-  if (catalogue_.away(*first)) {
-    if (!guest_) {
-      for (const auto& [id, hosted] : catalogue_.active()) {
-        if (!catalogue_.away(hosted)) hosts_.push_back(id);
-      }
+  if (catalogue_.away(*first) && !hosts_) {
+    hosts_.emplace();
+    for (const auto& [id, hosted] : catalogue_.active()) {
+      if (!catalogue_.away(hosted)) hosts_->push_back(id);
     }
-    guest_ = favoured_;
   }
-  favoured_until_ = now + from_seconds((1 + kOthers) * stay_seconds(*first));
+  favoured_since_ = now;
+}
+
+bool ServedSet::hosts_are_back() const {
+  return std::none_of(hosts_->begin(), hosts_->end(), [this](ModelId id) {
+    const HostedModel* host = catalogue_.find(id);
+    return host != nullptr && host->engine->has_work() && catalogue_.away(*host);
+  });
 }
 
 bool ServedSet::at_home(const HostedModel& hosted) const {
-  return guest_ ? std::find(hosts_.begin(), hosts_.end(), hosted.facts.model) != hosts_.end() : !catalogue_.away(hosted);
+  return hosts_ ? std::find(hosts_->begin(), hosts_->end(), hosted.facts.model) != hosts_->end() : !catalogue_.away(hosted);
 }
 
 RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_share, TimePoint now) const {
@@ -203,7 +205,7 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_
   m.quota_seconds = hosted.turn.planned_seconds > 0 && hosted.turn.planned_seconds < Turn::kUnlimited ? hosted.turn.planned_seconds : 2 * m.switch_seconds;
   m.spent_seconds = hosted.turn.spent_seconds;
   m.pace_seconds = expected.pace_seconds;
-  m.passed_over = static_cast<double>(hosted.engine->line().passing_over().count());
+  m.passed_over = static_cast<double>(hosted.engine->line().passing_over().count(engine.running()));
   m.cohorts = engine.cohorts(now);
   return m;
 }

@@ -42,11 +42,12 @@ class ServedSet {
   RehearsedModel rehearsed(const HostedModel& hosted, double returning_share, TimePoint now) const;
   RehearsedDevice device(const std::vector<RehearsedModel>& models) const;
   double horizon() const;
-  // Who was in the dark for too long comes first for as long as eight switches to it take, 2 s at least; the next such one no sooner
-  // than the others had 19 times as long, unless they have nothing to do.
+  // Who was in the dark for too long comes first until it has no work, for as long as nine switches take at most, or 2 s: the one to it
+  // and the one after it among them. The next such one comes once the others had 19 times as long as that was.
   void favour(TimePoint now);
   // On the device, but not as a guest; or away for the guest's sake.
   bool at_home(const HostedModel& hosted) const;
+  bool hosts_are_back() const;
 
   const NodeConfig& config_;
   Catalogue& catalogue_;
@@ -56,9 +57,9 @@ class ServedSet {
   TimePoint next_expected_{};        // when lengths of answers are estimated anew
   TimePoint next_course_{};  // when it rehearses anew
   std::optional<ModelId> favoured_;  // was in the dark too long
-  TimePoint favoured_until_{};         // and the time of the others after it
-  std::optional<ModelId> guest_;       // is on the device only since it was favoured
-  std::vector<ModelId> hosts_;         // who were there then, and come back after it
+  TimePoint favoured_since_{};
+  TimePoint others_until_{};           // nobody else is favoured before
+  std::optional<std::vector<ModelId>> hosts_;  // while there is a guest, on the device only since it was favoured: who were there before, and come back
 };
 
 }  // namespace shoal

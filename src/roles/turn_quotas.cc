@@ -5,6 +5,15 @@
 #include <utility>
 
 namespace shoal {
+namespace {
+
+// The share of time that keeping the pace of those who read from this model takes, each with so many tokens before his own.
+double readers_share(const HostedModel& hosted, uint64_t context_tokens) {
+  const uint64_t readers = hosted.engine->running();
+  return readers == 0 ? 0 : hosted.costs.decode_seconds(readers, readers * context_tokens) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
+}
+
+}  // namespace
 
 void TurnQuotas::update(TimePoint now) {
   bool contended = false, late = false;
@@ -196,18 +205,14 @@ double TurnQuotas::prompt_pressure(std::optional<ModelId> stepping) const {
 double TurnQuotas::decode_pressure() const {
   if (contended_ && token_level()) return plan_.alpha;
   double share = 0;
-  for (const auto& [id, hosted] : catalogue_.active()) {
-    const auto sequences = hosted.engine->running();
-    if (sequences > 0) share += hosted.costs.decode_seconds(sequences, 0) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
-  }
+  for (const auto& [id, hosted] : catalogue_.active()) share += readers_share(hosted, 0);
   return share;
 }
 
 double TurnQuotas::readers_pressure() const {
   double share = 0;
   for (const auto& [id, hosted] : catalogue_.active()) {
-    const uint64_t sequences = catalogue_.resident(hosted) ? hosted.engine->running() : 0, context = sequences * static_cast<uint64_t>(hosted.prompt_tokens.value);
-    if (sequences > 0) share += hosted.costs.decode_seconds(sequences, context) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
+    if (catalogue_.resident(hosted)) share += readers_share(hosted, static_cast<uint64_t>(hosted.prompt_tokens.value));
   }
   return share;
 }
