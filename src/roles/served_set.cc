@@ -40,8 +40,6 @@ double ServedSet::returning_share() const {
   return std::clamp((all - room) / std::max(all - here, 1.0), 0.0, 1.0);
 }
 
-double ServedSet::stay_seconds(const HostedModel& hosted) const { return stay_for(switch_to(hosted)); }
-
 Prospects ServedSet::prospects(const HostedModel& hosted) const {
   Prospects p;
   p.slo = hosted.facts.pooling.slo;
@@ -86,7 +84,7 @@ void ServedSet::update(bool contended, TimePoint now) {
   const bool nobody = idle();
   for (uint32_t i = 0; i < models.size(); ++i) {
     HostedModel& hosted = catalogue_.at(models[i].model);
-    const bool chosen = i < course_.served && (models[i].resident || hosted.facts.model == favoured_ || worth_a_switch(models[i]));
+    const bool chosen = i < course_.served && (models[i].resident || hosted.facts.model == favoured() || worth_a_switch(models[i]));
     hosted.served = chosen || (nobody && idle_long_enough(models, i));
     hosted.turn.stretch = course_.stretch;
     hosted.turn.ends = course_.ends;
@@ -144,26 +142,26 @@ void ServedSet::note_dark(TimePoint now) {
 
 void ServedSet::favour(TimePoint now) {
   if (favoured_) {
-    const HostedModel* hosted = catalogue_.find(*favoured_);
-    const double taken = to_seconds(now - favoured_since_) + (hosted == nullptr ? 0 : switch_to(*hosted));  // and of who comes back after it
-    const bool over = hosted == nullptr || !hosted->engine->has_work() || taken >= stay_seconds(*hosted);
-    if (over) favoured_.reset(), others_until_ = now + from_seconds(kOthers * taken);
+    const HostedModel* hosted = catalogue_.find(favoured_->model);
+    const double taken = to_seconds(now - favoured_->since) + favoured_->switch_seconds;  // and back to whoever made room for it
+    const bool over = hosted == nullptr || !hosted->engine->has_work() || taken >= stay_for(favoured_->switch_seconds);
+    if (over) favoured_.reset(), idle_until_ = std::min(others_until_, now + from_seconds(kOthers * taken));
   }
   if (hosts_ && !favoured_ && (now >= others_until_ || hosts_are_back())) hosts_.reset();
-  if (favoured_ || now < others_until_) return;
+  if (favoured_ || now < (idle() ? idle_until_ : others_until_)) return;
   const HostedModel* first = nullptr;
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (hosted.dark_since != kForever && (first == nullptr || hosted.dark_since < first->dark_since)) first = &hosted;
   }
   if (first == nullptr || now - first->dark_since < std::min(config_.turns.dark_max, first->facts.pooling.max_wait / 2)) return;
-  favoured_ = first->facts.model;
+  favoured_ = {first->facts.model, now, switch_to(*first)};
+  others_until_ = now + from_seconds((1 + kOthers) * stay_for(favoured_->switch_seconds));
   if (catalogue_.away(*first) && !hosts_) {
     hosts_.emplace();
     for (const auto& [id, hosted] : catalogue_.active()) {
       if (!catalogue_.away(hosted)) hosts_->push_back(id);
     }
   }
-  favoured_since_ = now;
 }
 
 bool ServedSet::hosts_are_back() const {
@@ -217,7 +215,7 @@ std::vector<RehearsedModel> ServedSet::models_in_order(double horizon, TimePoint
     if (!hosted.engine->has_work() && catalogue_.away(hosted)) continue;
     RehearsedModel m = rehearsed(hosted, returning, now);
     const double worth = yield(m, horizon) * (m.here && (hosted.served || !m.resident) ? kHere : 1);
-    m.first = id == favoured_;
+    m.first = id == favoured();
     all.emplace_back(m.first || m.stays ? std::numeric_limits<double>::infinity() : worth, std::move(m));
   }
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first > b.first; });

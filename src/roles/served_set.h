@@ -27,12 +27,11 @@ class ServedSet {
   void update(bool contended, TimePoint now);
   TimePoint next() const { return next_; }  // when it decides anew
   const Course& course() const { return course_; }
-  std::optional<ModelId> favoured() const { return favoured_; }  // who was in the dark for too long
+  std::optional<ModelId> favoured() const { return favoured_ ? std::optional(favoured_->model) : std::nullopt; }  // who was in the dark for too long
 
  private:
   double switch_to(const HostedModel& hosted) const;  // in seconds
   double returning_share() const;
-  double stay_seconds(const HostedModel& hosted) const;
   void serve_all();
   void note_dark(TimePoint now);
   bool stuck() const;
@@ -43,7 +42,8 @@ class ServedSet {
   RehearsedDevice device(const std::vector<RehearsedModel>& models) const;
   double horizon() const;
   // Who was in the dark for too long comes first until it has no work, for as long as nine switches take at most, or 2 s: the one to it
-  // and the one after it among them. The next such one comes once the others had 19 times as long as that was.
+  // and the one after it among them. The next such one comes once the others had 19 times as long as that; as it was, while they have
+  // nothing to do.
   void favour(TimePoint now);
   // On the device, but not as a guest; or away for the guest's sake.
   bool at_home(const HostedModel& hosted) const;
@@ -56,9 +56,13 @@ class ServedSet {
   TimePoint next_{};
   TimePoint next_expected_{};        // when lengths of answers are estimated anew
   TimePoint next_course_{};  // when it rehearses anew
-  std::optional<ModelId> favoured_;  // was in the dark too long
-  TimePoint favoured_since_{};
-  TimePoint others_until_{};           // nobody else is favoured before
+  struct Favoured {
+    ModelId model;
+    TimePoint since;
+    double switch_seconds;  // to it, as expected then
+  };
+  std::optional<Favoured> favoured_;         // was in the dark too long
+  TimePoint others_until_{}, idle_until_{};  // nobody else is favoured before that, and before this while the others have nothing to do
   std::optional<std::vector<ModelId>> hosts_;  // while there is a guest, on the device only since it was favoured: who were there before, and come back
 };
 
