@@ -133,7 +133,7 @@ void ArrivalRate::add(TimePoint now) {
   if (!any_) first_ = now;
   const double gap = any_ ? to_seconds(now - last_) : 0;
   longest_ = std::max(longest_ * std::exp(-gap / kGapSeconds), gap);
-  weight_ = weight_ * std::exp(-to_seconds(now - last_) / kArrivalSeconds) + (any_ ? 1 : 0);
+  weight_ = weight_ * std::exp(-gap / kArrivalSeconds) + (any_ ? 1 : 0);
   last_ = now;
   any_ = true;
 }

@@ -193,22 +193,27 @@ TEST(NodeTurns, AnswersThatAreAllLateGoOnWhileNobodyElseWantsTheDevice) {
   }
 }
 
+// Until the first token of a request that comes for model 1 when all those for model 0 have ended, one each `gap`.
+Duration wait_of_another(Body& body, int requests, uint32_t tokens, Duration gap) {
+  for (int i = 0; i < requests; ++i) {
+    body.submit(0, tokens);
+    body.run(body.now() + gap);
+  }
+  body.run();
+  EXPECT_EQ(body.state(0), ModelState::kLoaded);
+  const TimePoint asked = body.now();
+  const RequestId another = body.submit(1, 4);
+  body.run();
+  return body.answer(another).first - asked;
+}
+
 // Many came for the model that is there, and others may come: they can wait for as long as the other model would be there.
 TEST(NodeTurns, WhoIsLateNeedNotWaitForThoseWhoMayComeAndHaveTime) {
   std::vector<NodeModel> models = {model(0), model(1)};
   models[0].pooling.slo = {seconds(10), milliseconds(100)};
   models[1].pooling.slo = {milliseconds(100), milliseconds(50)};  // a load takes 200 ms
   Body body(config(9, models));                                   // room for one
-  for (int i = 0; i < 40; ++i) {
-    body.submit(0, 100);
-    body.run(body.now() + milliseconds(50));
-  }
-  body.run();
-  ASSERT_EQ(body.state(0), ModelState::kLoaded);
-  const TimePoint asked = body.now();
-  const RequestId late = body.submit(1, 4);
-  body.run();
-  EXPECT_LT(body.answer(late).first, asked + milliseconds(700));
+  EXPECT_LT(wait_of_another(body, 40, 100, milliseconds(50)), milliseconds(700));
 }
 
 // Many came for the model that is there, who would be late if it left, until a moment ago.
@@ -218,17 +223,9 @@ TEST(NodeTurns, WhoIsLateNeedNotWaitLongForThoseWhoDoNotComeAnyMore) {
   NodeConfig c = config(9, models);                                                   // room for one
   c.adopt_weights = false;                                                            // they would be back at once
   Body body(c);
-  for (int i = 0; i < 100; ++i) {
-    body.submit(0, 4);
-    body.run(body.now() + milliseconds(200));
-  }
-  body.run();
-  ASSERT_EQ(body.state(0), ModelState::kLoaded);
-  const TimePoint asked = body.now();
-  const RequestId late = body.submit(1, 4);
-  body.run();
-  EXPECT_GT(body.answer(late).first, asked + milliseconds(700));
-  EXPECT_LT(body.answer(late).first, asked + seconds(8));
+  const Duration wait = wait_of_another(body, 100, 4, milliseconds(200));
+  EXPECT_GT(wait, milliseconds(700));
+  EXPECT_LT(wait, seconds(8));
 }
 
 // One model has far more requests than the device can serve; whoever asks another waits as long as is promised, not until they end.
