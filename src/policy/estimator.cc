@@ -17,6 +17,9 @@ constexpr double kGapSeconds = 120;   // after which a longest gap counts for a 
 constexpr double kSilence = 2;        // times the longest gap says that there is less than before,
 constexpr double kFewArrivals = 8;    // and more of them where few gaps are known
 constexpr double kArrivalSeconds = 30, kArrivalSecondsMin = 3;
+constexpr double kUsualGaps = 64;     // between two arrivals, that the usual one is the mean of,
+constexpr double kGapsKnown = 16;     // and so many until it is known
+constexpr double kUsualArrivals = 0.25;  // that are believed to have come in the time that so many usually take
 constexpr double kForget = 0.995;        // per observation: about 200 of them count
 constexpr double kRidge = 1e-5;          // pull towards the prior, as a share of what was seen
 constexpr double kCorrectionRate = 0.2;
@@ -133,18 +136,22 @@ void ArrivalRate::add(TimePoint now) {
   if (!any_) first_ = now;
   const double gap = any_ ? to_seconds(now - last_) : 0;
   longest_ = std::max(longest_ * std::exp(-gap / kGapSeconds), gap);
+  if (any_) usual_gap_.add(gap, 1 / kUsualGaps);
   weight_ = weight_ * std::exp(-gap / kArrivalSeconds) + (any_ ? 1 : 0);
   last_ = now;
   any_ = true;
 }
 
-// Early on the memory is not full yet. The first one says nothing of how many come.
+// Early on the memory is not full yet. The first one says nothing of how many come. The mean of a Gamma distribution, with what is usual
+// as the prior: two of rare ones that come together are not believed to go on, ten are.
 double ArrivalRate::per_second(TimePoint now) const {
   if (weight_ == 0) return 0;
   const double age = std::max(to_seconds(now - first_), kArrivalSecondsMin);
   const double full = kArrivalSeconds * (1 - std::exp(-age / kArrivalSeconds));
-  const double silent = to_seconds(now - last_), usual = longest_ * (kSilence + kFewArrivals / weight_);
-  return weight_ * std::exp(-silent / kArrivalSeconds) / full * (silent > usual ? usual / silent : 1);
+  const double silent = to_seconds(now - last_), usual = longest_ > 0 ? longest_ * (kSilence + kFewArrivals / weight_) : kArrivalSecondsMin;
+  const double prior = kUsualArrivals * std::min(1.0, static_cast<double>(usual_gap_.count) / kGapsKnown);
+  const double rate = (weight_ * std::exp(-silent / kArrivalSeconds) + prior) / (full + prior * usual_gap_.value);
+  return rate * (silent > usual ? usual / silent : 1);
 }
 
 void ModelEstimator::observe_step(const StepWork& work, double seconds) {

@@ -62,7 +62,8 @@ struct MovingMean {
   void add(double x, double rate = kRate);
 };
 
-// Arrivals a second, older ones forgotten by and by, and all of them soon once it is silent for much longer than it was before.
+// Arrivals a second: those of the last half minute, drawn towards what is usual where they are few, and fewer once it is silent for much
+// longer than it was before.
 class ArrivalRate {
  public:
   void add(TimePoint now);
@@ -72,6 +73,7 @@ class ArrivalRate {
   bool any_ = false;
   double weight_ = 0;      // of the arrivals after the first, as of last_
   double longest_ = 0;     // of the seconds between two, of late
+  MovingMean usual_gap_;   // seconds between two, of many
   TimePoint first_{}, last_{};
 };
 

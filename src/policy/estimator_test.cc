@@ -36,6 +36,23 @@ TEST(ArrivalRate, IsNotBelievedLongOnceItIsSilentForMuchLongerThanBefore) {
   EXPECT_GT(steady.per_second(now + kSilence), 0.8 * before) << "they come again";
 }
 
+TEST(ArrivalRate, IsNotBelievedToBeHighBecauseTwoOfRareOnesComeTogether) {
+  ArrivalRate rate;
+  TimePoint now{};
+  for (int i = 0; i < 30; ++i) rate.add(now += std::chrono::minutes(10));
+  rate.add(now += std::chrono::seconds(3));
+  EXPECT_LT(rate.per_second(now), 0.02) << "one in 600 s";
+  for (int i = 0; i < 20; ++i) rate.add(now += std::chrono::seconds(3));
+  EXPECT_GT(rate.per_second(now), 0.05) << "but it is, once many do";
+}
+
+TEST(ArrivalRate, OfABatchThatCameAtOnceIsNotForgottenInTheNextMoment) {
+  ArrivalRate rate;
+  for (int i = 0; i < 10; ++i) rate.add(TimePoint());
+  EXPECT_GT(rate.per_second(TimePoint() + std::chrono::milliseconds(10)), 1);
+  EXPECT_LT(rate.per_second(TimePoint() + std::chrono::minutes(1)), 0.05);
+}
+
 // A device with exactly these costs, and some noise.
 struct Truth {
   double step, row, attended;
