@@ -44,7 +44,7 @@ Cohorts Engine::cohorts(TimePoint now) const {
   Cohorts out;
   const Prospects& prospects = line_.prospects();
   const auto add = [&](const Sequence& s, size_t requests) {
-    out.add({static_cast<double>(requests), prospects.due(s, now), prospects.left(s.delivered, s.request->max_tokens), prospects.prompt_seconds(s)});
+    out.add({static_cast<double>(requests), prospects.due(s, now), prospects.left_in_all(s.delivered, s.request->max_tokens), prospects.prompt_seconds(s)});
   };
   for (const Sequence* s : running_) add(*s, 1);
   parking_.for_each([&](const Sequence& s) { add(s, 1); });

@@ -11,6 +11,14 @@ double Prospects::left(uint64_t given, uint64_t most) const {
   return std::max(1.0, std::min(expected, static_cast<double>(most - std::min(most, given))));
 }
 
+double Prospects::left_in_all(uint64_t given, uint64_t most) const {
+  constexpr double kBeyond = 4;  // of limits so far above those that answers reached it is not known whether they would
+  const double mean = filled < 1 ? std::max(1.0, (answer_tokens - filled * filled_tokens) / (1 - filled)) : answer_tokens;  // of the others
+  const double at_most = static_cast<double>(most - std::min(most, given)), fills = std::min(at_most, kBeyond * filled_tokens);
+  const double ends = std::min(at_most, std::max(mean - static_cast<double>(given), mean / 4));
+  return std::max(1.0, filled * fills + (1 - filled) * ends);
+}
+
 double Prospects::due(const Sequence& s, TimePoint now) const {
   return to_seconds(slack(tightened(slo, s.request->ttft_max, s.request->tbt_max), s.request->arrival, s.delivered + 1, now));
 }

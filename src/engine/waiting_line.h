@@ -27,9 +27,14 @@ struct Prospects {
   double answer_tokens = 0;    // of an answer, in the mean; 0: unknown, and everybody is on time
   double token_seconds = 0;    // that one of them more makes a step longer
   double pace_seconds = 0;     // between two, as it was of late, with the prompts and the other models between them
+  double filled = 0;           // share of answers that end only because they are as long as they may be,
+  double filled_tokens = 0;    // and how long those are in the mean
 
-  // Tokens that an answer of so many still has, as far as that can be known.
+  // Tokens that an answer of so many, of at most so many, still has, as far as that can be known: for whoever waits or runs, where none
+  // is to stand behind others because it may be long.
   double left(uint64_t given, uint64_t most) const;
+  // And of all together, in the mean: where clients ask for as many tokens as they get, that is what they ask for.
+  double left_in_all(uint64_t given, uint64_t most) const;
   // Seconds from now until the next token of `s` is due.
   double due(const Sequence& s, TimePoint now) const;
   // Of what is missing of its prompt before its next token.

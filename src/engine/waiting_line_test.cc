@@ -62,6 +62,23 @@ TEST(WaitingLine, APlaceInAFullQueueIsForOneThatCanBeOnTime) {
   EXPECT_EQ(engine.waiting(), 3u);
 }
 
+TEST(Prospects, HowLongAnAnswerIsIsWhatItMayBeWhereAllAre) {
+  Prospects p;
+  p.answer_tokens = 100;
+  EXPECT_EQ(p.left_in_all(0, 400), 100) << "all end before";
+  EXPECT_EQ(p.left_in_all(60, 400), 40);
+  EXPECT_EQ(p.left_in_all(0, 30), 30);
+  p.filled = 1, p.filled_tokens = 100;
+  EXPECT_EQ(p.left_in_all(0, 30), 30);
+  EXPECT_EQ(p.left_in_all(0, 250), 250);
+  EXPECT_EQ(p.left_in_all(240, 250), 10);
+  EXPECT_EQ(p.left_in_all(0, 4096), 400) << "none was seen that is nearly as long";
+  // Those that end before have 60 tokens then.
+  p.filled = 0.5, p.filled_tokens = 140;
+  EXPECT_EQ(p.left_in_all(0, 200), 0.5 * 200 + 0.5 * 60);
+  EXPECT_EQ(p.left_in_all(0, 40), 40);
+}
+
 // Six of 0.4 s each: one by one, all but the first three are late in part. And one that comes meanwhile.
 std::vector<uint64_t> begun_in_overload(double token_seconds, double pace_seconds = 0) {
   using std::chrono::milliseconds;

@@ -28,6 +28,18 @@ struct TurnState {
   bool over() const { return spent() && !(ends && answering); }
 };
 
+// Of answers that ended: how long they were, and those that did only because they were as long as they may be.
+struct AnswerLengths {
+  MovingMean tokens;
+  MovingMean filled;               // 1 or 0 for each
+  MovingMean filled_tokens;        // of those
+  void add(double length, bool fills) {
+    tokens.add(length, MovingMean::kOfRequests);
+    filled.add(fills ? 1 : 0, MovingMean::kOfRequests);
+    if (fills) filled_tokens.add(length, MovingMean::kOfRequests);
+  }
+};
+
 struct HostedModel {
   NodeModel facts;
   std::unique_ptr<Engine> engine;
@@ -40,7 +52,8 @@ struct HostedModel {
     uint64_t as_of = 0;            // so many of the node
   } popularity;
   MovingMean copied;               // shares of its weights that its switches copied
-  MovingMean prompt_tokens, answer_tokens;  // of requests that came, of answers that ended
+  MovingMean prompt_tokens;        // of requests that came
+  AnswerLengths answers;           // that ended
   double answer_expected = 0;      // tokens; 0: not known
 
   // What the operator, the settings and static scheduling want of it.

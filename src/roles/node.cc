@@ -233,7 +233,9 @@ void Node::deliver(HostedModel& hosted, TokenDelta delta, std::vector<Effect>& e
   tokens.queued = delta.queued;
   tokens.weights = owned->weights;
   hosted.fresh = false;
-  if (tokens.finish) catalogue_.likeness().observe_answer(hosted, static_cast<double>(tokens.first_index + tokens.tokens.size()));
+  if (tokens.finish) {
+    catalogue_.likeness().observe_answer(hosted, static_cast<double>(tokens.first_index + tokens.tokens.size()), tokens.finish == FinishReason::kLength);
+  }
   const NodeId gateway = owned->gateway;
   if (delta.finish) {
     requests_.erase(delta.request);

@@ -217,14 +217,27 @@ TEST(Likeness, AModelIsLikeTheOthersUntilItsOwnAnswersTellMore) {
     likeness.expect_answers(models);
     return likeness.answer_tokens(model);
   };
-  for (int i = 0; i < 100; ++i) likeness.observe_answer(known, 100);
+  for (int i = 0; i < 100; ++i) likeness.observe_answer(known, 100, false);
   EXPECT_NEAR(expected(fresh), 100, 1);
-  for (int i = 0; i < 3; ++i) likeness.observe_answer(fresh, 2);  // the first to end are the short ones
+  for (int i = 0; i < 3; ++i) likeness.observe_answer(fresh, 2, false);  // the first to end are the short ones
   EXPECT_GT(expected(fresh), 60);
   EXPECT_NEAR(expected(known), 100, 2);
-  for (int i = 0; i < 200; ++i) likeness.observe_answer(fresh, 2);
+  for (int i = 0; i < 200; ++i) likeness.observe_answer(fresh, 2, false);
   EXPECT_LT(expected(fresh), 6);
+  EXPECT_EQ(likeness.filled(fresh), 0);
   EXPECT_NEAR(expected(known), 100, 6);
+}
+
+TEST(Likeness, HowManyAnswersAreAsLongAsTheyMayBeIsKnownOfTheOthersAtFirst) {
+  HostedModel known, fresh;
+  Likeness likeness;
+  EXPECT_EQ(likeness.filled(fresh), 0);
+  for (int i = 0; i < 100; ++i) likeness.observe_answer(known, 40, true);
+  EXPECT_NEAR(likeness.filled(fresh), 1, 0.01);
+  EXPECT_NEAR(likeness.filled_tokens(fresh), 40, 1);
+  for (int i = 0; i < 100; ++i) likeness.observe_answer(fresh, 10, false);
+  EXPECT_LT(likeness.filled(fresh), 0.1);
+  EXPECT_GT(likeness.filled(known), 0.9);
 }
 
 TEST(RequestTable, FailsTheRequestsOfOneModelInTheOrderOfTheirNames) {

@@ -49,6 +49,8 @@ Prospects ServedSet::prospects(const HostedModel& hosted) const {
   p.pace_seconds = hosted.pace.value;
   p.prompts = hosted.costs.prompt_cost(config_.limits.tokens_per_step);
   p.answer_tokens = catalogue_.likeness().answer_tokens(hosted);
+  p.filled = catalogue_.likeness().filled(hosted);
+  p.filled_tokens = catalogue_.likeness().filled_tokens(hosted);
   const uint64_t context = context_tokens(hosted, p.answer_tokens);
   p.token_seconds = std::max(0.0, hosted.costs.decode_seconds(kMany, kMany * context) - hosted.costs.decode_seconds(1, context)) / (kMany - 1);
   return p;
