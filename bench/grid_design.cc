@@ -118,12 +118,12 @@ double seconds_alone(const Place& place) {  // of a request in a batch of eight,
 
 Unlike Unlike::of(const std::vector<std::string>& names) {
   const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
-  return {has(kUnlike[0]), has(kUnlike[1]), has(kUnlike[2])};
+  return {has(kUnlike[0]), has(kUnlike[1]), has(kUnlike[2]), has(kUnlike[3])};
 }
 
 std::string Unlike::to_string(const char* between) const {
   std::vector<const char*> names;
-  const bool fields[] = {sizes, lengths, deadlines};
+  const bool fields[] = {sizes, lengths, deadlines, untold};
   for (size_t i = 0; i < std::size(fields); ++i) {
     if (fields[i]) names.push_back(kUnlike[i]);
   }
@@ -131,9 +131,9 @@ std::string Unlike::to_string(const char* between) const {
 }
 
 std::string to_string(const Place& p) {
-  const std::string unlike = p.unlike.to_string(" and ");
-  return absl::StrFormat("%s%s, %d of %d models%s, loads x%g, %s, %g -> %g tokens, Zipf %g, CV %g", p.devices > 1 ? absl::StrFormat("%dx", p.devices) : "",
-                         p.hardware->name, p.rooms, p.models, unlike.empty() ? "" : " of unlike " + unlike, p.load_factor, p.strictness, p.input_mean, p.output_mean, p.zipf, p.cv);
+  const std::string unlike = Unlike{p.unlike.sizes, p.unlike.lengths, p.unlike.deadlines}.to_string(" and ");
+  return absl::StrFormat("%s%s, %d of %d models%s, loads x%g, %s, %g -> %g tokens%s, Zipf %g, CV %g", p.devices > 1 ? absl::StrFormat("%dx", p.devices) : "",
+                         p.hardware->name, p.rooms, p.models, unlike.empty() ? "" : " of unlike " + unlike, p.load_factor, p.strictness, p.input_mean, p.output_mean, p.unlike.untold ? " (untold)" : "", p.zipf, p.cv);
 }
 
 std::vector<Place> draw_places(uint64_t seed, uint32_t count, uint32_t devices, const Unlike& unlike) {
@@ -193,6 +193,7 @@ StatusOr<WorldSetup> make_world(const Place& place, const std::string& policy, d
     load.output_times.push_back(model.output_times);
   }
   load.spread = 0.6;
+  load.told = !place.unlike.untold;
   // Long enough for a few hundred answers, and for lateness to grow beyond what the first token may take. What several devices
   // get is more in as long a time.
   load.duration_seconds = std::clamp(kRequests / requests_per_second, 4 * ttft_most(place) + 30.0 / place.devices, kSecondsMost);

@@ -17,15 +17,16 @@ constexpr const char* kPolicies[] = {"token", "request", "static", "paper"};
 constexpr size_t kPolicyCount = std::size(kPolicies);
 constexpr double kLoads[] = {0.2, 0.35, 0.5, 0.7, 0.85, 1.0, 1.3, 2.0, 3.0};  // of the capacity
 
-// In what the models of a place differ from each other.
+// In what the models of a place differ from each other, and places from the usual.
 struct Unlike {
   bool sizes = false;      // the largest has up to five times the weights of the smallest
   bool lengths = false;    // of answers, by up to 16; of prompts, by up to 4, and not of the same models
   bool deadlines = false;  // a third of them has each objective
+  bool untold = false;     // no client says how long its answer will be
   static Unlike of(const std::vector<std::string>& names);  // of kUnlike
   std::string to_string(const char* between) const;         // "sizes, lengths" between commas
 };
-constexpr const char* kUnlike[] = {"sizes", "lengths", "deadlines"};
+constexpr const char* kUnlike[] = {"sizes", "lengths", "deadlines", "untold"};
 
 struct PlaceModel {
   const ModelShape* shape = nullptr;

@@ -3,13 +3,14 @@
 //
 //   pooling_grid [--seeds 1,2,3] [--apart 101,102] [--places 24] [--loads-each 3] [--devices 1] [--jobs 1]
 //                [--policies token,request,static,paper] [--svg FILE] [--csv FILE] [--points]
-//                [--again FILE] [--only 1003,101006] [--draws 1] [--unlike sizes,lengths,deadlines]
+//                [--again FILE] [--only 1003,101006] [--draws 1] [--unlike sizes,lengths,deadlines,untold]
 //
 // --draws: runs of every point under each policy, with other arrivals and lengths each; a point's share is their mean. One run
 // has some hundred answers, and of two policies that are as good one is then ahead by several times 0.01.
 // --again: the points of an earlier --csv with the same seeds and places; of the policies only the first is run anew, which
 // takes a tenth of the time; give the --draws of then. --only: of these places.
-// --unlike: in what the models of a place differ: Unlike in grid_design.h. Without, they are alike.
+// --unlike: in what the models of a place differ, and places from the usual: Unlike in grid_design.h. Without, models are alike and clients
+// ask for as many tokens as they get.
 //
 // Policies may be tuned on --seeds, never on --apart; the two are reported apart. Every draw of a point is one seeded run under
 // each policy with the same requests, at a load that is a share of what the place carries with memory for all its models.
@@ -150,7 +151,7 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", flags.seeds, "Seeds of the grid that policies may be tuned on")->delimiter(',');
   app.add_option("--apart", flags.apart, "Seeds that they are not tuned on, reported apart")->delimiter(',');
   app.add_option("--policies", flags.policies, "The first is compared with the best of the others")->delimiter(',')->check(CLI::IsMember(flags.policies))->expected(2, 4);
-  app.add_option("--unlike", flags.unlike_names, "In what the models of a place differ")->delimiter(',')->check(CLI::IsMember(std::vector<std::string>(std::begin(kUnlike), std::end(kUnlike))));
+  app.add_option("--unlike", flags.unlike_names, "In what the models of a place differ, or that clients do not say how long answers will be")->delimiter(',')->check(CLI::IsMember(std::vector<std::string>(std::begin(kUnlike), std::end(kUnlike))));
   app.add_option("--places", flags.places, "Places of each seed")->check(CLI::Range(1u, 10'000u));
   app.add_option("--loads-each", flags.loads_each, "Loads at each place")->check(CLI::Range(1u, static_cast<uint32_t>(std::size(kLoads))));
   app.add_option("--devices", flags.devices, "Devices of each place")->check(CLI::Range(1u, 64u));

@@ -17,7 +17,7 @@ Clients::Clients(const std::vector<NodeModel>& models, bool strict, Outcome& out
 void Clients::start(const Arrival& arrival, TimePoint now) {
   const Request& r = arrival.request;
   const NodeModel& model = models_.at(r.model.value);
-  Client client{r.model, r.payer.number, static_cast<uint32_t>(r.prompt.size()), r.max_tokens, r.min_tokens, r.stop_ids, r.sampling.seed, 0,
+  Client client{r.model, r.payer.number, static_cast<uint32_t>(r.prompt.size()), r.max_tokens, r.min_tokens, arrival.answer_tokens > 0 ? arrival.answer_tokens : r.max_tokens, r.stop_ids, r.sampling.seed, 0,
                 TokenScore(model.pooling.slo, now), now, now};
   if (strict_) {
     client.context = kEmptyContext;
@@ -115,9 +115,9 @@ void Clients::end(Entry entry, const char* how, const Status& why, TimePoint now
   const Client& c = entry->second;
   if (std::string_view(how) != "cancelled") {
     const bool done = how == std::string_view("stop") || how == std::string_view("length");
-    outcome_.attainment.add(c.score, done, c.max_tokens);
-    outcome_.models[c.model.value].attainment.add(c.score, done, c.max_tokens);
-    outcome_.payers[c.payer].add(c.score, done, c.max_tokens);
+    outcome_.attainment.add(c.score, done, c.answer_tokens);
+    outcome_.models[c.model.value].attainment.add(c.score, done, c.answer_tokens);
+    outcome_.payers[c.payer].add(c.score, done, c.answer_tokens);
   }
   if (!why.ok()) {
     constexpr size_t kKindsMax = 64;

@@ -53,7 +53,7 @@ class Clients {
   struct Client {
     ModelId model;
     uint32_t payer = 0;
-    uint32_t prompt_tokens = 0, max_tokens = 0, min_tokens = 0;
+    uint32_t prompt_tokens = 0, max_tokens = 0, min_tokens = 0, answer_tokens = 0;
     std::vector<TokenId> stop_ids;
     uint64_t seed = 0;
     uint32_t received = 0;

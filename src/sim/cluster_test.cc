@@ -64,6 +64,24 @@ TEST(Cluster, AModelThatFitsNoDeviceIsServedByAGangOfThem) {
   EXPECT_GT(outcome.requests, 15u);
 }
 
+TEST(Workloads, AnAnswerOfWhichNobodySaysHowLongItWillBeIsAsLong) {
+  const auto run = [](bool told) {
+    ClusterSpec spec;
+    spec.devices = *parse_devices("1xH800");
+    spec.models = *parse_model_mix("qwen2_5_7b", 2);
+    WorldSetup setup;
+    setup.nodes = *make_nodes(spec);
+    setup.workload = std::make_unique<SyntheticWorkload>(SyntheticSpec{.requests_per_second = 0.5, .duration_seconds = 60, .told = told}, model_lengths(setup.nodes));
+    return World(std::move(setup)).run();
+  };
+  const Outcome told = run(true), untold = run(false);
+  for (const Outcome* outcome : {&told, &untold}) {
+    EXPECT_TRUE(outcome->violations.empty()) << outcome->violations.front();
+    EXPECT_EQ(outcome->finished, outcome->requests);
+  }
+  EXPECT_EQ(untold.attainment.tokens, told.attainment.tokens);
+}
+
 TEST(Workloads, GapsHaveTheCoefficientOfVariationThatWasAskedFor) {
   for (const double cv : {0.5, 1.0, 3.0}) {
     SyntheticSpec spec{.requests_per_second = 50, .cv = cv, .duration_seconds = 2000};

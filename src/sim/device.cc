@@ -33,7 +33,8 @@ StepResult LightDevice::run(ModelId, const StepInput& input) {
   for (const StepSlice& slice : input.slices) {
     SliceResult& out = result.slices.emplace_back();
     out.request = slice.request;
-    if (slice.sample) out.sampled.push_back({static_cast<TokenId>(slice.output_index & 0xff), 0, {}});
+    const bool ends = slice.sample && !slice.ban_stop_ids && !slice.params->stop_ids.empty();
+    if (slice.sample) out.sampled.push_back({ends ? slice.params->stop_ids.front() : static_cast<TokenId>(slice.output_index & 0xff), 0, {}});
     out.scored.resize(slice.score_end - slice.score_begin);
   }
   return result;

@@ -43,6 +43,7 @@ struct LinkSpec {
 struct Arrival {
   Request request;
   TimePoint at{};
+  uint32_t answer_tokens = 0;      // that the client waits for; 0: request.max_tokens
   TimePoint deadline = kForever;   // for the whole answer
   TimePoint cancel_at = kForever;  // the client hangs up
 };

@@ -15,8 +15,10 @@ TokenId made_up_token(uint64_t text, uint64_t position) {
   return static_cast<TokenId>(mix64(text ^ (position * 0x9e37'79b9'7f4a'7c15ull)) % kSimulatedVocab);
 }
 
+constexpr TokenId kEnd = kSimulatedVocab - 1;
+
 // Cut to what the model holds: the prompt gives way first, an answer has at least one token.
-Request make_request(uint64_t id, uint32_t model, Lengths lengths, uint32_t longest, bool& cut) {
+Request make_request(uint64_t id, uint32_t model, Lengths lengths, uint32_t longest, bool& cut, bool told = true) {
   Request r;
   r.id = RequestId(id);
   r.model = ModelId(model);
@@ -25,6 +27,11 @@ Request make_request(uint64_t id, uint32_t model, Lengths lengths, uint32_t long
   r.max_tokens = output;
   r.prompt.resize(std::clamp(lengths.input_tokens, 1u, longest - output));
   for (size_t i = 0; i < r.prompt.size(); ++i) r.prompt[i] = made_up_token(id, i);
+  if (!told) {  // a light device ends an answer as soon as it may
+    r.min_tokens = output - 1;
+    r.max_tokens = longest - static_cast<uint32_t>(r.prompt.size());
+    r.stop_ids = {kEnd};
+  }
   return r;
 }
 
@@ -91,8 +98,9 @@ std::optional<Arrival> SyntheticWorkload::next() {
   if (when_ > spec_.duration_seconds) return std::nullopt;
   const uint32_t model = draw_model();
   bool cut = false;
-  Arrival arrival{make_request(++made_, model, draw_lengths(model), model_len_[model], cut)};
+  Arrival arrival{make_request(++made_, model, draw_lengths(model), model_len_[model], cut, spec_.told)};
   arrival.at = TimePoint(from_seconds(when_));
+  if (!spec_.told) arrival.answer_tokens = arrival.request.min_tokens + 1;
   return arrival;
 }
 

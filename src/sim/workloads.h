@@ -53,6 +53,7 @@ struct SyntheticSpec {
   double input_mean = 700, output_mean = 300, spread = 0.8;
   // Of the means, those of each model are so many times as large; empty: all alike.
   std::vector<double> input_times, output_times;
+  bool told = true;                 // a client asks for as many tokens as it gets; else for any number, and the answer ends by itself
 };
 
 class SyntheticWorkload final : public Workload {
