@@ -22,7 +22,7 @@ enum class Scheduling : uint8_t {
 
 // For token-level switching: where a model is in its turn, and what it would cost to change that.
 struct TurnView {
-  bool first = false;             // was in the dark for too long: before all others
+  bool first = false;             // was in the dark for too long: before all others, and the turn under way ends for it
   bool due = false;               // still to have its turn in this round
   bool over = false;              // had its quota, or can compute nothing now
   bool stepping = false;          // a step is in flight: it cannot go now

@@ -289,6 +289,15 @@ TEST(PlanTokenSwitch, WhoWasInTheDarkTooLongComesBeforeWhoseAnswersAreDue) {
   EXPECT_EQ(turns({dark, late}, {20, 5}).load, ModelId(2));
 }
 
+TEST(PlanTokenSwitch, ForWhoWasInTheDarkTooLongTheTurnUnderWayEnds) {
+  ModelView here = working(1, 6, true, milliseconds(900)), dark = working(2, 6, false, milliseconds(90'000));
+  EXPECT_FALSE(turns({here, dark}, {12, 5}).load) << "its turn is not over";
+  dark.turn.first = true;
+  EXPECT_EQ(turns({here, dark}, {12, 5}).drop, std::vector<ModelId>{ModelId(1)});
+  here.turn.stepping = true;
+  EXPECT_FALSE(turns({here, dark}, {12, 5}).load);
+}
+
 TEST(PlanTokenSwitch, WhoIsNotServedTakesNobodysRoomAndGivesHis) {
   ModelView here = working(1, 6, true, milliseconds(900)), dark = working(2, 6, false, milliseconds(10)), next = working(3, 6, false, milliseconds(500));
   here.turn.over = true;

@@ -88,7 +88,7 @@ class TokenSwitch {
   bool may_go(const ModelView& m, const ModelView& wanted) const {
     if (m.pinned || m.fresh || m.turn.stepping) return false;
     if (m.served != wanted.served) return wanted.served;
-    if (!has_work(m) || m.turn.over) return true;
+    if (!has_work(m) || m.turn.over || wanted.turn.first) return true;
     return ends_early({m.turn.slack, m.turn.switch_seconds, wanted.turn.slack, wanted.turn.switch_seconds, wanted.turn.step_seconds},
                       options_);
   }

@@ -11,8 +11,8 @@
 namespace shoal {
 
 // The longest that a model with requests has no turn, where so many are away at once and a switch to one takes so long: those that were
-// in the dark for `dark_max` are favoured one after the other, the one first that was for longest. It holds where the turn under way ends
-// while one is favoured, which long answers may not; the prompt of its first request comes on top.
+// in the dark for `dark_max` are favoured one after the other, the one first that was for longest. The prompt of its first request comes
+// on top.
 double dark_seconds_most(const TurnOptions& turns, uint32_t away, double switch_seconds);
 
 class ServedSet {
