@@ -5,18 +5,22 @@
 #include "policy/rehearsal.h"
 
 namespace shoal {
+namespace {
 
-double Prospects::left(uint64_t given, uint64_t most) const {
-  const double expected = std::max(answer_tokens - static_cast<double>(given), answer_tokens / 4);
-  return std::max(1.0, std::min(expected, static_cast<double>(most - std::min(most, given))));
-}
+// Of an answer that has `mean` tokens in the mean, and still has `most` at most.
+double left_of(double mean, uint64_t given, double most) { return std::min(std::max(mean - static_cast<double>(given), mean / 4), most); }
+
+double left_at_most(uint64_t given, uint64_t most) { return static_cast<double>(most - std::min(most, given)); }
+
+}  // namespace
+
+double Prospects::left(uint64_t given, uint64_t most) const { return std::max(1.0, left_of(answer_tokens, given, left_at_most(given, most))); }
 
 double Prospects::left_in_all(uint64_t given, uint64_t most) const {
   constexpr double kBeyond = 4;  // of limits so far above those that answers reached it is not known whether they would
   const double mean = filled < 1 ? std::max(1.0, (answer_tokens - filled * filled_tokens) / (1 - filled)) : answer_tokens;  // of the others
-  const double at_most = static_cast<double>(most - std::min(most, given)), fills = std::min(at_most, kBeyond * filled_tokens);
-  const double ends = std::min(at_most, std::max(mean - static_cast<double>(given), mean / 4));
-  return std::max(1.0, filled * fills + (1 - filled) * ends);
+  const double at_most = left_at_most(given, most), fills = std::min(at_most, kBeyond * filled_tokens);
+  return std::max(1.0, filled * fills + (1 - filled) * left_of(mean, given, at_most));
 }
 
 double Prospects::due(const Sequence& s, TimePoint now) const {
