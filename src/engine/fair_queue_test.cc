@@ -144,6 +144,20 @@ TEST(FairQueue, WhoHasAChanceInPartIsBehindThoseOfHisPriorityWhoHaveAWholeOne) {
   w.queue.check();
 }
 
+TEST(FairQueue, AShortAnswerInFrontHidesNoLongOneThatHasNoWholeChance) {
+  Waiting w;
+  for (const uint32_t tokens : {4, 100, 4, 100, 100}) w.add({1}, 10, tokens);
+  const auto chance = [](const Sequence& s) {  // of the long ones only the last has time enough
+    if (s.request->max_tokens == 4 || s.request->id.sequence == 4) return Chance::kWhole;
+    return s.request->id.sequence == 1 ? Chance::kPart : Chance::kNone;
+  };
+  EXPECT_EQ(w.queue.sort_out(chance).size(), 1u);
+  std::vector<uint64_t> ids;
+  for (const Sequence* s : w.queue.first(9, kAnswer)) ids.push_back(s->request->id.sequence);
+  EXPECT_EQ(ids, (std::vector<uint64_t>{0, 2, 4, 1}));
+  w.queue.check();
+}
+
 TEST(FairQueue, TheKindsOfThoseThatWaitStandForAllOfThem) {
   Waiting w;
   for (const size_t most : {1u, 4u, 7u, 64u}) {
