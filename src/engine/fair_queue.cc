@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "base/check.h"
 
 namespace shoal {
 namespace {
 
-constexpr size_t kLookedAt = 64;      // of those that stay where they are: a short answer before a long one says nothing of that one
 constexpr double kAnswerWeight = 2;  // of a token of an answer beside one of a prompt, as the publication has it
 
 }  // namespace
@@ -83,19 +81,20 @@ std::vector<Sequence*> FairQueue::first(size_t most, double answer_tokens) const
   return out;
 }
 
-std::vector<Sequence*> FairQueue::sort_out(const std::function<Chance(const Sequence&)>& chance) {
+std::vector<Sequence*> FairQueue::sort_out(size_t most, const std::function<Chance(const Sequence&)>& chance) {
   std::vector<Sequence*> out;
   for (auto& [id, payer] : payers_) {
     auto& waiting = payer.waiting;
-    std::pair<int64_t, bool> row{};
-    size_t stay = 0;  // of the row
+    Key last{};
+    size_t stay = 0;  // of the equals of the last one
     for (auto at = waiting.begin(); at != waiting.end();) {
       const auto [priority, behind, order] = at->first;
-      if (std::exchange(row, {priority, behind}) != row) stay = 0;
+      if (std::get<0>(last) != priority || std::get<1>(last) != behind) stay = 0;
+      last = at->first;
       Sequence& s = *at->second;
       const Chance has = chance(s);
       if (has == Chance::kWhole || (has == Chance::kPart && behind)) {
-        at = ++stay < kLookedAt ? std::next(at) : waiting.upper_bound({priority, behind, std::numeric_limits<uint64_t>::max()});
+        at = ++stay < most ? std::next(at) : waiting.upper_bound({priority, behind, std::numeric_limits<uint64_t>::max()});
         continue;
       }
       at = waiting.erase(at);

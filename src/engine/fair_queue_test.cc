@@ -130,13 +130,13 @@ TEST(FairQueue, WhoHasAChanceInPartIsBehindThoseOfHisPriorityWhoHaveAWholeOne) {
     for (const Sequence* s : w.queue.first(9, kAnswer)) ids.push_back(s->request->id.sequence);
     return ids;
   };
-  const std::vector<Sequence*> gone = w.queue.sort_out(chance);
+  const std::vector<Sequence*> gone = w.queue.sort_out(64, chance);
   w.queue.check();
   ASSERT_EQ(gone.size(), 1u);
   EXPECT_EQ(gone.front()->request->id.sequence, 0u);
   EXPECT_EQ(next(), (std::vector<uint64_t>{6, 7, 3, 4, 5, 1, 2})) << "priority first, and the other payer has his share";
   has[1] = Chance::kNone;
-  EXPECT_EQ(w.queue.sort_out(chance).size(), 1u) << "also of those that were put behind";
+  EXPECT_EQ(w.queue.sort_out(64, chance).size(), 1u) << "also of those that were put behind";
   EXPECT_EQ(w.queue.size(), 6u);
   Sequence& behind = *w.queue.first(9, kAnswer).back();
   EXPECT_TRUE(w.queue.remove(behind));
@@ -151,7 +151,7 @@ TEST(FairQueue, AShortAnswerInFrontHidesNoLongOneThatHasNoWholeChance) {
     if (s.request->max_tokens == 4 || s.request->id.sequence == 4) return Chance::kWhole;
     return s.request->id.sequence == 1 ? Chance::kPart : Chance::kNone;
   };
-  EXPECT_EQ(w.queue.sort_out(chance).size(), 1u);
+  EXPECT_EQ(w.queue.sort_out(64, chance).size(), 1u);
   std::vector<uint64_t> ids;
   for (const Sequence* s : w.queue.first(9, kAnswer)) ids.push_back(s->request->id.sequence);
   EXPECT_EQ(ids, (std::vector<uint64_t>{0, 2, 4, 1}));

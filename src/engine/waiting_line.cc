@@ -66,7 +66,7 @@ void WaitingLine::remove(const Sequence& s) {
 
 void WaitingLine::sort_out(const Prospects& prospects, TimePoint now) {
   prospects_ = prospects;
-  for (Sequence* s : on_time_.sort_out([&](const Sequence& s) { return chance(s, now); })) late_[key(*s)] = s;
+  for (Sequence* s : on_time_.sort_out(kSeenMax, [&](const Sequence& s) { return chance(s, now); })) late_[key(*s)] = s;
 }
 
 std::vector<const Sequence*> WaitingLine::next(uint64_t step, TimePoint now, size_t most) const {
