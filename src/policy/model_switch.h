@@ -25,6 +25,7 @@ struct TurnView {
   bool first = false;             // was in the dark for too long: before all others, and the turn under way ends for it
   bool due = false;               // still to have its turn in this round
   bool over = false;              // had its quota, or can compute nothing now
+  bool answers_first = false;     // ends when what it has begun has ended, and not before
   bool stepping = false;          // a step is in flight: it cannot go now
   Duration slack{0};              // until the next token of its requests is due
   double switch_seconds = 0;      // to bring it to the device
@@ -85,7 +86,7 @@ SwitchPlan plan_switch(std::span<const ModelView> models, const PoolView& pool, 
 // Token-level. Those that wait come by priority and then least slack, the served ones first, of these who was in the dark for too long.
 // A priority counts once a round: who had its turn comes like those of the least. (If the round came first, those that are done soon and called again soon would keep one waiting that
 // always has work; it does in the paper's order.) Room comes from, in this order: idle KV and weights of models without work, least
-// recently used first; models whose turn is over, or may end early, most slack first; and when nothing else could compute meanwhile, KV of
+// recently used first; models whose turn is over, or may end early (one that is to end with its answers may not), most slack first; and when nothing else could compute meanwhile, KV of
 // requests whose model is not on the device, most slack first. A model that was just loaded stays until it gave a token, so that every turn
 // brings some answer further. At most one load at a time; a later one may fill free pages that nobody is about to write to, the model of
 // the next group of prompts before the others. If nobody computes and the first cannot have its room, the first comes that can.

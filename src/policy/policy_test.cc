@@ -321,6 +321,16 @@ TEST(PlanTokenSwitch, ATurnEndsEarlyForOneThatWouldBeLate) {
   EXPECT_FALSE(turns({running, working(2, 6, false, milliseconds(800))}, {12, 5}).load);
 }
 
+TEST(PlanTokenSwitch, ATurnThatIsToEndWithItsAnswersDoesNotEndEarly) {
+  ModelView running = working(1, 6, true, milliseconds(5000)), late = working(2, 6, false, milliseconds(100));
+  running.turn.answers_first = true;
+  EXPECT_FALSE(turns({running, late}, {12, 5}).load);
+  late.turn.first = true;
+  EXPECT_EQ(turns({running, late}, {12, 5}).load, ModelId(2)) << "but for who was in the dark too long";
+  late.turn.first = false, running.turn.over = true;
+  EXPECT_EQ(turns({running, late}, {12, 5}).load, ModelId(2));
+}
+
 TEST(PlanTokenSwitch, KvInUseIsTakenOnlyIfNobodyComputesMeanwhile) {
   ModelView away = working(1, 6, false, milliseconds(900)), running = working(2, 6, true, milliseconds(900));
   away.turn.due = false;

@@ -89,6 +89,7 @@ class TokenSwitch {
     if (m.pinned || m.fresh || m.turn.stepping) return false;
     if (m.served != wanted.served) return wanted.served;
     if (!has_work(m) || m.turn.over || wanted.turn.first) return true;
+    if (m.turn.answers_first) return false;
     return ends_early({m.turn.slack, m.turn.switch_seconds, wanted.turn.slack, wanted.turn.switch_seconds, wanted.turn.step_seconds},
                       options_);
   }
