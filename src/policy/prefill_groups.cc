@@ -6,11 +6,10 @@
 
 namespace shoal {
 
-bool PrefillQueue::takes(const Group& group, const SwitchSeconds& switch_seconds, TimePoint now) const {
-  if (group.admitted >= options_.group_max) return false;
-  if (!options_.age_guard) return true;
-  return std::none_of(groups_.begin(), groups_.end(), [&](const Group& other) {
-    if (other.model == group.model) return false;
+// Whether the oldest request of another model would be late for one more of this one.
+bool PrefillQueue::guarded(ModelId model, const SwitchSeconds& switch_seconds, TimePoint now) const {
+  return options_.age_guard && std::any_of(groups_.begin(), groups_.end(), [&](const Group& other) {
+    if (other.model == model) return false;
     const PrefillJob& oldest = other.jobs.front();
     return oldest.deadline - now < from_seconds(switch_seconds(other.model) + oldest.seconds);
   });
@@ -21,8 +20,8 @@ PrefillQueue::Groups::iterator PrefillQueue::group_for(const PrefillJob& job, co
   const auto model = models_.find(job.model);
   if (model == models_.end()) return groups_.end();
   const auto& own = model->second.groups;
-  const auto found = std::find_if(own.begin(), own.end(), [&](Groups::iterator g) { return takes(*g, switch_seconds, now); });
-  return found == own.end() ? groups_.end() : *found;
+  const auto found = std::find_if(own.begin(), own.end(), [&](Groups::iterator g) { return g->admitted < options_.group_max; });
+  return found == own.end() || guarded(job.model, switch_seconds, now) ? groups_.end() : *found;
 }
 
 bool PrefillQueue::joins(const PrefillJob& job, const SwitchSeconds& switch_seconds, TimePoint now) const {

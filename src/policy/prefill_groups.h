@@ -75,7 +75,7 @@ class PrefillQueue {
     double seconds = 0;
   };
   Groups::iterator group_for(const PrefillJob& job, const SwitchSeconds& switch_seconds, TimePoint now);
-  bool takes(const Group& group, const SwitchSeconds& switch_seconds, TimePoint now) const;
+  bool guarded(ModelId model, const SwitchSeconds& switch_seconds, TimePoint now) const;
 
   PrefillOptions options_;
   Groups groups_;
