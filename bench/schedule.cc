@@ -128,10 +128,10 @@ void NodeStep(benchmark::State& state) {
 }
 BENCHMARK(NodeStep)->Arg(1)->Arg(10)->Arg(100)->Arg(1000);
 
-// Room for four of its models, all of which have requests. Steps take 20 ms, loads 200 ms.
+// Room for four of its models, all of which have requests, of so many payers each. Steps take 20 ms, loads 200 ms.
 class ContendedNode {
  public:
-  ContendedNode(uint32_t models, uint32_t requests) : models_(models), node_(config(models)) {
+  ContendedNode(uint32_t models, uint32_t requests, uint32_t payers) : models_(models), payers_(payers), node_(config(models)) {
     give(Tick{});
     for (; last_ < requests;) give(ask(ModelId(static_cast<uint32_t>(++last_ % models))));
     for (int i = 0; i < 200; ++i) next();
@@ -162,6 +162,7 @@ class ContendedNode {
     Request r = request(last_, 64);
     r.model = model;
     r.max_tokens = 1u << 12;
+    r.payer.number = static_cast<uint32_t>(last_ / models_ % payers_);
     return {NodeId(9), Submit{r}};
   }
 
@@ -182,7 +183,7 @@ class ContendedNode {
     }
   }
 
-  const uint32_t models_;
+  const uint32_t models_, payers_;
   TimePoint now_{};
   uint64_t last_ = 0;  // id
   Node node_;
@@ -192,12 +193,22 @@ class ContendedNode {
 };
 
 void NodeInTurns(benchmark::State& state) {
-  ContendedNode node(static_cast<uint32_t>(state.range(0)), static_cast<uint32_t>(state.range(1)));
+  ContendedNode node(static_cast<uint32_t>(state.range(0)), static_cast<uint32_t>(state.range(1)), static_cast<uint32_t>(state.range(2)));
   for (auto _ : state) node.next();
   state.counters["loads"] = static_cast<double>(node.loads());
 }
-BENCHMARK(NodeInTurns)->ArgNames({"models", "requests"})->Args({10, 10})->Args({10, 100})->Args({10, 1000})->Args({10, 10000})->Args({100, 100})->Args({100, 1000})
-    ->Args({100, 10000})->Args({1000, 1000})->Args({1000, 10000});
+BENCHMARK(NodeInTurns)
+    ->ArgNames({"models", "requests", "payers"})
+    ->Args({10, 10, 1})
+    ->Args({10, 100, 1})
+    ->Args({10, 1000, 1})
+    ->Args({10, 10000, 1})
+    ->Args({10, 10000, 100})
+    ->Args({100, 100, 1})
+    ->Args({100, 1000, 1})
+    ->Args({100, 10000, 1})
+    ->Args({1000, 1000, 1})
+    ->Args({1000, 10000, 1});
 
 }  // namespace
 }  // namespace shoal

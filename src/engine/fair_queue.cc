@@ -82,6 +82,7 @@ std::vector<Sequence*> FairQueue::first(size_t most, double answer_tokens) const
 }
 
 std::vector<Sequence*> FairQueue::sort_out(size_t most, const std::function<Chance(const Sequence&)>& chance) {
+  const size_t each = std::max<size_t>(1, most / std::max<size_t>(1, payers_.size()));
   std::vector<Sequence*> out;
   for (auto& [id, payer] : payers_) {
     auto& waiting = payer.waiting;
@@ -94,7 +95,7 @@ std::vector<Sequence*> FairQueue::sort_out(size_t most, const std::function<Chan
       Sequence& s = *at->second;
       const Chance has = chance(s);
       if (has == Chance::kWhole || (has == Chance::kPart && behind)) {
-        at = ++stay < most ? std::next(at) : waiting.upper_bound({priority, behind, std::numeric_limits<uint64_t>::max()});
+        at = ++stay < each ? std::next(at) : waiting.upper_bound({priority, behind, std::numeric_limits<uint64_t>::max()});
         continue;
       }
       at = waiting.erase(at);

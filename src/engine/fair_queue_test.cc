@@ -158,6 +158,16 @@ TEST(FairQueue, AShortAnswerInFrontHidesNoLongOneThatHasNoWholeChance) {
   w.queue.check();
 }
 
+TEST(FairQueue, HowManyAreLookedAtDependsOnNeitherTheQueueNorItsPayers) {
+  for (const uint32_t payers : {1u, 10u, 100u}) {
+    Waiting w;
+    for (uint32_t i = 0; i < 1000; ++i) w.add({i % payers + 1});
+    size_t looks = 0;
+    EXPECT_TRUE(w.queue.sort_out(64, [&](const Sequence&) { return ++looks, Chance::kWhole; }).empty());
+    EXPECT_EQ(looks, payers * std::max(1u, 64 / payers));
+  }
+}
+
 TEST(FairQueue, TheKindsOfThoseThatWaitStandForAllOfThem) {
   Waiting w;
   for (const size_t most : {1u, 4u, 7u, 64u}) {

@@ -65,8 +65,11 @@ void WaitingLine::remove(const Sequence& s) {
 }
 
 void WaitingLine::sort_out(const Prospects& prospects, TimePoint now) {
+  constexpr Duration kInterval = std::chrono::milliseconds(100);
+  const bool closely = now >= next_close_;
+  if (closely) next_close_ = now + kInterval;
   prospects_ = prospects;
-  for (Sequence* s : on_time_.sort_out(kSeenMax, [&](const Sequence& s) { return chance(s, now); })) late_[key(*s)] = s;
+  for (Sequence* s : on_time_.sort_out(closely ? kSeenMax : 1, [&](const Sequence& s) { return chance(s, now); })) late_[key(*s)] = s;
 }
 
 std::vector<const Sequence*> WaitingLine::next(uint64_t step, TimePoint now, size_t most) const {

@@ -63,6 +63,7 @@ class WaitingLine {
   // What can still become of one that waits, or runs.
   Chance chance(const Sequence& s, TimePoint now) const { return prospects_.chance(s, now, on_time_.size()); }
   // By what is expected from now on: who can be on time in part stands behind his payer's others, who cannot stands behind all who can,
+  // of the first ones at any time and of kSeenMax now and then,
   void sort_out(const Prospects& prospects, TimePoint now);
   // and is passed over unless this says otherwise (as it does at first).
   void admit_late(bool admitted) { admit_late_ = admitted; }
@@ -106,6 +107,7 @@ class WaitingLine {
   FairQueue on_time_;
   std::map<Key, Sequence*> late_;
   Prospects prospects_;
+  TimePoint next_close_ = TimePoint::min();
   bool admit_late_ = true;
   PassingOver passing_over_{late_every_};
 };

@@ -40,6 +40,27 @@ TEST(WaitingLine, WhoCannotBeOnTimeAnyMoreStandsBehindThoseWhoCan) {
   EXPECT_FALSE(engine.has_work());
 }
 
+TEST(WaitingLine, TheFirstAreLookedAtAtAnyTimeAndThoseBehindThemNowAndThen) {
+  using std::chrono::milliseconds;
+  Harness h(32, {.limits = {.sequences_max = 1}});
+  const WaitingLine& line = h.engine().line();
+  const Prospects prospects{{milliseconds(1000), milliseconds(100)}, 0.05, {1e-4}, 40};
+  const auto submit = [&](uint64_t id, Duration arrival) { return h.submit(id, 20, 40, [&](Request& r) { r.arrival = TimePoint(arrival); }); };
+  ASSERT_TRUE(submit(1, milliseconds(5000)).ok());  // comes late to the line, as one that was tried elsewhere first
+  ASSERT_TRUE(submit(2, milliseconds(0)).ok());
+  h.engine().line().sort_out(prospects, TimePoint(milliseconds(500)));
+  EXPECT_EQ(line.late(), 0u);
+  h.engine().line().sort_out(prospects, TimePoint(milliseconds(4999)));
+  EXPECT_EQ(line.late(), 1u) << "behind one that is not";
+  ASSERT_TRUE(submit(3, milliseconds(0)).ok());
+  h.engine().line().sort_out(prospects, TimePoint(milliseconds(5050)));
+  EXPECT_EQ(line.late(), 1u);
+  h.engine().line().sort_out(prospects, TimePoint(milliseconds(5099)));
+  EXPECT_EQ(line.late(), 2u);
+  h.engine().line().sort_out(prospects, TimePoint(milliseconds(20'000)));
+  EXPECT_EQ(line.late(), 3u);
+}
+
 TEST(WaitingLine, APlaceInAFullQueueIsForOneThatCanBeOnTime) {
   using std::chrono::seconds;
   Harness h(32, {.limits = {.sequences_max = 1}, .waiting_max = 3});
