@@ -82,7 +82,8 @@ std::vector<Sequence*> FairQueue::first(size_t most, double answer_tokens) const
 }
 
 std::vector<Sequence*> FairQueue::sort_out(size_t most, const std::function<Chance(const Sequence&)>& chance) {
-  const size_t each = std::max<size_t>(1, most / std::max<size_t>(1, payers_.size()));
+  const auto payers = std::count_if(payers_.begin(), payers_.end(), [](const auto& p) { return !p.second.waiting.empty(); });
+  const size_t each = std::max<size_t>(1, most / std::max<size_t>(1, static_cast<size_t>(payers)));
   std::vector<Sequence*> out;
   for (auto& [id, payer] : payers_) {
     auto& waiting = payer.waiting;

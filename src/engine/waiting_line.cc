@@ -65,9 +65,8 @@ void WaitingLine::remove(const Sequence& s) {
 }
 
 void WaitingLine::sort_out(const Prospects& prospects, TimePoint now) {
-  constexpr Duration kInterval = std::chrono::milliseconds(100);
-  const bool closely = now >= next_close_;
-  if (closely) next_close_ = now + kInterval;
+  const bool closely = now >= next_close_look_;
+  if (closely) next_close_look_ = now + kLookClosely;
   prospects_ = prospects;
   for (Sequence* s : on_time_.sort_out(closely ? kSeenMax : 1, [&](const Sequence& s) { return chance(s, now); })) late_[key(*s)] = s;
 }

@@ -62,10 +62,10 @@ class WaitingLine {
   void admitted(const Sequence& s) { on_time_.begun(s, answer_tokens()); }
   // What can still become of one that waits, or runs.
   Chance chance(const Sequence& s, TimePoint now) const { return prospects_.chance(s, now, on_time_.size()); }
-  // By what is expected from now on: who can be on time in part stands behind his payer's others, who cannot stands behind all who can,
-  // of the first ones at any time and of kSeenMax now and then,
+  // By what is expected from now on: who can be on time in part stands behind his payer's others, and who cannot is late, and stands behind
+  // all who can. Looked at are the first of each payer, and kSeenMax in all each kLookClosely.
   void sort_out(const Prospects& prospects, TimePoint now);
-  // and is passed over unless this says otherwise (as it does at first).
+  // Late ones are admitted only while this says so (as it does at first).
   void admit_late(bool admitted) { admit_late_ = admitted; }
 
   // Who may be admitted in this step, in order, `most` at most.
@@ -101,13 +101,14 @@ class WaitingLine {
   double answer_tokens() const { return prospects_.answer_tokens > 0 ? prospects_.answer_tokens : kAnswerTokens; }
 
   static constexpr double kAnswerTokens = 128;  // believed while none has ended
+  static constexpr Duration kLookClosely = std::chrono::milliseconds(100);
   const uint32_t most_;
   const Duration late_wait_;
   const uint32_t late_every_;
   FairQueue on_time_;
   std::map<Key, Sequence*> late_;
   Prospects prospects_;
-  TimePoint next_close_ = TimePoint::min();
+  TimePoint next_close_look_ = TimePoint::min();
   bool admit_late_ = true;
   PassingOver passing_over_{late_every_};
 };

@@ -84,12 +84,13 @@ struct SwitchLimits {
 SwitchPlan plan_switch(std::span<const ModelView> models, const PoolView& pool, const SwitchLimits& limits, TimePoint now);
 
 // Token-level. Those that wait come by priority and then least slack, the served ones first, of these who was in the dark for too long.
-// A priority counts once a round: who had its turn comes like those of the least. (If the round came first, those that are done soon and called again soon would keep one waiting that
-// always has work; it does in the paper's order.) Room comes from, in this order: idle KV and weights of models without work, least
-// recently used first; models whose turn is over, or may end early (one that is to end with its answers may not), most slack first; and when nothing else could compute meanwhile, KV of
-// requests whose model is not on the device, most slack first. A model that was just loaded stays until it gave a token, so that every turn
-// brings some answer further. At most one load at a time; a later one may fill free pages that nobody is about to write to, the model of
-// the next group of prompts before the others. If nobody computes and the first cannot have its room, the first comes that can.
+// A priority counts once a round: who had its turn comes like those of the least. (If the round came first, those that are done soon and
+// called again soon would keep one waiting that always has work; it does in the paper's order.)
+// Room comes from, in this order: idle KV and weights of models without work, least recently used first; models whose turn is over, or may
+// end early (one that is to end with its answers may not), most slack first; and when nothing else could compute meanwhile, KV of requests
+// whose model is not on the device, most slack first. A model that was just loaded stays until it gave a token, so that every turn brings
+// some answer further. At most one load at a time; a later one may fill free pages that nobody is about to write to, the model of the next
+// group of prompts before the others. If nobody computes and the first cannot have its room, the first comes that can.
 SwitchPlan plan_token_switch(std::span<const ModelView> models, const PoolView& pool, const TurnOptions& options);
 
 // Those that wait for the device in the order in which plan_token_switch() brings them.
