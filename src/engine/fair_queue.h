@@ -32,8 +32,8 @@ class FairQueue {
   // one that had begun before goes before what others have not begun. With one payer there is nothing to share.
   std::vector<Sequence*> first(size_t most, double answer_tokens) const;
   // Payer by payer: takes out who has no chance, and puts who has part of one behind the others of his priority. Of equals only the first
-  // ones are looked at, until so many stay as is his share of `most` among those who wait, at least one: those behind them came later, and nobody's chances
-  // become better; but shorter answers have a chance for longer, and say nothing of a longer one behind them.
+  // ones are looked at, until so many stay as is his share of `most` among those who wait, at least one: those behind them came later, and
+  // nobody's chances become better; but shorter answers have a chance for longer, and say nothing of a longer one behind them.
   std::vector<Sequence*> sort_out(size_t most, const std::function<Chance(const Sequence&)>& chance);
 
   // visit(sequence, number of those like it): payer by payer and in order, one of so many that there are `most` at most. REQUIRES:

@@ -168,6 +168,20 @@ TEST(FairQueue, HowManyAreLookedAtDependsOnNeitherTheQueueNorItsPayers) {
   }
 }
 
+TEST(FairQueue, WhoWaitsForNothingTakesNoShareOfTheLooks) {
+  Waiting w;
+  for (uint32_t i = 0; i < 100; ++i) w.add({1});
+  for (const uint32_t payer : {2u, 3u, 4u}) {  // more served than the first one, and nothing waits
+    Sequence& s = w.add({payer});
+    EXPECT_TRUE(w.queue.remove(s));
+    w.queue.begun(s, kAnswer);
+  }
+  w.queue.check();
+  size_t looks = 0;
+  EXPECT_TRUE(w.queue.sort_out(64, [&](const Sequence&) { return ++looks, Chance::kWhole; }).empty());
+  EXPECT_EQ(looks, 64u);
+}
+
 TEST(FairQueue, TheKindsOfThoseThatWaitStandForAllOfThem) {
   Waiting w;
   for (const size_t most : {1u, 4u, 7u, 64u}) {
