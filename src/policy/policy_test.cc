@@ -298,6 +298,18 @@ TEST(PlanTokenSwitch, ForWhoWasInTheDarkTooLongTheTurnUnderWayEnds) {
   EXPECT_FALSE(turns({here, dark}, {12, 5}).load);
 }
 
+TEST(PlanTokenSwitch, WhoWasInTheDarkTooLongStaysForAsLongAsThatHolds) {
+  ModelView guest = working(1, 6, true, milliseconds(90'000)), host = working(2, 6, false, milliseconds(10)), third = working(3, 6, false, milliseconds(90'000));
+  third.turn.kv_pages_held = 12;
+  guest.turn.over = true;
+  EXPECT_EQ(turns({guest, host}, {12, 5}).load, ModelId(2));
+  guest.turn.first = true;
+  EXPECT_FALSE(turns({guest, host}, {12, 5}).load);
+  EXPECT_TRUE(turns({guest, host, third}, {24, 5}).take_kv.empty()) << "it computes meanwhile";
+  guest.busy = guest.queued = false;
+  EXPECT_EQ(turns({guest, host}, {12, 5}).load, ModelId(2)) << "it has nothing to do";
+}
+
 TEST(PlanTokenSwitch, WhoIsNotServedTakesNobodysRoomAndGivesHis) {
   ModelView here = working(1, 6, true, milliseconds(900)), dark = working(2, 6, false, milliseconds(10)), next = working(3, 6, false, milliseconds(500));
   here.turn.over = true;

@@ -86,7 +86,7 @@ class TokenSwitch {
   }
 
   bool may_go(const ModelView& m, const ModelView& wanted) const {
-    if (m.pinned || m.fresh || m.turn.stepping) return false;
+    if (m.pinned || m.fresh || m.turn.stepping || (m.turn.first && has_work(m))) return false;
     if (m.served != wanted.served) return wanted.served;
     if (!has_work(m) || m.turn.over || wanted.turn.first) return true;
     if (m.turn.answers_first) return false;
@@ -122,7 +122,7 @@ class TokenSwitch {
     if (enough()) return true;
     // Somebody computes on, or can go in a moment: no reason to take KV that is in use.
     for (const ModelView* m : working) {
-      if (!dropped(*m) && (!m->turn.over || m->turn.stepping)) return false;
+      if (!dropped(*m) && (!m->turn.over || m->turn.stepping || m->turn.first)) return false;
     }
     return take_kv(wanted, needed);
   }

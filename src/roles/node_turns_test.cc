@@ -280,6 +280,73 @@ TEST(NodeTurns, SeveralInTheDarkHaveTheirTurnsOneAfterTheOtherWithinTheBound) {
   EXPECT_GT(last_of(std::chrono::hours(1)), bound);
 }
 
+// Of two models the first has more requests than the device can do, for so many tenths of a second; those who ask the second are late from
+// the first token on.
+struct Flooded {
+  explicit Flooded(Duration load_time) : body(configured()) { body.load_time = load_time; }
+  static NodeConfig configured() {
+    std::vector<NodeModel> models = {model(0), model(1)};
+    models[0].pooling.slo = {milliseconds(500), milliseconds(25)};
+    models[1].pooling.slo = {milliseconds(100), milliseconds(15)};
+    NodeConfig c = config(11, models);  // room for one
+    c.adopt_weights = false;            // the first would be back at once
+    c.turns.dark_max = seconds(5);
+    return c;
+  }
+  void flood(int tenths) {
+    for (const TimePoint until = body.now() + milliseconds(100 * tenths); body.now() < until;) {
+      for (int i = 0; i < 4; ++i) body.submit(0, 20);
+      body.run(body.now() + milliseconds(100));
+    }
+  }
+  // Many of the second one, of which the first is returned.
+  RequestId ask() {
+    const RequestId first = body.submit(1, 100);
+    for (int i = 0; i < 40; ++i) body.submit(1, 100);
+    return first;
+  }
+  Body body;
+};
+
+TEST(NodeTurns, WhoWasInTheDarkHasAFortiethOfTheTimeAtMost) {
+  Flooded f(milliseconds(200));
+  f.flood(10);
+  f.ask();
+  const size_t before = f.body.steps.size();
+  f.flood(1800);
+  const auto visits = std::count(f.body.loads.begin(), f.body.loads.end(), 1u);
+  const auto steps = std::count(f.body.steps.begin() + static_cast<ptrdiff_t>(before), f.body.steps.end(), 1u);
+  EXPECT_GE(visits, 4) << "one in 36 s";
+  EXPECT_GT(steps, 20 * visits) << "half a second each";
+  EXPECT_LT(steps * 40, static_cast<ptrdiff_t>(f.body.steps.size() - before));
+}
+
+TEST(NodeTurns, WhereASwitchTakesLongOneWaitsInProportionLonger) {
+  Flooded f(seconds(2));
+  f.flood(100);
+  const TimePoint asked = f.body.now();
+  const RequestId reader = f.ask();
+  f.flood(600);
+  const double visit = 2 + 2 + 2, waited = to_seconds(f.body.answer(reader).first - asked);
+  EXPECT_GT(waited, 5 * visit / 1.5);
+  EXPECT_LT(waited, 5 * visit / 1.5 + visit);
+}
+
+// Its load takes ten times as long as expected: it stays as long as it would have.
+TEST(NodeTurns, AVisitOfWhoComesLateIsAsLong) {
+  Flooded f(milliseconds(200));
+  f.flood(10);
+  f.body.submit(1, 4);
+  f.flood(200);
+  f.body.load_time = seconds(2);
+  f.ask();
+  const size_t before = f.body.steps.size();
+  f.flood(400);
+  const auto visits = std::count(f.body.loads.begin(), f.body.loads.end(), 1u) - 1;
+  EXPECT_GT(std::count(f.body.steps.begin() + static_cast<ptrdiff_t>(before), f.body.steps.end(), 1u), 20 * visits);
+  EXPECT_GE(visits, 1);
+}
+
 // The device is idle most of the time, but whoever of the others comes makes the next ones of the first model late.
 TEST(NodeTurns, ThoseInTheDarkComeNoMoreOftenWhileTheDeviceIsIdle) {
   constexpr uint32_t kOthers = 6;

@@ -11,19 +11,26 @@ constexpr size_t kRehearsedMax = 16;
 constexpr uint64_t kMany = 33;           // sequences of a step that is compared with one of a single one
 constexpr double kCoursesAhead = 120;    // so many rehearsals within the time that one looks ahead: what they tell changes no faster
 constexpr double kHere = 1.2;            // what being there is worth in the order
-constexpr double kStaySwitches = 8;      // of one that was in the dark,
-constexpr double kStaySecondsMin = 2;
-constexpr double kOthers = 19;           // and after it the others have so much longer
+constexpr double kStaySwitches = 1;      // of one that was in the dark, once it has come,
+constexpr double kStaySecondsMin = 0.5;
+constexpr double kOthers = 39;           // and the others have so much longer than its visit takes,
+constexpr double kOthersIdle = 19;       // or than it took, while they have nothing to do
+constexpr double kUsualVisit = 1.5;      // seconds, of which dark_max is
+constexpr double kPatience = 3;          // with one that does not come, in visits
 
 // That a sequence of this model has in the mean.
 uint64_t context_tokens(const HostedModel& hosted, double answer_tokens) { return static_cast<uint64_t>(hosted.prompt_tokens.value + answer_tokens / 2); }
 
-double stay_for(double switch_seconds) { return std::max(kStaySecondsMin, (1 + kStaySwitches) * switch_seconds); }
+double stay_for(double switch_seconds) { return std::max(kStaySecondsMin, kStaySwitches * switch_seconds); }
+double visit_for(double switch_seconds) { return stay_for(switch_seconds) + 2 * switch_seconds; }  // there and back
+double dark_for(const TurnOptions& turns, double switch_seconds) {
+  return std::min(to_seconds(turns.dark_max) * std::max(1.0, visit_for(switch_seconds) / kUsualVisit), 1e9);
+}
 
 }  // namespace
 
 double dark_seconds_most(const TurnOptions& turns, uint32_t away, double switch_seconds) {
-  return to_seconds(turns.dark_max) + away * (1 + kOthers) * stay_for(switch_seconds);
+  return dark_for(turns, switch_seconds) + away * (1 + kOthers) * visit_for(switch_seconds);
 }
 
 double ServedSet::switch_to(const HostedModel& hosted) const {
@@ -114,8 +121,8 @@ bool ServedSet::idle() const {
   return !catalogue_.any_active([this](const HostedModel& m) { return !catalogue_.away(m) && m.engine->has_work(); });
 }
 
-// What comes too late for a model is served while nobody is on the device who has work, if less is likely to be late for it: of the one
-// that would leave until it could be back, and of others who would come meanwhile.
+// What comes too late for a model is served while nobody is on the device who has work, if less is likely to be late for it, of the one
+// that would leave until it could be back, and of others who would come meanwhile, than is on time of those who come for it.
 bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size_t which) const {
   constexpr double kLate = 0.05;  // of a token on time
   const RehearsedModel& late = models[which];
@@ -131,7 +138,8 @@ bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size
   for (const RehearsedModel& m : std::span(models.data(), std::min(models.size(), kRehearsedMax))) {
     if (&m != &late && !m.resident) lost += late_when_away(m, taken + m.switch_seconds) - late_when_away(m, m.switch_seconds);
   }
-  return kLate * late.weight * static_cast<double>(engine.waiting() + engine.running()) * late.answer_tokens > lost;
+  const double comes = late_when_away(late, taken + late.switch_seconds) - late_when_away(late, late.switch_seconds);
+  return kLate * late.weight * static_cast<double>(engine.waiting() + engine.running()) * late.answer_tokens + comes > lost;
 }
 
 void ServedSet::note_dark(TimePoint now) {
@@ -145,9 +153,11 @@ void ServedSet::note_dark(TimePoint now) {
 void ServedSet::favour(TimePoint now) {
   if (favoured_) {
     const HostedModel* hosted = catalogue_.find(favoured_->model);
-    const double taken = to_seconds(now - favoured_->since) + favoured_->switch_seconds;  // and back to whoever made room for it
-    const bool over = hosted == nullptr || !hosted->engine->has_work() || taken >= stay_for(favoured_->switch_seconds);
-    if (over) favoured_.reset(), idle_until_ = std::min(others_until_, now + from_seconds(kOthers * taken));
+    if (favoured_->here == kForever && hosted != nullptr && catalogue_.resident(*hosted)) favoured_->here = now;
+    const double expected = favoured_->switch_seconds, taken = to_seconds(now - favoured_->since) + expected;  // and back to whoever made room for it
+    const bool stayed = favoured_->here != kForever && to_seconds(now - favoured_->here) >= stay_for(expected);
+    const bool over = hosted == nullptr || !hosted->engine->has_work() || stayed || taken >= kPatience * visit_for(expected);
+    if (over) favoured_.reset(), idle_until_ = std::min(others_until_, now + from_seconds(kOthersIdle * taken));
   }
   if (hosts_ && !favoured_ && (now >= others_until_ || hosts_are_back())) hosts_.reset();
   if (favoured_ || now < (idle() ? idle_until_ : others_until_)) return;
@@ -155,9 +165,11 @@ void ServedSet::favour(TimePoint now) {
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (hosted.dark_since != kForever && (first == nullptr || hosted.dark_since < first->dark_since)) first = &hosted;
   }
-  if (first == nullptr || now - first->dark_since < std::min(config_.turns.dark_max, first->facts.pooling.max_wait / 2)) return;
-  favoured_ = {first->facts.model, now, switch_to(*first)};
-  others_until_ = now + from_seconds((1 + kOthers) * stay_for(favoured_->switch_seconds));
+  if (first == nullptr) return;
+  const double switching = switch_to(*first);
+  if (now - first->dark_since < std::min(from_seconds(dark_for(config_.turns, switching)), first->facts.pooling.max_wait / 2)) return;
+  favoured_ = {first->facts.model, now, kForever, switching};
+  others_until_ = now + from_seconds((1 + kOthers) * visit_for(switching));
   if (catalogue_.away(*first) && !hosts_) {
     hosts_.emplace();
     for (const auto& [id, hosted] : catalogue_.active()) {

@@ -11,8 +11,8 @@
 namespace shoal {
 
 // The longest that a model with requests has no turn, where so many are away at once and a switch to one takes so long: those that were
-// in the dark for `dark_max` are favoured one after the other, the one first that was for longest. The prompt of its first request comes
-// on top.
+// in the dark for `dark_max`, or in proportion longer where a visit takes more than 1.5 s, are favoured one after the other, the one first that
+// was for longest. The prompt of its first request comes on top. REQUIRES: away > 0.
 double dark_seconds_most(const TurnOptions& turns, uint32_t away, double switch_seconds);
 
 class ServedSet {
@@ -41,9 +41,9 @@ class ServedSet {
   RehearsedModel rehearsed(const HostedModel& hosted, double returning_share, TimePoint now) const;
   RehearsedDevice device(const std::vector<RehearsedModel>& models) const;
   double horizon() const;
-  // Who was in the dark for too long comes first until it has no work, for as long as nine switches take at most, or 2 s: the one to it
-  // and the one after it among them. The next such one comes once the others had 19 times as long as that; as it was, while they have
-  // nothing to do.
+  // Who was in the dark for too long comes first until it has no work, or was on the device for as long as a switch to it takes, or half a
+  // second. With the switch to it and the one after it that is a visit. The next such one comes once the others had 39 times as long; or 19
+  // times as long as it took, while they have nothing to do.
   void favour(TimePoint now);
   // On the device, but not as a guest; or away for the guest's sake.
   bool at_home(const HostedModel& hosted) const;
@@ -58,7 +58,7 @@ class ServedSet {
   TimePoint next_course_{};  // when it rehearses anew
   struct Favoured {
     ModelId model;
-    TimePoint since;
+    TimePoint since, here;  // favoured, and on the device
     double switch_seconds;  // to it, as expected then
   };
   std::optional<Favoured> favoured_;         // was in the dark too long
