@@ -231,18 +231,18 @@ bool worth_a_switch(const RehearsedModel& model) {
   return Actor(model, 0).due(model.return_seconds) < std::numeric_limits<double>::infinity();
 }
 
-double late_when_away(const RehearsedModel& m, double seconds) {
-  // One that comes at `at` has its first token at `seconds` and the prompt, is late from `ttft` on, and by a token more each `tbt`.
-  const double late = seconds + m.prompt_seconds - m.ttft, at = std::clamp(late, 0.0, seconds);  // the first one's; those until then are late
-  return m.weight * m.arrivals * at * std::clamp((late - 0.5 * at) / m.tbt, 0.0, m.answer_tokens);
-}
-
 namespace {
 
 struct Wanted {
   double tokens = 0;  // a second
   double share = 0;   // of the device
 };
+
+// The share of the device that the prompts that come take, and so many tokens a second, at the pace of those who read them.
+double paced(const RehearsedModel& m, double tokens) {
+  const double sequences = std::min(m.sequences_max, tokens * m.tbt);
+  return m.arrivals * m.prompt_seconds + (std::min(1.0, sequences) * m.step_base + m.step_each * sequences) / m.tbt;
+}
 
 Wanted wanted(const RehearsedModel& m, double horizon) {
   double waiting = 0, prompts = 0;
@@ -253,11 +253,36 @@ Wanted wanted(const RehearsedModel& m, double horizon) {
     prompts += c.requests * c.prompt_seconds;
   }
   const double rate = m.arrivals * m.answer_tokens + waiting / horizon;
-  const double sequences = std::min(m.sequences_max, rate * m.tbt);  // at reading pace
-  return {rate, m.arrivals * m.prompt_seconds + prompts / horizon + std::min(1.0, sequences) * m.step_base / m.tbt + m.step_each * sequences / m.tbt};
+  return {rate, prompts / horizon + paced(m, rate)};
 }
 
 }  // namespace
+
+double late_when_away(const RehearsedModel& m, double seconds) {
+  constexpr double kDrainMin = 0.1;
+  // One that comes has its first token once what came before it is computed: the first one at `seconds` and its prompt, and the next ones the
+  // sooner the more of the time those that come leave. It is late from `ttft` on, by a token more each `tbt`.
+  const double drain = std::max(kDrainMin, 1 - paced(m, m.arrivals * m.answer_tokens));
+  const double late = std::max(0.0, seconds + m.prompt_seconds - m.ttft), most = m.answer_tokens * m.tbt;
+  const double until = std::min(late, seconds) / drain;              // so long those who come are late,
+  const double all = std::clamp((late - most) / drain, 0.0, until);  // at first with all that they ask for
+  const double last = std::max(0.0, late - drain * until);
+  return m.weight * m.arrivals * (all * m.answer_tokens + (until - all) * 0.5 * (std::min(late, most) + last) / m.tbt);
+}
+
+bool pays_while_idle(const RehearsedModel& late, double requests, const RehearsedModel& leaves, std::span<const RehearsedModel> models) {
+  constexpr double kLate = 0.05;
+  for (double served = requests; served >= 1; served = std::floor(served / 2)) {
+    const double taken = late.switch_seconds + served * late.prompt_seconds + late.answer_tokens * late.step_seconds(served);
+    const double comes = late_when_away(late, taken + late.switch_seconds) - late_when_away(late, late.switch_seconds);
+    double lost = late_when_away(leaves, taken + leaves.switch_seconds);
+    for (const RehearsedModel& m : models) {
+      if (m.model != late.model && !m.resident) lost += late_when_away(m, taken + m.switch_seconds) - late_when_away(m, m.switch_seconds);
+    }
+    if (kLate * late.weight * served * late.answer_tokens + comes > lost) return true;
+  }
+  return false;
+}
 
 double load(const RehearsedModel& model, double horizon) { return wanted(model, horizon).share; }
 

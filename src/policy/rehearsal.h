@@ -78,8 +78,13 @@ Rehearsed rehearse(std::span<const RehearsedModel> models, const RehearsedDevice
 bool worth_a_switch(const RehearsedModel& model);
 
 // Weighted tokens that are likely to be late because it is back on the device only after so many seconds: those of requests that come
-// until then, as far as they cannot wait as long.
+// until then, as far as they cannot wait as long, and of those that come before these are computed.
 double late_when_away(const RehearsedModel& model, double seconds);
+
+// Whether one that is away and has so many requests that are late already is to come while nobody on the device has work: if less is likely
+// to be late for it, of the one that `leaves` until it could be back and of those of `models` that are away and would come meanwhile, than is
+// on time of those who come for it. All of its requests, or as few as pay; a token of one that is late counts as a twentieth of one on time.
+bool pays_while_idle(const RehearsedModel& late, double requests, const RehearsedModel& leaves, std::span<const RehearsedModel> models);
 
 // The share of the device's time that it takes to compute what comes, and what is here and promising within the horizon, at the pace of
 // those who read it.

@@ -382,12 +382,51 @@ TEST(WorthASwitch, AFirstOneIfLaterOnesWouldBeInTime) {
 
 TEST(LateWhenAway, ThoseWhoComeAndCannotWaitAsLong) {
   RehearsedModel m = model(0, true, 2, 1);  // 50 ms of a prompt, 5 s to the first token, 100 ms between, 100 tokens
+  m.arrivals = 1e-3, m.cohorts = {};
   EXPECT_EQ(late_when_away(m, 4.9), 0);
   // Who comes in the first second is late, by half a second in the mean.
-  EXPECT_NEAR(late_when_away(m, 5.95), 2 * 1 * 0.5 / 0.1, 1e-9);
+  const double drain = 1 - load(m, 60);
+  EXPECT_NEAR(late_when_away(m, 5.95), 1e-3 * 1 * 0.5 / 0.1 / drain, 1e-12);
   m.weight = 3;
-  EXPECT_NEAR(late_when_away(m, 5.95), 3 * 10, 1e-9);
-  EXPECT_NEAR(late_when_away(m, 1004.95), 3 * 2 * 1000 * 100, 1e-6) << "no more than the whole answer";
+  EXPECT_NEAR(late_when_away(m, 5.95), 3e-3 * 5 / drain, 1e-12);
+  EXPECT_NEAR(late_when_away(m, 1004.95), 3e-3 * (990 * 100 + 10 * 50) / drain, 1e-6) << "no more than the whole answer";
+}
+
+// A model that takes half of the device: what came while it was away takes as long again, and who comes then waits for it.
+TEST(LateWhenAway, ThoseWhoComeBeforeTheFirstOnesAreComputed) {
+  RehearsedModel m = model(0, true, 2, 1);
+  m.prompt_seconds = 0.25, m.step_base = m.step_each = 0;
+  EXPECT_NEAR(late_when_away(m, 4.75), 0, 1e-9);
+  EXPECT_NEAR(late_when_away(m, 5.75), 2 * (1 / 0.5) * 0.5 / 0.1, 1e-9);
+  m.arrivals = 8;
+  EXPECT_LT(late_when_away(m, 5.75), 8 * (1 / 0.05) * 0.5 / 0.1) << "it never gets over it: some while counts";
+}
+
+TEST(PaysWhileIdle, ForAsManyOfThoseWhoAreLateAsThereIsTimeFor) {
+  RehearsedModel late = model(0, false, 0, 0), usual = model(1, true, 0.1, 0);
+  late.cohorts = usual.cohorts = {};
+  late.switch_seconds = usual.switch_seconds = 1, usual.arrivals = 0.5;
+  const auto pays = [&](double requests) { return pays_while_idle(late, requests, usual, std::vector{usual, late}); };
+  usual.ttft = 8;
+  EXPECT_TRUE(pays(1)) << "back before anybody could be late";
+  EXPECT_FALSE(pays(0));
+  usual.ttft = 1;
+  EXPECT_FALSE(pays(1));
+  EXPECT_TRUE(pays(40)) << "as long, but for many";
+  late.prompt_seconds = 0.5;
+  EXPECT_FALSE(pays(40)) << "their prompts take as long each";
+  usual.ttft = 8;
+  EXPECT_TRUE(pays(40)) << "fewer of them pay";
+}
+
+// Those who come for it are on time once it is here, and others who are away wait the longer.
+TEST(PaysWhileIdle, ForThoseWhoComeForItAndNotForOthers) {
+  RehearsedModel late = model(0, false, 2, 0), usual = model(1, true, 0.5, 0), other = model(2, false, 2, 0);
+  for (RehearsedModel* m : {&late, &usual, &other}) m->cohorts = {}, m->switch_seconds = 6, m->ttft = 1;
+  EXPECT_TRUE(pays_while_idle(late, 1, usual, std::vector{usual, late}));
+  EXPECT_FALSE(pays_while_idle(late, 1, usual, std::vector{usual, late, other, other, other}));
+  late.arrivals = 0;
+  EXPECT_FALSE(pays_while_idle(late, 1, usual, std::vector{usual, late}));
 }
 
 TEST(Yield, ThosePeopleWantMoreAndThoseWhoAreHereComeFirst) {

@@ -121,10 +121,8 @@ bool ServedSet::idle() const {
   return !catalogue_.any_active([this](const HostedModel& m) { return !catalogue_.away(m) && m.engine->has_work(); });
 }
 
-// What comes too late for a model is served while nobody is on the device who has work, if less is likely to be late for it, of the one
-// that would leave until it could be back, and of others who would come meanwhile, than is on time of those who come for it.
+// What comes too late for a model is served while nobody is on the device who has work, if that pays.
 bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size_t which) const {
-  constexpr double kLate = 0.05;  // of a token on time
   const RehearsedModel& late = models[which];
   const Engine& engine = *catalogue_.at(late.model).engine;
   const RehearsedModel* leaves = nullptr;
@@ -133,13 +131,7 @@ bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size
     if (m.resident && !m.stays && (leaves == nullptr || used(m) < used(*leaves))) leaves = &m;
   }
   if (leaves == nullptr) return false;
-  const double taken = late.switch_seconds + late.prompt_seconds + late.answer_tokens * late.step_seconds(1);
-  double lost = late_when_away(*leaves, taken + leaves->switch_seconds);
-  for (const RehearsedModel& m : std::span(models.data(), std::min(models.size(), kRehearsedMax))) {
-    if (&m != &late && !m.resident) lost += late_when_away(m, taken + m.switch_seconds) - late_when_away(m, m.switch_seconds);
-  }
-  const double comes = late_when_away(late, taken + late.switch_seconds) - late_when_away(late, late.switch_seconds);
-  return kLate * late.weight * static_cast<double>(engine.waiting() + engine.running()) * late.answer_tokens + comes > lost;
+  return pays_while_idle(late, static_cast<double>(engine.waiting() + engine.running()), *leaves, std::span(models.data(), std::min(models.size(), kRehearsedMax)));
 }
 
 void ServedSet::note_dark(TimePoint now) {
