@@ -22,7 +22,8 @@ enum class Scheduling : uint8_t {
 
 // For token-level switching: where a model is in its turn, and what it would cost to change that.
 struct TurnView {
-  bool first = false;             // was in the dark for too long: before all others, the turn under way ends for it, and its own does not while it has work
+  // Was in the dark for too long: before all others, the turn under way ends for it, and its own does not while it has work.
+  bool first = false;
   bool due = false;               // still to have its turn in this round
   bool over = false;              // had its quota, or can compute nothing now
   bool answers_first = false;     // ends when what it has begun has ended, and not before

@@ -274,12 +274,12 @@ bool pays_while_idle(const RehearsedModel& late, double requests, const Rehearse
   constexpr double kLate = 0.05;
   for (double served = requests; served >= 1; served = std::floor(served / 2)) {
     const double taken = late.switch_seconds + served * late.prompt_seconds + late.answer_tokens * late.step_seconds(served);
-    const double comes = late_when_away(late, taken + late.switch_seconds) - late_when_away(late, late.switch_seconds);
+    const auto later = [&](const RehearsedModel& m) { return late_when_away(m, taken + m.switch_seconds) - late_when_away(m, m.switch_seconds); };
     double lost = late_when_away(leaves, taken + leaves.switch_seconds);
     for (const RehearsedModel& m : models) {
-      if (m.model != late.model && !m.resident) lost += late_when_away(m, taken + m.switch_seconds) - late_when_away(m, m.switch_seconds);
+      if (m.model != late.model && !m.resident) lost += later(m);
     }
-    if (kLate * late.weight * served * late.answer_tokens + comes > lost) return true;
+    if (kLate * late.weight * served * late.answer_tokens + later(late) > lost) return true;
   }
   return false;
 }
