@@ -133,7 +133,9 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
     scheduler_.home().came(*hosted);
     hosted->prompt_tokens.add(static_cast<double>(request.prompt.size()), MovingMean::kOfRequests);
   }
+  const bool had_work = hosted->engine->has_work();
   if (const Status status = hosted->engine->submit(accepted, kv); !status.ok()) return no(status);
+  if (!had_work && catalogue_.away(*hosted)) quotas_.look_anew();
   catalogue_.activate(*hosted);
   catalogue_.likeness().believe_costs(*hosted);
   if (hosted->wanted_since == kForever) hosted->wanted_since = now;

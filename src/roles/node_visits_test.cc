@@ -151,5 +151,25 @@ TEST(NodeVisits, ThoseInTheDarkComeNoMoreOftenWhileTheDeviceIsIdle) {
   for (uint32_t m = 1; m <= kOthers; ++m) EXPECT_GT(body.answer(asked[m].front().first).tokens, 0u) << "model " << m;
 }
 
+// Whoever is asked for the first time is away, and cannot be on time: it waits, like those that did before, and does not have the device
+// because nobody decided yet.
+TEST(NodeVisits, WhoeverIsAskedForFirstIsNotServedUntilThatPays) {
+  constexpr uint32_t kOthers = 40;
+  std::vector<NodeModel> models;
+  for (uint32_t m = 0; m <= kOthers; ++m) models.push_back(model(m)), models.back().pooling.slo = {milliseconds(100), milliseconds(50)};  // a load takes 200 ms
+  NodeConfig c = config(9, models);  // room for one
+  c.adopt_weights = false;
+  Body body(c);
+  std::vector<std::pair<RequestId, TimePoint>> asked;
+  for (uint32_t i = 0; i < 300; ++i) {
+    asked.emplace_back(body.submit(0, 4), body.now());
+    body.run(body.now() + milliseconds(150));
+    if (i % 7 == 6) body.submit(1 + i / 7 % kOthers, 4);
+    body.run(body.now() + milliseconds(50));
+  }
+  const auto late = std::count_if(asked.begin(), asked.end(), [&](const auto& at) { return body.answer(at.first).first - at.second > milliseconds(100); });
+  EXPECT_LT(late, 15);
+}
+
 }  // namespace
 }  // namespace shoal

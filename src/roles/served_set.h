@@ -25,6 +25,8 @@ class ServedSet {
   // To be called with every change; decides anew now and then. `contended`: models with work do not all fit the device, or
   // cannot all be on time.
   void update(bool contended, TimePoint now);
+  // With the next change: somebody who is away is asked for, and a switch to it may not be worth it.
+  void look_anew() { next_ = {}; }
   TimePoint next() const { return next_; }  // when it decides anew
   const Course& course() const { return course_; }
   std::optional<ModelId> favoured() const { return favoured_ ? std::optional(favoured_->model) : std::nullopt; }  // who was in the dark for too long
