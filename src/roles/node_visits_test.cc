@@ -129,13 +129,19 @@ TEST(NodeVisits, AVisitOfWhoComesLateIsAsLong) {
   EXPECT_GE(visits, 1);
 }
 
+// For model 0 or one of the others, whose first tokens may take half as long as a load.
+NodeConfig room_for_one(uint32_t others) {
+  std::vector<NodeModel> models;
+  for (uint32_t m = 0; m <= others; ++m) models.push_back(model(m)), models.back().pooling.slo = {milliseconds(100), milliseconds(50)};
+  NodeConfig c = config(9, models);
+  c.adopt_weights = false;  // they would be back at once
+  return c;
+}
+
 // The device is idle most of the time, but whoever of the others comes makes the next ones of the first model late.
 TEST(NodeVisits, ThoseInTheDarkComeNoMoreOftenWhileTheDeviceIsIdle) {
   constexpr uint32_t kOthers = 6;
-  std::vector<NodeModel> models;
-  for (uint32_t m = 0; m <= kOthers; ++m) models.push_back(model(m)), models.back().pooling.slo = {milliseconds(100), milliseconds(50)};  // a load takes 200 ms
-  NodeConfig c = config(9, models);  // room for one
-  c.adopt_weights = false;           // they would be back at once
+  NodeConfig c = room_for_one(kOthers);
   c.turns.dark_max = seconds(1);
   Body body(c);
   std::map<uint32_t, std::vector<std::pair<RequestId, TimePoint>>> asked;
@@ -155,11 +161,7 @@ TEST(NodeVisits, ThoseInTheDarkComeNoMoreOftenWhileTheDeviceIsIdle) {
 // because nobody decided yet.
 TEST(NodeVisits, WhoeverIsAskedForFirstIsNotServedUntilThatPays) {
   constexpr uint32_t kOthers = 40;
-  std::vector<NodeModel> models;
-  for (uint32_t m = 0; m <= kOthers; ++m) models.push_back(model(m)), models.back().pooling.slo = {milliseconds(100), milliseconds(50)};  // a load takes 200 ms
-  NodeConfig c = config(9, models);  // room for one
-  c.adopt_weights = false;
-  Body body(c);
+  Body body(room_for_one(kOthers));
   std::vector<std::pair<RequestId, TimePoint>> asked;
   for (uint32_t i = 0; i < 300; ++i) {
     asked.emplace_back(body.submit(0, 4), body.now());
