@@ -51,7 +51,7 @@ struct ModelView {
   bool fresh = false;             // loaded, and not a token since for the requests it has
   int32_t priority = 0;           // higher first among those that wait
   bool next_group = false;        // of the first queued group of prompts that needs another model
-  bool served = true;             // has turns; one that has none comes only where it takes nobody's room who has
+  bool served = true;             // has turns; one that has none takes nobody's room who has, or who has work
   TurnView turn;
 };
 

@@ -321,6 +321,26 @@ TEST(PlanTokenSwitch, WhoIsNotServedTakesNobodysRoomAndGivesHis) {
   EXPECT_EQ(turns({here, next}, {12, 5}).drop, std::vector<ModelId>{ModelId(1)});
 }
 
+TEST(PlanTokenSwitch, OfThoseWhoAreThereWhoIsNotServedGoesFirst) {
+  ModelView guest = working(1, 6, true, milliseconds(10)), host = working(2, 6, true, milliseconds(90'000));
+  const ModelView next = working(3, 6, false, milliseconds(500));
+  guest.served = false;
+  host.turn.over = true;
+  for (const bool fresh : {false, true}) {
+    guest.fresh = fresh;
+    EXPECT_EQ(turns({guest, host, next}, {18, 5}).drop, std::vector<ModelId>{ModelId(1)}) << fresh;
+  }
+}
+
+TEST(PlanTokenSwitch, OfTwoWhoAreNotServedTheOneThatIsThereStaysAsLongAsItHasWork) {
+  ModelView there = working(1, 6, true, milliseconds(900)), waits = working(2, 6, false, milliseconds(10));
+  there.served = waits.served = false;
+  there.turn.over = true;
+  EXPECT_FALSE(turns({there, waits}, {12, 5}).load);
+  there.busy = false;
+  EXPECT_EQ(turns({there, waits}, {12, 5}).load, ModelId(2));
+}
+
 TEST(PlanTokenSwitch, OfThoseWhoseTurnIsOverTheOneWithTheMostSlackGoes) {
   ModelView a = working(1, 6, true, milliseconds(900)), b = working(2, 6, true, milliseconds(4000));
   a.turn.over = b.turn.over = true;

@@ -80,15 +80,18 @@ class TokenSwitch {
     }
     std::stable_sort(out.begin(), out.end(), [&](const ModelView* a, const ModelView* b) {
       if (!working) return a->last_used < b->last_used;
-      return std::tuple(a->priority, -a->turn.slack) < std::tuple(b->priority, -b->turn.slack);
+      return std::tuple(a->served, a->priority, -a->turn.slack) < std::tuple(b->served, b->priority, -b->turn.slack);
     });
     return out;
   }
 
   bool may_go(const ModelView& m, const ModelView& wanted) const {
-    if (m.pinned || m.fresh || m.turn.stepping || (m.turn.first && has_work(m))) return false;
+    if (m.pinned || m.turn.stepping || (m.turn.first && has_work(m))) return false;
     if (m.served != wanted.served) return wanted.served;
-    if (!has_work(m) || m.turn.over || wanted.turn.first) return true;
+    if (m.fresh) return false;
+    if (!has_work(m)) return true;
+    if (!wanted.served) return false;  // who is there loses nothing by staying, and may be served again in a moment
+    if (m.turn.over || wanted.turn.first) return true;
     if (m.turn.answers_first) return false;
     return ends_early({m.turn.slack, m.turn.switch_seconds, wanted.turn.slack, wanted.turn.switch_seconds, wanted.turn.step_seconds},
                       options_);
