@@ -29,7 +29,8 @@ void Cohorts::add(const Cohort& cohort) {
   }
   const double share = alike[1].requests / (alike->requests + alike[1].requests);
   const auto mix = [share](double a, double b) { return a + share * (b - a); };
-  *alike = {alike->requests + alike[1].requests, mix(alike->due, alike[1].due), mix(alike->left, alike[1].left), mix(alike->prompt_seconds, alike[1].prompt_seconds)};
+  const double apart = alike[1].left - alike->left, variance = mix(alike->spread * alike->spread, alike[1].spread * alike[1].spread) + share * (1 - share) * apart * apart;
+  *alike = {alike->requests + alike[1].requests, mix(alike->due, alike[1].due), mix(alike->left, alike[1].left), mix(alike->prompt_seconds, alike[1].prompt_seconds), std::sqrt(variance)};
   std::move(alike + 2, end(), alike + 1);
   --count_;
 }

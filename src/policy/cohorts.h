@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 
 namespace shoal {
@@ -51,8 +52,24 @@ inline Chance chance(double left, double start, double step, double behind, doub
 struct Cohort {
   double requests = 0;
   double due = 0;             // when the next token of each is due
-  double left = 0;            // tokens that each has to give, as far as that can be known
+  double left = 0;            // tokens that each has to give in the mean, as far as that can be known
   double prompt_seconds = 0;  // of each, before that token; 0: they decode
+  double spread = 0;          // standard deviation of `left`
+
+  // Beyond a least number of tokens that all have to give, they are spread as exponentials are, with this mean and deviation. One request has one number.
+  double beyond() const { return requests > 1 ? std::min(spread, left) : 0; }
+  // Tokens that each gives in so many steps, in the mean.
+  double given(double steps) const {
+    const double mean = beyond(), least = left - mean;
+    return steps <= least ? steps : least + (mean > 0 ? mean * (1 - std::exp((least - steps) / mean)) : 0);
+  }
+  // Of them, the share that has more to give after so many steps.
+  double remaining(double steps) const {
+    const double mean = beyond(), least = left - mean;
+    return steps < least ? 1 : mean > 0 ? std::exp((least - steps) / mean) : 0;
+  }
+  // Steps until all have given everything, about.
+  double longest() const { return left + (requests > 1 ? beyond() * std::log(requests) : 0); }
 };
 
 class Cohorts {

@@ -9,6 +9,7 @@ namespace {
 double mixed_step(const RehearsedModel& m, double decode) { return std::max(m.tbt, 2 * decode); }
 
 constexpr double kPaceKept = 0.5;  // of the steps before, in how far apart they are
+constexpr double kSpreads = 8;  // beyond the mean next to nobody has more to give
 constexpr int kHalvings = 6;  // until it is known how many begin, to a 64th
 
 }  // namespace
@@ -27,7 +28,7 @@ void RehearsalActor::arrive_until(double now) {
   if (facts_->arrivals <= 0 || now <= arrived_) return;
   for (Cohort& c : cohorts_) {
     if (c.prompt_seconds <= 0 || worth(c, now)) continue;
-    lost_ += c.requests * within(c.left, c.due);
+    lost_ += c.requests * c.given(within(kNoLimit, c.due));
     c.requests = 0;
   }
   cohorts_.remove_empty();
@@ -53,7 +54,7 @@ double RehearsalActor::work(double now) const {
     if (requests <= kTiny) continue;
     n += requests;
     prompts += requests * c.prompt_seconds;
-    longest = std::max(longest, c.left);
+    longest = std::max(longest, c.longest());
     tokens += requests * c.left;
   }
   const double at_once = std::min(n, facts_->sequences_max);
@@ -128,7 +129,7 @@ double RehearsalActor::turnover(double decoding, double places, double seconds) 
     const double beside = std::min(seconds, begin * facts_->prompt_seconds / mix.prompts);
     const double steps = std::max(1.0, beside / mix.step + (seconds - beside) / step(in_step() + begin));
     double room = places;
-    for (const Cohort& c : cohorts_) room += c.prompt_seconds > 0 || passed_over_.has(c) ? 0 : c.requests * std::max(0.0, 1 - c.left / steps);
+    for (const Cohort& c : cohorts_) room += c.prompt_seconds > 0 || passed_over_.has(c) ? 0 : c.requests * (1 - c.given(steps) / steps);
     return std::max(0.0, room) * std::max(1.0, steps / facts_->answer_tokens);
   };
   double least = 0, most = std::min(waiting_, seconds / facts_->prompt_seconds);
@@ -141,7 +142,7 @@ double RehearsalActor::turnover(double decoding, double places, double seconds) 
 }
 
 void RehearsalActor::end() {
-  for (const Cohort& c : cohorts_) lost_ += c.requests * within(c.left, c.due);
+  for (const Cohort& c : cohorts_) lost_ += c.requests * c.given(within(kNoLimit, c.due));
 }
 
 void RehearsalActor::count() {
@@ -151,8 +152,8 @@ void RehearsalActor::count() {
 }
 
 Cohort RehearsalActor::between(double from, double to) const {
-  constexpr double kGolden = 0.6180339887498949;  // its multiples lie apart, less their whole parts
-  const double turns = facts_->model.value * kGolden, phase = turns - std::floor(turns);
+  constexpr double kGolden = 0.6180339887498949, kPlastic = 0.7548776662466927;  // their multiples lie apart, less their whole parts
+  const double turns = facts_->model.value * kGolden + phase_ * (facts_->model.value + 1) * kPlastic, phase = turns - std::floor(turns);
   const double before = std::floor(facts_->arrivals * from + phase), came = std::floor(facts_->arrivals * to + phase) - before;
   return {came, (before + 0.5 * (came + 1) - phase) / facts_->arrivals + facts_->ttft, facts_->answer_tokens, std::max(facts_->prompt_seconds, kTiny)};
 }
@@ -175,7 +176,7 @@ double RehearsalActor::prompts(double from, double wall, double budget, double r
     on_time += first <= c.due ? counts : 0;
     ahead_ += first <= c.due ? began - counts : 0;
     lost_ += first <= c.due ? 0 : counts;
-    begun_.add({began, c.due + facts_->tbt, c.left - 1, 0});
+    begun_.add({began, c.due + facts_->tbt, c.left - 1, 0, std::min(c.spread, std::max(0.0, c.left - 1))});
   };
   for (const Chance having : {Chance::kWhole, Chance::kPart}) {
     for (Cohort& c : cohorts_) {
@@ -193,14 +194,17 @@ double RehearsalActor::decodes(Cohorts& cohorts, double from, double wall, doubl
   double on_time = 0;
   for (Cohort& c : cohorts) {
     if (c.prompt_seconds > 0 || passed_over_.has(c)) continue;
-    const double given = std::min(steps, c.left);
-    const double kept = tokens_in_time(given, from + gap, gap, c.due, facts_->tbt);
-    const double counts = within(given, c.due), good = from + gap > c.due ? std::max(0.0, counts - (given - kept)) : std::min(kept, counts);
+    // Tokens of these steps: the first or the last ones of them are in time, and the first ones are due within the horizon.
+    const double most = std::min(steps, c.left + kSpreads * c.beyond()), kept = tokens_in_time(most, from + gap, gap, c.due, facts_->tbt);
+    const double due = within(most, c.due), counts = c.given(due), before = from + gap > c.due ? most - kept : 0, until = before > 0 ? most : kept;
+    const double in_time = c.given(until) - c.given(before), good = std::max(0.0, c.given(std::min(until, due)) - c.given(before));
     on_time += c.requests * good;
-    ahead_ += c.requests * (kept - good);
+    ahead_ += c.requests * (in_time - good);
     lost_ += c.requests * (counts - good);
-    c.due += given * facts_->tbt;
-    c.left -= given;
+    const double beyond = c.beyond(), least = c.left - beyond;
+    c.requests *= c.remaining(steps);
+    c.left = std::max(0.0, least - steps) + beyond;
+    c.due += most * facts_->tbt;
   }
   return on_time;
 }

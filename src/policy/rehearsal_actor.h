@@ -33,8 +33,9 @@ class RehearsalActor {
   bool closed() const { return closed_; }
   // Begins no answers but those that wait now.
   void close(bool closed, double now);
-  // If they are rare, its requests come one by one and not as a fluid.
-  void come_one_by_one() { one_by_one_ = facts_->arrivals * facts_->ttft < kSlotsOfTtft; }
+  static bool rare(const RehearsedModel& m) { return m.arrivals * m.ttft < kSlotsOfTtft; }  // its requests
+  // If they are rare they come one by one and not as a fluid, in each phase at other times.
+  void come_one_by_one(uint32_t phase) { phase_ = phase, one_by_one_ = rare(*facts_); }
   // It is closed, and all that it was to begin has ended.
   bool done(double now) const { return tail_ <= kTiny && decoding_ <= kTiny && std::min(to_begin_, waiting(now)) <= kTiny; }
   void go() { here_ = false; }
@@ -91,13 +92,13 @@ class RehearsalActor {
     count();
   }
 
-  // Who came within [from, to): at equal distances, and the first at a moment of its model's own.
+  // Who came within [from, to): at equal distances, and the first at a moment of its model's and the phase's own.
   Cohort between(double from, double to) const;
 
   // Those that have not begun and are worth it.
   double waiting(double now) const;
 
-  // Of so many tokens, how many are due within the horizon.
+  // Of so many tokens that come one after the other, how many are due within the horizon.
   double within(double tokens, double due) const { return std::clamp((horizon_ - due) / facts_->tbt + 1, 0.0, tokens); }
 
   // Steps that take prompts along, in seconds each, and the share of them that prompts have: with so many that decode, and half of those
@@ -122,6 +123,7 @@ class RehearsalActor {
   double arrived_ = 0, spent_ = 0, lost_ = 0, ahead_ = 0;
   double paced_steps_ = 0, paced_wall_ = 0;  // of late, and the seconds that they took with what was between them
   bool here_ = false, closed_ = false, one_by_one_ = false, passes_over_;
+  uint32_t phase_ = 0;
   double to_begin_ = 0;  // while it is closed: requests
   double tail_ = 0;      // seconds alone that its last answers take once the others have ended
   // Of those that decode.

@@ -84,6 +84,47 @@ TEST(Cohorts, ThoseAreOneThatAreTheMostAlike) {
   EXPECT_GT(last, 8);
 }
 
+TEST(Cohorts, WhatBecomesOneStaysUnlike) {
+  Cohorts all;
+  double of_them = 0;
+  for (int i = 0; i < 50; ++i) all.add({1, 0, i % 2 == 0 ? 10.0 : 90.0, 0});
+  for (const Cohort& c : all) {
+    of_them += c.requests * (c.spread * c.spread + (c.left - 50) * (c.left - 50));
+  }
+  EXPECT_NEAR(of_them, 50 * 40 * 40, 1e-6) << "between and within them";
+}
+
+TEST(Cohorts, OfUnlikeAnswersSomeEndSoonAndSomeLate) {
+  const Cohort alike{100, 0, 50, 0}, unlike{100, 0, 50, 0, 40}, one{1, 0, 50, 0, 40};
+  EXPECT_EQ(alike.given(20), 20);
+  EXPECT_EQ(alike.given(80), 50);
+  EXPECT_EQ(alike.remaining(60), 0);
+  EXPECT_EQ(unlike.given(10), 10) << "all have as many";
+  EXPECT_NEAR(unlike.remaining(50), std::exp(-1), 1e-9);
+  EXPECT_NEAR(unlike.given(1e4), 50, 1e-9);
+  EXPECT_GT(unlike.longest(), 200);
+  double sum = 0;  // what is given is what remains, step by step
+  for (int step = 0; step < 60; ++step) sum += unlike.remaining(step + 0.5);
+  EXPECT_NEAR(sum, unlike.given(60), 0.05);
+  EXPECT_EQ(one.given(80), 50) << "one answer has one length";
+}
+
+// Half of them are three times as long: a batch that is never empty when its model goes.
+TEST(Rehearse, UnlikeAnswersTakeLongerThanAlikeOnesToEnd) {
+  RehearsedModel m = model(0, true, 0, 0.5);
+  m.cohorts.clear();
+  m.cohorts.add({40, 0.5, 100, 0});
+  RehearsedModel unlike = m;
+  unlike.cohorts.begin()->spread = 90;
+  const auto given = [](const RehearsedModel& r, double horizon) {
+    const Rehearsed all = rehearse(std::span(&r, 1), {1}, {1, 1}, horizon);
+    return all.on_time + all.ahead;
+  };
+  const double seconds = 100 * m.step_seconds(40);
+  EXPECT_LT(given(unlike, seconds), 0.85 * given(m, seconds));
+  EXPECT_NEAR(given(unlike, 20 * seconds), given(m, 20 * seconds), 0.02 * given(m, 20 * seconds));
+}
+
 TEST(Rehearse, AModelAloneIsOnTimeAsLongAsItKeepsUp) {
   const RehearsedModel easy[] = {model(0, true, 2, 0.2)};
   const Rehearsed little = rehearse(easy, {1}, {1, 1}, 30);
@@ -221,10 +262,22 @@ TEST(Rehearse, WhereFewModelsHaveRareRequestsMostWaitForNobody) {
     const Rehearsed r = rehearse(models, device, {2, 0, true}, 60);
     return r.on_time / (r.on_time + r.lost);
   };
-  EXPECT_GT(share(few), 0.85);
+  EXPECT_GT(share(few), 0.75);  // 0.79 if they come at 64 other times
   EXPECT_GT(share(few), share(many) + 0.1);
   const Rehearsed r = rehearse(models, few, {2, 0, true}, 60);
   EXPECT_NEAR(r.on_time + r.lost, 2 * 0.2 * 59 * 16, 0.1 * 2 * 0.2 * 59 * 16);
+}
+
+// Which model has which number is no reason for anything.
+TEST(Rehearse, WhenRareRequestsComeIsNotKnown) {
+  double least = 1e9, most = 0;
+  for (uint32_t id = 0; id < 20; ++id) {
+    RehearsedModel models[] = {model(id, true, 0.2, 0.5), model(id + 1, false, 0.2, 0.5)};
+    for (RehearsedModel& m : models) m.ttft = 1, m.answer_tokens = 16, m.cohorts = {};
+    const double on_time = rehearse(models, {1, 1e9, 0, 2}, {1, 1}, 12).on_time;
+    least = std::min(least, on_time), most = std::max(most, on_time);
+  }
+  EXPECT_LT(most, 1.3 * least);
 }
 
 TEST(BestCourse, WhereThereIsTimeEverybodyHasTurns) {
@@ -292,16 +345,16 @@ TEST(Rehearse, AnswersThatEndBeforeTheirModelGoesAreOnTime) {
 
 // Turns of two models, KV of each of which takes all that the weights leave.
 TEST(Rehearse, KvThatHasNoPlaceWhileItsModelIsAwayIsComputedAnew) {
-  RehearsedModel models[] = {model(0, true, 1, 0.2), model(1, false, 1, 0.2)};
+  RehearsedModel models[] = {model(0, true, 0.5, 0.2), model(1, false, 0.5, 0.2)};
   for (RehearsedModel& m : models) {
     m.weight_pages = 100;
-    m.kv_pages = 4;
+    m.kv_pages = 12;
     m.prompt_seconds = m.again_seconds = 0.2;
     m.sequences_max = 15;
   }
   const double ample = rehearse(models, {1}, {2, 1}, 30).on_time;
   const double hosted = rehearse(models, {1, 160, 1000}, {2, 1}, 30).on_time, short_of_it = rehearse(models, {1, 160, 0}, {2, 1}, 30).on_time;
-  EXPECT_NEAR(hosted, ample, 0.1 * ample);
+  EXPECT_NEAR(hosted, ample, 0.01 * ample);
   EXPECT_LT(short_of_it, 0.9 * hosted);
   EXPECT_NEAR(rehearse(models, {1, 160, 0}, {1, 1}, 30).on_time, rehearse(models, {1}, {1, 1}, 30).on_time, 1);  // one alone has its place
 }
