@@ -69,7 +69,9 @@ Course best_course(std::span<const RehearsedModel> models, const RehearsedDevice
   const Course best = contest.best(1, ahead).first;
   const double most = contest.of(best).worth(ahead), stays = contest.of(before).worth(ahead);
   const bool better = most > stays * (1 + options.gain_min);
-  return wide.worth(ahead) >= (better ? most : stays) * (1 - options.loss_max) ? everybody : better ? best : before;
+  const Course chosen = wide.worth(ahead) >= (better ? most : stays) * (1 - options.loss_max) ? everybody : better ? best : before;
+  // If nobody came until the end, it is those on the device that were rehearsed: it tells nothing of what turns would bring.
+  return chosen.served > rooms && contest.of(chosen).switches == 0 ? Course{rooms, 1, false, others_first} : chosen;
 }
 
 }  // namespace shoal

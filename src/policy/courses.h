@@ -18,7 +18,7 @@ struct CourseOptions {
 // are here, if others are before them in the order, since a change of hands between models that are worth about the same only costs; more and
 // more of them, up to all, in short turns, in longer ones, in such as serve who is there and let answers end, and in such as go on until
 // nothing is left. `kept` (of a few alone: those that are here) stays unless another is better by gain_min, or short turns for everybody are as good but for loss_max, or lose
-// next to nothing.
+// next to nothing. Turns in which nobody would come until the horizon are none: those that are here alone.
 // REQUIRES: device.rooms > 0.
 Course best_course(std::span<const RehearsedModel> models, const RehearsedDevice& device, double horizon, const Course& kept, const CourseOptions& options);
 

@@ -66,6 +66,7 @@ Shares shares_of(std::span<const TurnBatch> batches) {
 }
 
 constexpr double kQuotaMaxSeconds = 4.0;  // the paper's
+constexpr double kEarned = 2;             // switches, that a turn computes for before it ends early for answers under way
 
 // With it the round keeps everybody's pace, alpha = 1, if any up to the paper's does, and is over before one that comes at its start is
 // late with its first token.
@@ -110,7 +111,8 @@ RoundPlan plan_round(std::span<const TurnBatch> batches, const TurnOptions& opti
 }
 
 bool ends_early(const EarlyEndView& view, const TurnOptions& options) {
-  if (!options.end_early) return false;
+  const bool earned = view.running_spent_seconds >= kEarned * view.running_switch_seconds;
+  if (!options.end_early || !(earned || view.waiting_queued)) return false;
   const Duration start = from_seconds(view.waiting_switch_seconds + view.waiting_step_seconds);
   if (view.waiting_slack >= start || view.waiting_slack < Duration(0)) return false;
   // Away: the other's switch and first step, then its own switch back.

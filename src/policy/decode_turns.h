@@ -81,13 +81,16 @@ double quota_max_seconds(std::span<const TurnBatch> batches, const TurnOptions& 
 struct EarlyEndView {
   Duration running_slack{0};         // the least of the running batch
   double running_switch_seconds = 0; // to bring it back
+  double running_spent_seconds = 0;  // of its turn, by steps
   Duration waiting_slack{0};
   double waiting_switch_seconds = 0;
   double waiting_step_seconds = 0;
+  bool waiting_queued = false;       // some of its requests are not under way yet
 };
-// Whether the running turn should end for the waiting one: that one is late unless its switch begins now, and is not so yet (or turns
-// would be cut short without end while not everybody can be on time), and the running one has buffered enough to come back without
-// being late.
+// Whether the running turn should end for the waiting one. That one is late unless its switch begins now, and is not so yet (or turns
+// would be cut short without end while not everybody can be on time). The running one has buffered enough to come back without being
+// late, and has computed for twice as long as its switch took, unless the other has requests that have not begun (or two of them would
+// take the device from each other every few tokens, while others wait).
 bool ends_early(const EarlyEndView& view, const TurnOptions& options);
 
 // Who had a turn in the round under way. A model that enters is to have one in this round, or in the next.

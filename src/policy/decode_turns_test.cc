@@ -162,8 +162,14 @@ TEST(PlanRound, AQuotaIsLongEnoughToBeWorthItsSwitch) {
 }
 
 TEST(EndsEarly, OnlyForOneThatWouldBeLateAndIfTheRunningOneCanAffordIt) {
-  EarlyEndView view{milliseconds(3000), 1.0, milliseconds(900), 1.0, 0.02};
+  EarlyEndView view{milliseconds(3000), 1.0, 5.0, milliseconds(900), 1.0, 0.02};
   EXPECT_TRUE(ends_early(view, {}));
+  view.running_spent_seconds = 0.5;  // its switch has brought next to nothing yet
+  EXPECT_FALSE(ends_early(view, {}));
+  view.waiting_queued = true;  // a first token
+  EXPECT_TRUE(ends_early(view, {}));
+  view.waiting_queued = false;
+  view.running_spent_seconds = 5;
   view.waiting_slack = milliseconds(1100);  // there is time
   EXPECT_FALSE(ends_early(view, {}));
   view.waiting_slack = milliseconds(900);

@@ -28,6 +28,7 @@ struct TurnView {
   bool over = false;              // had its quota, or can compute nothing now
   bool answers_first = false;     // ends when what it has begun has ended, and not before
   bool stepping = false;          // a step is in flight: it cannot go now
+  double spent_seconds = 0;       // of the turn, by steps
   Duration slack{0};              // until the next token of its requests is due
   double switch_seconds = 0;      // to bring it to the device
   double step_seconds = 0;

@@ -348,14 +348,16 @@ TEST(PlanTokenSwitch, OfThoseWhoseTurnIsOverTheOneWithTheMostSlackGoes) {
 }
 
 TEST(PlanTokenSwitch, ATurnEndsEarlyForOneThatWouldBeLate) {
-  const ModelView running = working(1, 6, true, milliseconds(5000));
+  ModelView running = working(1, 6, true, milliseconds(5000));
+  EXPECT_FALSE(turns({running, working(2, 6, false, milliseconds(100))}, {12, 5}).load) << "it has just come";
+  running.turn.spent_seconds = 1;
   EXPECT_EQ(turns({running, working(2, 6, false, milliseconds(100))}, {12, 5}).load, ModelId(2));
   EXPECT_FALSE(turns({running, working(2, 6, false, milliseconds(800))}, {12, 5}).load);
 }
 
 TEST(PlanTokenSwitch, ATurnThatIsToEndWithItsAnswersDoesNotEndEarly) {
   ModelView running = working(1, 6, true, milliseconds(5000)), late = working(2, 6, false, milliseconds(100));
-  running.turn.answers_first = true;
+  running.turn.spent_seconds = 1, running.turn.answers_first = true;
   EXPECT_FALSE(turns({running, late}, {12, 5}).load);
   late.turn.first = true;
   EXPECT_EQ(turns({running, late}, {12, 5}).load, ModelId(2)) << "but for who was in the dark too long";

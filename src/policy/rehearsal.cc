@@ -16,7 +16,7 @@ constexpr size_t kSlotsMax = 224;
 constexpr double kSlots = 24;  // of a horizon, at least: arrivals are looked at as often
 constexpr double kTurnsMax = 64;  // of one model within the horizon
 constexpr uint64_t kFewModels = 2;  // for each that the device has room for
-constexpr uint32_t kPhases = 4;
+constexpr uint32_t kPhases = 4;  // times at which rare requests come, of which it is the mean
 
 class Rehearsal {
  public:
@@ -49,6 +49,7 @@ class Rehearsal {
         pass(next == nullptr ? slot_ : std::clamp(until_a_turn_ends(), least, slot_));
         continue;
       }
+      ++switches_;
       for (Actor* a : leaving_) a->go();
       for (Actor& a : actors_) a.close(false, now_);  // nobody could take another place meanwhile
       const double idle = idle_, began = now_;
@@ -64,7 +65,7 @@ class Rehearsal {
       lost += a.lost();
       ahead += a.ahead();
     }
-    return {on_time_, lost, ahead, idle_ / std::max(now_ - switching_, kTiny)};
+    return {on_time_, lost, ahead, idle_ / std::max(now_ - switching_, kTiny), switches_};
   }
 
  private:
@@ -215,7 +216,7 @@ class Rehearsal {
   std::vector<Busy> busy_;
   std::vector<Actor*> leaving_;
   double active_ = 1;  // share of those that are here and decode whose KV has place on the device; they take turns
-  double now_ = 0, on_time_ = 0, idle_ = 0, switching_ = 0;
+  double now_ = 0, on_time_ = 0, idle_ = 0, switching_ = 0, switches_ = 0;
 };
 
 }  // namespace
@@ -229,7 +230,8 @@ Rehearsed rehearse(std::span<const RehearsedModel> models, const RehearsedDevice
   Rehearsed mean;
   for (uint32_t phase = 0; phase < kPhases; ++phase) {
     const Rehearsed r = Rehearsal(models, device, course, horizon, phase).run();
-    mean.on_time += r.on_time / kPhases, mean.lost += r.lost / kPhases, mean.ahead += r.ahead / kPhases, mean.idle += r.idle / kPhases;
+    mean.on_time += r.on_time / kPhases, mean.lost += r.lost / kPhases, mean.ahead += r.ahead / kPhases;
+    mean.idle += r.idle / kPhases, mean.switches += r.switches / kPhases;
   }
   return mean;
 }

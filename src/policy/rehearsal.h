@@ -68,6 +68,7 @@ struct Rehearsed {
   double lost = 0;
   double ahead = 0;
   double idle = 0;             // share of the time without switches in which there was nothing to do that could be on time
+  double switches = 0;         // how often somebody who was away came
   // What it is worth, if a token that is given ahead counts as so much of one that is on time.
   double worth(double ahead_counts) const { return on_time + ahead_counts * ahead; }
 };

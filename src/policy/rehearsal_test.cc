@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace shoal {
 namespace {
 
@@ -317,6 +319,26 @@ TEST(BestCourse, WhereStepsOfAllAreTooSlowFewerAreServedThanAreHere) {
   const Course course = best_course(models, {3}, 30, {}, {});
   EXPECT_LT(course.served, 3u);
   EXPECT_GT(rehearse(models, {3}, course, 30).on_time, 1.2 * rehearse(models, {3}, {3, 1}, 30).on_time);
+}
+
+// A first load takes too long for anybody to be in time after it, so that all rehearsals of turns are one of the model that is here. Served in
+// turns, the others would come all the same: their next loads would be shorter.
+TEST(BestCourse, TurnsInWhichNobodyComesAreNone) {
+  std::vector<RehearsedModel> models;
+  for (uint32_t i = 0; i < 4; ++i) {
+    models.push_back(model(i, i == 0, i == 0 ? 0.2 : 0.02, 3));
+    RehearsedModel& m = models.back();
+    m.return_seconds = 1.5, m.ttft = 1, m.tbt = 0.04, m.step_base = 0.006, m.quota_seconds = 4, m.cohorts = {};
+  }
+  models[1].cohorts.add({1, 1, 100, 0.05});
+  EXPECT_TRUE(worth_a_switch(models[1]));
+  const RehearsedDevice device{.rooms = 1, .models = 16};
+  const Rehearsed wide = rehearse(models, device, {4, 1}, 20);
+  EXPECT_EQ(wide.switches, 0);
+  EXPECT_GT(wide.lost, 0.1 * wide.on_time);
+  EXPECT_EQ(best_course(models, device, 20, {4, 1}, {}), (Course{1, 1}));
+  for (RehearsedModel& m : models) m.switch_seconds = 1.5;
+  EXPECT_GT(rehearse(models, device, {4, 1}, 20).switches, 0);
 }
 
 // A guest has sent another away for a short turn that it was owed. A course of those that are here is one of that other.

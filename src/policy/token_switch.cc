@@ -93,7 +93,9 @@ class TokenSwitch {
     if (!wanted.served) return false;  // who is there loses nothing by staying, and may be served again in a moment
     if (m.turn.over || wanted.turn.first) return true;
     if (m.turn.answers_first) return false;
-    return ends_early({m.turn.slack, m.turn.switch_seconds, wanted.turn.slack, wanted.turn.switch_seconds, wanted.turn.step_seconds},
+    const TurnView &running = m.turn, &waiting = wanted.turn;
+    return ends_early({running.slack, running.switch_seconds, running.spent_seconds, waiting.slack, waiting.switch_seconds,
+                       waiting.step_seconds, wanted.queued},
                       options_);
   }
 
