@@ -68,6 +68,12 @@ struct Cohort {
     const double mean = beyond(), least = left - mean;
     return steps < least ? 1 : mean > 0 ? std::exp((least - steps) / mean) : 0;
   }
+  // Those who had no more in so many steps are gone; what the others have left.
+  void give(double steps) {
+    const double mean = beyond(), least = left - mean;
+    requests *= remaining(steps);
+    left = std::max(0.0, least - steps) + mean;
+  }
   // Steps until all have given everything, about.
   double longest() const { return left + (requests > 1 ? beyond() * std::log(requests) : 0); }
 };

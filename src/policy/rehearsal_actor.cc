@@ -201,9 +201,7 @@ double RehearsalActor::decodes(Cohorts& cohorts, double from, double wall, doubl
     on_time += c.requests * good;
     ahead_ += c.requests * (in_time - good);
     lost_ += c.requests * (counts - good);
-    const double beyond = c.beyond(), least = c.left - beyond;
-    c.requests *= c.remaining(steps);
-    c.left = std::max(0.0, least - steps) + beyond;
+    c.give(steps);
     c.due += most * facts_->tbt;
   }
   return on_time;
