@@ -333,11 +333,20 @@ TEST(PlanTokenSwitch, OfThoseWhoAreThereWhoIsNotServedGoesFirst) {
 }
 
 TEST(PlanTokenSwitch, OfTwoWhoAreNotServedTheOneThatIsThereStaysAsLongAsItHasWork) {
-  ModelView there = working(1, 6, true, milliseconds(900)), waits = working(2, 6, false, milliseconds(10));
+  ModelView there = working(1, 6, true, milliseconds(900)), waits = working(2, 6, false, milliseconds(10)), other = working(3, 6, true, milliseconds(900));
   there.served = waits.served = false;
   there.turn.over = true;
-  EXPECT_FALSE(turns({there, waits}, {12, 5}).load);
+  EXPECT_FALSE(turns({there, waits, other}, {20, 5}).load);
   there.busy = false;
+  EXPECT_EQ(turns({there, waits, other}, {20, 5}).load, ModelId(2));
+}
+
+TEST(PlanTokenSwitch, WhoIsNotServedTakesNobodysPlaceOnAnIdleDevice) {
+  ModelView there = working(1, 6, true, milliseconds(900)), waits = working(2, 6, false, milliseconds(10));
+  there.served = waits.served = there.busy = false;
+  EXPECT_FALSE(turns({there, waits}, {12, 5}).load) << "whether it comes is decided with more in mind";
+  EXPECT_EQ(turns({there, waits}, {16, 10}).load, ModelId(2)) << "where there is room";
+  waits.served = true;
   EXPECT_EQ(turns({there, waits}, {12, 5}).load, ModelId(2));
 }
 

@@ -285,7 +285,11 @@ double late_when_away(const RehearsedModel& m, double seconds) {
 }
 
 bool pays_while_idle(const RehearsedModel& late, double requests, const RehearsedModel& leaves, std::span<const RehearsedModel> models) {
-  constexpr double kLate = 0.05;
+  constexpr double kLate = 0.02;
+  // Whoever asks next for one that was never here gets it sooner.
+  const double step = late.step_seconds(1);
+  const auto in_time = [&](double seconds) { return tokens_in_time(late.answer_tokens, seconds + late.prompt_seconds + step, step, late.ttft, late.tbt); };
+  const double sooner = late.weight * std::max(0.0, in_time(late.return_seconds) - in_time(late.switch_seconds));
   for (double served = requests; served >= 1; served = std::floor(served / 2)) {
     const double taken = late.switch_seconds + served * late.prompt_seconds + late.answer_tokens * late.step_seconds(served);
     const auto later = [&](const RehearsedModel& m) { return late_when_away(m, taken + m.switch_seconds) - late_when_away(m, m.switch_seconds); };
@@ -293,7 +297,7 @@ bool pays_while_idle(const RehearsedModel& late, double requests, const Rehearse
     for (const RehearsedModel& m : models) {
       if (m.model != late.model && !m.resident) lost += later(m);
     }
-    if (kLate * late.weight * served * late.answer_tokens + later(late) > lost) return true;
+    if (kLate * late.weight * served * late.answer_tokens + later(late) + sooner > lost) return true;
   }
   return false;
 }

@@ -84,7 +84,8 @@ double late_when_away(const RehearsedModel& model, double seconds);
 
 // Whether one that is away and has so many requests that are late already is to come while nobody on the device has work: if less is likely
 // to be late for it, of the one that `leaves` until it could be back and of those of `models` that are away and would come meanwhile, than is
-// on time of those who come for it. All of its requests, or as few as pay; a token of one that is late counts as a twentieth of one on time.
+// on time of those who come for it, and of one that comes the next time if a first load is longer. All of its requests, or as few as pay; a token of
+// one that is late counts as a fiftieth of one on time.
 bool pays_while_idle(const RehearsedModel& late, double requests, const RehearsedModel& leaves, std::span<const RehearsedModel> models);
 
 // The share of the device's time that it takes to compute what comes, and what is here and promising within the horizon, at the pace of

@@ -480,7 +480,7 @@ TEST(LateWhenAway, ThoseWhoComeBeforeTheFirstOnesAreComputed) {
 TEST(PaysWhileIdle, ForAsManyOfThoseWhoAreLateAsThereIsTimeFor) {
   RehearsedModel late = model(0, false, 0, 0), usual = model(1, true, 0.1, 0);
   late.cohorts = usual.cohorts = {};
-  late.switch_seconds = usual.switch_seconds = 1, usual.arrivals = 0.5;
+  late.switch_seconds = usual.switch_seconds = 1, usual.arrivals = 0.1;
   const auto pays = [&](double requests) { return pays_while_idle(late, requests, usual, std::vector{usual, late}); };
   usual.ttft = 8;
   EXPECT_TRUE(pays(1)) << "back before anybody could be late";
@@ -492,6 +492,20 @@ TEST(PaysWhileIdle, ForAsManyOfThoseWhoAreLateAsThereIsTimeFor) {
   EXPECT_FALSE(pays(40)) << "their prompts take as long each";
   usual.ttft = 8;
   EXPECT_TRUE(pays(40)) << "fewer of them pay";
+}
+
+// Its first load is too long for anybody to be in time after it, the next ones are not.
+TEST(PaysWhileIdle, ForTheNextOneOfAModelThatWasNeverHere) {
+  RehearsedModel late = model(0, false, 0, 0), usual = model(1, true, 0.1, 0);
+  late.cohorts = usual.cohorts = {};
+  usual.switch_seconds = 0.5, usual.arrivals = 0.05, usual.ttft = late.ttft = 1;
+  late.switch_seconds = late.return_seconds = 20;
+  const auto pays = [&] { return pays_while_idle(late, 1, usual, std::vector{usual, late}); };
+  EXPECT_FALSE(pays());
+  late.return_seconds = 0.5;
+  EXPECT_TRUE(pays());
+  usual.arrivals = 5;
+  EXPECT_FALSE(pays()) << "many others would be late for it";
 }
 
 // Those who come for it are on time once it is here, and others who are away wait the longer.

@@ -13,6 +13,7 @@ class TokenSwitch {
       : models_(models), options_(options), free_(pool.pages_free - std::min(pool.pages_free, pool.pages_spoken_for)), coming_(pool.pages_coming) {
     for (const ModelView& m : models_) {
       if (m.wanted && !m.resident) priority_min_ = std::min(priority_min_, int64_t{m.priority});
+      working_ |= m.resident && has_work(m);
     }
   }
 
@@ -41,8 +42,7 @@ class TokenSwitch {
       plan_ = {};
     }
     // Nobody computes, and the first cannot have its room: whoever can comes before it, or nobody ever would.
-    const bool idle = coming_ == 0 && std::none_of(models_.begin(), models_.end(), [](const ModelView& m) { return m.resident && has_work(m); });
-    for (auto wanted = queue.begin() + 1; idle && wanted != queue.end(); ++wanted) {
+    for (auto wanted = queue.begin() + 1; coming_ == 0 && !working_ && wanted != queue.end(); ++wanted) {
       free_ = free_now_;
       if (make_room(**wanted)) {
         plan_.load = (*wanted)->model;
@@ -87,10 +87,12 @@ class TokenSwitch {
 
   bool may_go(const ModelView& m, const ModelView& wanted) const {
     if (m.pinned || m.turn.stepping || (m.turn.first && has_work(m))) return false;
-    if (m.served != wanted.served) return wanted.served;
+    // Of two without a turn the one that is there loses nothing by staying while it has work, and may be served again in a moment. And whether
+    // somebody comes to an idle device is decided with more in mind.
+    if (!wanted.served) return !m.served && !m.fresh && !has_work(m) && working_;
+    if (!m.served) return true;
     if (m.fresh) return false;
     if (!has_work(m)) return true;
-    if (!wanted.served) return false;  // who is there loses nothing by staying, and may be served again in a moment
     if (m.turn.over || wanted.turn.first) return true;
     if (m.turn.answers_first) return false;
     const TurnView &running = m.turn, &waiting = wanted.turn;
@@ -153,6 +155,7 @@ class TokenSwitch {
   const uint64_t coming_;
   const uint64_t free_now_ = free_;
   SwitchPlan plan_;
+  bool working_ = false;             // somebody who is there has work
   int64_t priority_min_ = std::numeric_limits<int64_t>::max();  // of those that wait
 };
 

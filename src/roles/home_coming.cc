@@ -27,9 +27,11 @@ void HomeComing::left(ModelId model) {
 
 void HomeComing::update(TimePoint now, std::vector<Effect>& effects) {
   if (config_.scheduling != Scheduling::kToken || !config_.turns.narrow) return;
-  if (catalogue_.any_active([](const HostedModel& m) { return m.engine->has_work(); })) {
+  // Who is away and not served has no turn: what it has is no work for this device.
+  const auto works = [this](const HostedModel& m) { return m.engine->has_work() && (m.served || !catalogue_.away(m)); };
+  if (catalogue_.any_active(works)) {
     idle_since_ = kForever;
-    if (catalogue_.any_active([this](const HostedModel& m) { return m.engine->has_work() && catalogue_.away(m); })) {
+    if (catalogue_.any_active([&](const HostedModel& m) { return works(m) && catalogue_.away(m); })) {
       for (auto& [id, hosted] : catalogue_.active()) hosted.returning = false;  // others wait for the device
     }
     return;

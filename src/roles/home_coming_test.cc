@@ -67,6 +67,18 @@ TEST_F(HomeComingTest, WhoIsAskedForMeanwhileComesFirst) {
   EXPECT_EQ(body_.answer(other).tokens, 8u);
 }
 
+TEST_F(HomeComingTest, WhoWaitsInTheDarkKeepsNobodyAway) {
+  ask(0, 40);
+  body_.submit(1, 100);
+  for (int i = 0; i < 1'000 && body_.loads.size() < 2; ++i) body_.run(body_.now() + milliseconds(10));
+  body_.run(body_.now() + milliseconds(500));
+  const RequestId dark = body_.submit(2, 8);
+  body_.submit(1, 8);  // meanwhile
+  body_.run();
+  EXPECT_EQ(body_.loads, (Loads{0, 1, 0, 2, 0}));
+  EXPECT_EQ(body_.answer(dark).tokens, 8u);
+}
+
 TEST(HomeComing, NobodyMovesForRequestsThatCouldWait) {
   Body body(config_for_one(seconds(10)));
   for (int i = 0; i < 5; ++i) {

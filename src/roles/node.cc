@@ -131,6 +131,7 @@ bool Node::accept(NodeId from, const Submit& message, const std::optional<HostKv
   if (!begun) {
     hosted->arrivals.add(now);
     scheduler_.home().came(*hosted);
+    quotas_.came(*hosted, now);
     hosted->prompt_tokens.add(static_cast<double>(request.prompt.size()), MovingMean::kOfRequests);
   }
   const bool had_work = hosted->engine->has_work();

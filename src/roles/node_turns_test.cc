@@ -190,13 +190,13 @@ TEST(NodeTurns, AnswersThatAreAllLateGoOnWhileNobodyElseWantsTheDevice) {
   }
 }
 
-// Until the first token of a request that comes for model 1 when all those for model 0 have ended, one each `gap`.
-Duration wait_of_another(Body& body, int requests, uint32_t tokens, Duration gap) {
+// Until the first token of a request that comes for model 1 when all those for model 0 have ended, one each `gap`, a moment ago or just now.
+Duration wait_of_another(Body& body, int requests, uint32_t tokens, Duration gap, bool just_now = false) {
   for (int i = 0; i < requests; ++i) {
     body.submit(0, tokens);
     body.run(body.now() + gap);
   }
-  body.run();
+  if (!just_now) body.run();
   EXPECT_EQ(body.state(0), ModelState::kLoaded);
   const TimePoint asked = body.now();
   const RequestId another = body.submit(1, 4);
@@ -213,16 +213,57 @@ TEST(NodeTurns, WhoIsLateNeedNotWaitForThoseWhoMayComeAndHaveTime) {
   EXPECT_LT(wait_of_another(body, 40, 100, milliseconds(50)), milliseconds(700));
 }
 
+// Room for one of two, of which a load takes longer than a first token may. Neither would be back at once.
+NodeConfig config_for_late(Duration ttft, Duration tbt) {
+  std::vector<NodeModel> models = {model(0), model(1)};
+  for (NodeModel& m : models) m.pooling.slo = {ttft, tbt};
+  NodeConfig c = config(9, models);
+  c.adopt_weights = false;
+  return c;
+}
+
 // Many came for the model that is there, who would be late if it left, until a moment ago.
 TEST(NodeTurns, WhoIsLateNeedNotWaitLongForThoseWhoDoNotComeAnyMore) {
-  std::vector<NodeModel> models = {model(0), model(1)};
-  for (NodeModel& m : models) m.pooling.slo = {milliseconds(100), milliseconds(50)};  // a load takes 200 ms
-  NodeConfig c = config(9, models);                                                   // room for one
-  c.adopt_weights = false;                                                            // they would be back at once
+  const NodeConfig c = config_for_late(milliseconds(100), milliseconds(50));
   Body body(c);
-  const Duration wait = wait_of_another(body, 100, 4, milliseconds(200));
+  const Duration wait = wait_of_another(body, 100, 4, milliseconds(200), /*just_now=*/true);
   EXPECT_GT(wait, milliseconds(700));
-  EXPECT_LT(wait, seconds(8));
+  EXPECT_LT(wait, seconds(2));
+  Body moment_ago(c);
+  EXPECT_LT(wait_of_another(moment_ago, 100, 4, milliseconds(200)), milliseconds(500));
+}
+
+// Where they come meanwhile they are waited for, but not for ever.
+TEST(NodeTurns, WhoIsLateWaitsWhereOthersComeMeanwhile) {
+  Body body(config_for_late(seconds(10), milliseconds(100)));
+  body.load_time = seconds(30);
+  for (int i = 0; i < 20; ++i) {
+    body.submit(0, 100);
+    body.run(body.now() + seconds(8));
+  }
+  const RequestId late = body.submit(1, 100);
+  const TimePoint asked = body.now();
+  const RequestId usual = body.submit(0, 100);
+  body.run();
+  EXPECT_LT(body.answer(usual).first - asked, seconds(1));
+  EXPECT_GT(body.answer(late).first - asked, seconds(60));
+  EXPECT_LT(body.answer(late).first - asked, seconds(160));
+}
+
+// One after the other, a person asks for models of which a load takes three times as long as a first token may: nobody is disturbed, and no
+// answer takes much longer to come than its model.
+TEST(NodeTurns, OnePersonNeedNotWaitForHimself) {
+  for (const Duration pause : {seconds(3), seconds(30), seconds(300)}) {
+    Body body(config_for_late(seconds(10), milliseconds(100)));
+    body.load_time = seconds(30);
+    for (const uint32_t model : {0, 0, 0, 0, 0, 1, 1, 0, 0, 1, 0, 1}) {
+      const RequestId id = body.submit(model, 100);
+      const TimePoint asked = body.now();
+      while (!body.answer(id).finish && body.now() - asked < seconds(300)) body.run(body.now() + milliseconds(100));
+      EXPECT_LT(body.answer(id).first - asked, seconds(30 + 30 + 11)) << "its load, the rest of one that was under way, and a silence";
+      for (const TimePoint next = body.now() + pause; body.now() < next;) body.run(std::min(next, body.now() + milliseconds(100)));
+    }
+  }
 }
 
 TEST(NodeTurns, APinnedModelIsLoadedAtOnceAndStays) {

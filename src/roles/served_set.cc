@@ -16,6 +16,7 @@ constexpr double kStaySecondsMin = 0.5;
 constexpr double kOthers = 39;           // and the others have so much longer than its visit takes,
 constexpr double kOthersIdle = 19;       // or than it took, while they have nothing to do
 constexpr double kUsualVisit = 1.5;      // seconds, of which dark_max is
+constexpr double kQuietMost = 10;        // seconds for which an idle device waits for those who come usually
 constexpr double kPatience = 3;          // with one that does not come, in visits
 
 // That a sequence of this model has in the mean.
@@ -70,6 +71,7 @@ void ServedSet::update(bool contended, TimePoint now) {
   }
   if (!config_.turns.narrow) return;
   note_dark(now);
+  note_idle(now);
   if (!contended || stuck()) {
     if (course_ != Course{}) serve_all();
     course_ = {};
@@ -90,11 +92,13 @@ void ServedSet::update(bool contended, TimePoint now) {
   }
   if (course_.here) put_here_first(rehearsed);
   if (course_.served == rehearsed.size()) course_.served = UINT32_MAX;  // whoever comes, too
-  const bool nobody = idle();
+  const bool nobody = idle_since_ != kForever;
+  if (nobody) let_in(now);
   for (uint32_t i = 0; i < models.size(); ++i) {
     HostedModel& hosted = catalogue_.at(models[i].model);
     const bool chosen = i < course_.served && (models[i].resident || hosted.facts.model == favoured() || worth_a_switch(models[i]));
-    hosted.served = chosen || (nobody && idle_long_enough(models, i));
+    const bool comes = let_in_ && let_in_->model == hosted.facts.model && !models[i].resident;
+    hosted.served = chosen || comes || (nobody && idle_long_enough(models, i));
     hosted.turn.stretch = course_.stretch;
     hosted.turn.ends = course_.ends;
   }
@@ -142,6 +146,33 @@ void ServedSet::note_dark(TimePoint now) {
   }
 }
 
+void ServedSet::note_idle(TimePoint now) {
+  idle_since_ = !idle() ? kForever : std::min(idle_since_, now);
+  const HostedModel* guest = let_in_ ? catalogue_.find(let_in_->model) : nullptr;
+  if (guest == nullptr || !guest->engine->has_work()) let_in_.reset();
+}
+
+void ServedSet::came(const HostedModel& hosted, TimePoint now) {
+  const ModelId id = hosted.facts.model;
+  const bool made_room = let_in_ && std::find(let_in_->hosts.begin(), let_in_->hosts.end(), id) != let_in_->hosts.end();
+  if (catalogue_.away(hosted) && !made_room) return;
+  if (catalogue_.any_active([id](const HostedModel& m) { return m.facts.model != id && m.dark_since != kForever; })) came_meanwhile_ = now;
+}
+
+void ServedSet::let_in(TimePoint now) {
+  if (let_in_ || (came_meanwhile_ && now - *came_meanwhile_ < 2 * config_.turns.dark_max)) return;
+  const HostedModel* first = nullptr;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    const bool waits = hosted.dark_since != kForever && catalogue_.away(hosted);
+    if (waits && (first == nullptr || hosted.dark_since < first->dark_since)) first = &hosted;
+  }
+  if (first == nullptr || to_seconds(now - idle_since_) < std::min(visit_for(switch_to(*first)), kQuietMost)) return;
+  let_in_ = {first->facts.model, {}};
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    if (!catalogue_.away(hosted)) let_in_->hosts.push_back(id);
+  }
+}
+
 void ServedSet::favour(TimePoint now) {
   if (favoured_) {
     const HostedModel* hosted = catalogue_.find(favoured_->model);
@@ -152,7 +183,7 @@ void ServedSet::favour(TimePoint now) {
     if (over) favoured_.reset(), idle_until_ = std::min(others_until_, now + from_seconds(kOthersIdle * taken));
   }
   if (hosts_ && !favoured_ && (now >= others_until_ || hosts_are_back())) hosts_.reset();
-  if (favoured_ || now < (idle() ? idle_until_ : others_until_)) return;
+  if (favoured_ || now < (idle_since_ != kForever ? idle_until_ : others_until_)) return;
   const HostedModel* first = nullptr;
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (hosted.dark_since != kForever && (first == nullptr || hosted.dark_since < first->dark_since)) first = &hosted;

@@ -28,6 +28,7 @@ class ServedSet {
   // With the next change: somebody who is away is asked for, and a switch to it may not be worth it.
   void look_anew() { next_ = {}; }
   TimePoint next() const { return next_; }  // when it decides anew
+  void came(const HostedModel& hosted, TimePoint now);  // a request for it
   const Course& course() const { return course_; }
   std::optional<ModelId> favoured() const { return favoured_ ? std::optional(favoured_->model) : std::nullopt; }  // who was in the dark for too long
 
@@ -36,6 +37,7 @@ class ServedSet {
   double returning_share() const;
   void serve_all();
   void note_dark(TimePoint now);
+  void note_idle(TimePoint now);
   bool stuck() const;
   bool idle() const;
   bool idle_long_enough(const std::vector<RehearsedModel>& models, size_t which) const;
@@ -47,6 +49,10 @@ class ServedSet {
   // second. With the switch to it and the one after it that is a visit. The next such one comes once the others had 39 times as long; or 19
   // times as long as it took, while they have nothing to do.
   void favour(TimePoint now);
+  // Of those that cannot be on time, the one that waits longest is let in once the device was idle for as long as its visit takes, or ten
+  // seconds. Not where others come meanwhile: not for twice `dark_max` from when one came for a model that is here, or made room for who was
+  // let in, while somebody else waited.
+  void let_in(TimePoint now);
   // On the device, but not as a guest; or away for the guest's sake.
   bool at_home(const HostedModel& hosted) const;
   bool hosts_are_back() const;
@@ -65,6 +71,13 @@ class ServedSet {
   };
   std::optional<Favoured> favoured_;         // was in the dark too long
   TimePoint others_until_{}, idle_until_{};  // nobody else is favoured before that, and before this while the others have nothing to do
+  struct LetIn {
+    ModelId model;
+    std::vector<ModelId> hosts;  // on the device when it was
+  };
+  std::optional<LetIn> let_in_;              // while it has work
+  std::optional<TimePoint> came_meanwhile_;  // somebody, last
+  TimePoint idle_since_ = kForever;
   std::optional<std::vector<ModelId>> hosts_;  // while there is a guest, on the device only since it was favoured: who were there before, and come back
 };
 

@@ -30,6 +30,7 @@ class TurnQuotas {
   // Turns have quotas only while somebody waits for the device. To be called when who has work, or is there, may have changed.
   void update(TimePoint now);
   TimePoint next_look() const { return served_.next(); }  // who has turns is decided anew then; past: at the next change
+  void came(const HostedModel& hosted, TimePoint now) { served_.came(hosted, now); }  // a request for it
   void look_anew() { served_.look_anew(); }  // at the next change
   bool contended() const { return contended_; }  // models with work do not all fit the device
   bool is_due(ModelId model) const { return round_.is_due(model); }
