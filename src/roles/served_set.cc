@@ -149,7 +149,8 @@ void ServedSet::note_dark(TimePoint now) {
 void ServedSet::note_idle(TimePoint now) {
   idle_since_ = !idle() ? kForever : std::min(idle_since_, now);
   const HostedModel* guest = let_in_ ? catalogue_.find(let_in_->model) : nullptr;
-  if (guest == nullptr || !guest->engine->has_work()) let_in_.reset();
+  const bool turned_away = guest != nullptr && idle_since_ == kForever && catalogue_.away(*guest);  // by those who have work
+  if (guest == nullptr || !guest->engine->has_work() || turned_away) let_in_.reset();
 }
 
 void ServedSet::came(const HostedModel& hosted, TimePoint now) {
