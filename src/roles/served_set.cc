@@ -162,16 +162,26 @@ void ServedSet::came(const HostedModel& hosted, TimePoint now) {
 
 void ServedSet::let_in(TimePoint now) {
   if (let_in_ || (came_meanwhile_ && now - *came_meanwhile_ < 2 * config_.turns.dark_max)) return;
+  const HostedModel* const first = longest_dark(/*away_only=*/true);
+  if (first == nullptr || to_seconds(now - idle_since_) < std::min(visit_for(switch_to(*first)), kQuietMost)) return;
+  let_in_ = {first->facts.model, those_here()};
+}
+
+const HostedModel* ServedSet::longest_dark(bool away_only) const {
   const HostedModel* first = nullptr;
   for (const auto& [id, hosted] : catalogue_.active()) {
-    const bool waits = hosted.dark_since != kForever && catalogue_.away(hosted);
+    const bool waits = hosted.dark_since != kForever && (!away_only || catalogue_.away(hosted));
     if (waits && (first == nullptr || hosted.dark_since < first->dark_since)) first = &hosted;
   }
-  if (first == nullptr || to_seconds(now - idle_since_) < std::min(visit_for(switch_to(*first)), kQuietMost)) return;
-  let_in_ = {first->facts.model, {}};
+  return first;
+}
+
+std::vector<ModelId> ServedSet::those_here() const {
+  std::vector<ModelId> here;
   for (const auto& [id, hosted] : catalogue_.active()) {
-    if (!catalogue_.away(hosted)) let_in_->hosts.push_back(id);
+    if (!catalogue_.away(hosted)) here.push_back(id);
   }
+  return here;
 }
 
 void ServedSet::favour(TimePoint now) {
@@ -185,21 +195,13 @@ void ServedSet::favour(TimePoint now) {
   }
   if (hosts_ && !favoured_ && (now >= others_until_ || hosts_are_back())) hosts_.reset();
   if (favoured_ || now < (idle_since_ != kForever ? idle_until_ : others_until_)) return;
-  const HostedModel* first = nullptr;
-  for (const auto& [id, hosted] : catalogue_.active()) {
-    if (hosted.dark_since != kForever && (first == nullptr || hosted.dark_since < first->dark_since)) first = &hosted;
-  }
+  const HostedModel* const first = longest_dark(/*away_only=*/false);
   if (first == nullptr) return;
   const double switching = switch_to(*first);
   if (now - first->dark_since < std::min(from_seconds(dark_for(config_.turns, switching)), first->facts.pooling.max_wait / 2)) return;
   favoured_ = {first->facts.model, now, kForever, switching};
   others_until_ = now + from_seconds((1 + kOthers) * visit_for(switching));
-  if (catalogue_.away(*first) && !hosts_) {
-    hosts_.emplace();
-    for (const auto& [id, hosted] : catalogue_.active()) {
-      if (!catalogue_.away(hosted)) hosts_->push_back(id);
-    }
-  }
+  if (catalogue_.away(*first) && !hosts_) hosts_ = those_here();
 }
 
 bool ServedSet::hosts_are_back() const {

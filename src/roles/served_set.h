@@ -38,6 +38,8 @@ class ServedSet {
   void serve_all();
   void note_dark(TimePoint now);
   void note_idle(TimePoint now);
+  const HostedModel* longest_dark(bool away_only) const;
+  std::vector<ModelId> those_here() const;
   bool stuck() const;
   bool idle() const;
   bool idle_long_enough(const std::vector<RehearsedModel>& models, size_t which) const;
