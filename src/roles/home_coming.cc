@@ -6,17 +6,33 @@
 namespace shoal {
 namespace {
 
-constexpr double kRequests = 64;  // of the node, that popularity is a mean of
+constexpr double kRequests = 64;   // of the node, that popularity and constancy are means of
+constexpr double kUnknown = 0.25;  // of known_, that is believed to have told of no constancy
 
 }  // namespace
 
 void HomeComing::came(HostedModel& hosted) {
+  const double kept = std::exp(-1 / kRequests);
+  told_ *= kept, known_ *= kept;
+  if (const HostedModel* last = last_ ? catalogue_.find(*last_) : nullptr; last != nullptr) {
+    const double share = share_of(*last), others = 1 - share;
+    told_ += others * ((last == &hosted ? 1 : 0) - share);
+    known_ += others * others;
+  }
+  last_ = hosted.facts.model;
+  const double before = of_late(hosted);
   ++requests_;
-  hosted.popularity = {share_of(hosted) * kRequests + 1, requests_};
+  all_ = all_ * kept + 1;
+  hosted.popularity = {before * kept + 1, requests_};
 }
 
-double HomeComing::share_of(const HostedModel& hosted) const {
-  return hosted.popularity.requests * std::exp(-static_cast<double>(requests_ - hosted.popularity.as_of) / kRequests) / kRequests;
+double HomeComing::of_late(const HostedModel& hosted) const {
+  return hosted.popularity.requests * std::exp(-static_cast<double>(requests_ - hosted.popularity.as_of) / kRequests);
+}
+
+double HomeComing::chance_of(const HostedModel& hosted) const {
+  const double again = std::clamp(told_ / (known_ + kUnknown), 0.0, 1.0);
+  return (1 - again) * share_of(hosted) + (last_ == hosted.facts.model ? again : 0);
 }
 
 void HomeComing::left(ModelId model) {
@@ -65,7 +81,7 @@ HomeView HomeComing::view_of(const HostedModel& hosted) const {
   const Prospects expected = quotas_.prospects(hosted);
   const double first = quotas_.switch_to(hosted) + expected.prompts.seconds(0, static_cast<uint64_t>(hosted.prompt_tokens.value)) + expected.step_seconds;
   const double in_time = tokens_in_time(expected.answer_tokens, first, expected.step_seconds, to_seconds(expected.slo.ttft), to_seconds(expected.slo.tbt));
-  HomeView view{hosted.facts.model, share_of(hosted) * priority_weight(hosted.facts.pooling.priority) * (expected.answer_tokens - in_time)};
+  HomeView view{hosted.facts.model, chance_of(hosted) * priority_weight(hosted.facts.pooling.priority) * (expected.answer_tokens - in_time)};
   view.pages = catalogue_.weight_pages(hosted) + (catalogue_.away(hosted) ? hosted.kv_pages : catalogue_.idle_kv_pages(hosted));
   view.last_used = catalogue_.residency().last_used(view.model);
   return view;

@@ -48,6 +48,21 @@ TEST_F(HomeComingTest, OfTwoThatAreAskedForAlikeTheLastStays) {
   EXPECT_EQ(body_.state(1), ModelState::kLoaded);
 }
 
+TEST_F(HomeComingTest, WhoeverMovesOnToAnotherModelFindsItThere) {
+  ask(0, 30);
+  ask(1);  // nobody knows yet what that means
+  ask(1, 5);
+  ask(2, 5);
+  ask(0, 5);
+  EXPECT_EQ(body_.loads, (Loads{0, 1, 0, 1, 2, 0}));
+}
+
+TEST_F(HomeComingTest, WhoeverLooksInNowAndThenTurnsNobodyAwayThoughOthersMoveOn) {
+  for (int i = 0; i < 6; ++i) ask(0, 9), ask(1);
+  body_.run();
+  EXPECT_EQ(body_.loads, (Loads{0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0}));
+}
+
 TEST_F(HomeComingTest, WhomTheOperatorSentAwayStaysAway) {
   ask(0, 5);
   body_.submit(1, 8);
