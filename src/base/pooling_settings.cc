@@ -11,6 +11,10 @@ const PoolingField kFields[] = {
     {.number = 2, .key = "ttft", .place = [](PoolingSettings& s) -> Duration& { return s.slo.ttft; }, .min = 0.001, .max = kDaySeconds,
      .help = "Time to the first token that turns aim at: TIME or MODEL=TIME, in seconds or as 500ms, 2m (default: 10)", .adjective = nullptr,
      .meaning = "deadline of the first token, from the arrival"},
+    {.number = 8, .key = "ttft-loads", .place = [](PoolingSettings& s) -> int32_t& { return s.ttft_loads; }, .min = 0, .max = 1000,
+     .help = "Turns aim at a first token within so many loads, if that is longer than --ttft: N or MODEL=N (default: 4, and 0 where a ttft is given)",
+     .adjective = nullptr,
+     .meaning = "turns aim at a first token within so many loads of the model, if that is longer than `ttft` (4; 0 where `ttft` is given)"},
     {.number = 3, .key = "tbt", .place = [](PoolingSettings& s) -> Duration& { return s.slo.tbt; }, .min = 0.0001, .max = kDaySeconds,
      .help = "Likewise between tokens (default: 0.1)", .adjective = nullptr,
      .meaning = "of each later one: token k is due at arrival + ttft + (k - 1) x tbt"},
@@ -55,6 +59,7 @@ void set_value(const PoolingField& field, int64_t value, PoolingSettings& settin
 }
 
 void set_said(const PoolingField& field, double said, PoolingSettings& settings) {
+  if (field.is_time() && &std::get<0>(field.place)(settings) == &settings.slo.ttft) settings.ttft_loads = 0;
   set_value(field, field.is_time() ? from_seconds(said).count() : static_cast<int64_t>(said), settings);
 }
 

@@ -27,6 +27,7 @@ struct PoolingSettings {
   Duration idle_ttl = Duration::max();  // without a request for so long, it leaves the device
   int32_t priority = 0;                 // among models that wait for the device: higher first in a round
   bool pinned = false;                  // loaded at once, and stays
+  int32_t ttft_loads = 4;               // turns aim at a first token within so many loads of the model, if that is longer than slo.ttft
   friend bool operator==(const PoolingSettings&, const PoolingSettings&) = default;
 };
 
@@ -56,7 +57,7 @@ const PoolingField* pooling_field(uint32_t number);
 int64_t value_of(const PoolingField& field, const PoolingSettings& settings);
 // REQUIRES: the value fits the field's type.
 void set_value(const PoolingField& field, int64_t value, PoolingSettings& settings);
-// Likewise, of what a user said: seconds, the number, or 0 and 1.
+// Likewise, of what a user said: seconds, the number, or 0 and 1. Who says a ttft means it, unless ttft_loads is said as well, later.
 void set_said(const PoolingField& field, double said, PoolingSettings& settings);
 
 }  // namespace shoal

@@ -49,5 +49,17 @@ TEST(PoolingSettings, TimesAreSaidInSeconds) {
   EXPECT_EQ(settings.idle_ttl, Duration::max());
 }
 
+TEST(PoolingSettings, WhoSaysADeadlineMeansIt) {
+  PoolingSettings settings;
+  EXPECT_EQ(settings.ttft_loads, 4);
+  set_said(*pooling_field("tbt"), 0.05, settings);
+  EXPECT_EQ(settings.ttft_loads, 4);
+  set_said(*pooling_field("ttft"), 10, settings);
+  EXPECT_EQ(settings.ttft_loads, 0);
+  set_said(*pooling_field("ttft-loads"), 2, settings);
+  EXPECT_EQ(settings.ttft_loads, 2);
+  EXPECT_EQ(settings.slo.ttft, std::chrono::seconds(10));
+}
+
 }  // namespace
 }  // namespace shoal

@@ -113,10 +113,10 @@ ModelView ModelScheduler::view_of(const HostedModel& hosted, TimePoint now) cons
   turn.switch_seconds = quotas_.switch_to(hosted);
   if (!engine.has_work()) {  // to be loaded for later: as urgent as a request that came when it was asked for
     turn.due = true;
-    if (view.wanted) turn.slack = slack(hosted.facts.pooling.slo, hosted.wanted_since, 1, now);
+    if (view.wanted) turn.slack = slack(quotas_.slo(hosted), hosted.wanted_since, 1, now);
     return view;
   }
-  const Engine::Demand demand = engine.demand(hosted.facts.pooling.slo, now);
+  const Engine::Demand demand = engine.demand(quotas_.slo(hosted), now);
   turn.first = quotas_.favoured() == view.model, turn.due = quotas_.is_due(view.model);
   turn.over = hosted.turn.over() || hosted.stalled_since != kForever || hosted.deferrals > 0 || (!engine.runnable() && engine.parking().moves() == 0);
   turn.spent_seconds = hosted.turn.spent_seconds, turn.slack = demand.slack, turn.answers_first = hosted.turn.ends;
@@ -295,7 +295,7 @@ std::vector<StepView> ModelScheduler::step_views(TimePoint now) {
   std::vector<StepView> steps;
   for (auto& [id, hosted] : catalogue_.active()) {
     StepView step{id, may_step(hosted, now), hosted.last_turn};
-    if (step.runnable) hosted.demand = hosted.engine->demand(hosted.facts.pooling.slo, now);
+    if (step.runnable) hosted.demand = hosted.engine->demand(quotas_.slo(hosted), now);
     if (step.runnable && token_level()) {
       step.slack = hosted.demand.slack;
       step.late = hosted.demand.promising == 0 || !hosted.served;
@@ -418,7 +418,7 @@ std::vector<ReliefView> ModelScheduler::relief_views(TimePoint now) const {
                     .waiting = engine.waiting(), .blocks_cached = engine.blocks_cached(), .last_used = catalogue_.residency().last_used(id),
                     .last_turn = hosted.last_turn};
     if (const auto oldest = engine.oldest_running()) view.oldest = requests_.order_of(*oldest);
-    if (view.away && view.running > 0) view.slack = engine.demand(hosted.facts.pooling.slo, now).slack;
+    if (view.away && view.running > 0) view.slack = engine.demand(quotas_.slo(hosted), now).slack;
     views.push_back(view);
   }
   return views;

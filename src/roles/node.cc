@@ -159,7 +159,7 @@ void Node::queue_prompt(const Request& request, HostedModel& hosted, TimePoint n
   const NodeModel& facts = hosted.facts;
   if (facts.pooling.max_wait < kForever - now && request.output.empty()) requests_.begin_by(request.id, request.arrival + facts.pooling.max_wait);
   if (config_.scheduling != Scheduling::kToken) return;
-  const SloTarget slo = tightened(facts.pooling.slo, request.ttft_max, request.tbt_max);
+  const SloTarget slo = tightened(quotas_.slo(hosted), request.ttft_max, request.tbt_max);
   const double seconds = quotas_.prompt(hosted, 0, request.prompt.size() + request.output.size());
   requests_.queue_prompt({request.id, request.model, seconds, deadline(slo, request.arrival, request.output.size() + 1)}, quotas_.switch_if_away(), now);
 }

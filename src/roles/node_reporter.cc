@@ -43,7 +43,7 @@ void NodeReporter::tell(const HostedModel& hosted, const TurnsAhead& turns, Mode
   m.switch_seconds = catalogue_.resident(hosted) || engine.has_work() ? 0 : quotas_.switch_to(hosted);
   m.prompt_token_seconds = quotas_.prompt(hosted, 0, kTypicalPrompt) / kTypicalPrompt;
   m.room = !catalogue_.away(hosted) || engine.has_work() || catalogue_.pages().free() >= catalogue_.pages_needed(hosted);
-  m.slo = hosted.facts.pooling.slo;
+  m.slo = quotas_.slo(hosted);
   const Prospects expected = quotas_.prospects(hosted);
   m.answer_tokens = expected.answer_tokens;
   m.answer_pressure = quotas_.answer_pressure(hosted);

@@ -17,6 +17,7 @@ constexpr double kOthers = 39;           // and the others have so much longer t
 constexpr double kOthersIdle = 19;       // or than it took, while they have nothing to do
 constexpr double kUsualVisit = 1.5;      // seconds, of which dark_max is
 constexpr double kQuietMost = 10;        // seconds for which an idle device waits for those who come usually
+constexpr double kLongestAim = 86400;    // seconds
 constexpr double kPatience = 3;          // with one that does not come, in visits
 
 // That a sequence of this model has in the mean.
@@ -48,9 +49,20 @@ double ServedSet::returning_share() const {
   return std::clamp((all - room) / std::max(all - here, 1.0), 0.0, 1.0);
 }
 
+// Of loads as they were of late: the weights may be there in part, or all.
+SloTarget ServedSet::slo(const HostedModel& hosted) const {
+  SloTarget slo = hosted.facts.pooling.slo;
+  if (const int32_t loads = hosted.facts.pooling.ttft_loads; loads > 0) {
+    const double copied = hosted.copied.count > 0 ? hosted.copied.value : 1;
+    const double seconds = loads * slower_ * loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes, copied);
+    slo.ttft = std::max(slo.ttft, from_seconds(std::min(seconds, kLongestAim)));
+  }
+  return slo;
+}
+
 Prospects ServedSet::prospects(const HostedModel& hosted) const {
   Prospects p;
-  p.slo = hosted.facts.pooling.slo;
+  p.slo = slo(hosted);
   const size_t running = hosted.engine->running();
   const uint64_t sequences = running - hosted.engine->line().passing_over().count(running) + 1;
   p.step_seconds = hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value));
@@ -69,6 +81,7 @@ void ServedSet::update(bool contended, TimePoint now) {
     catalogue_.likeness().expect_answers(catalogue_.active());
     next_expected_ = now + kInterval;
   }
+  note_load(now);
   if (!config_.turns.narrow) return;
   note_dark(now);
   note_idle(now);
@@ -136,6 +149,15 @@ bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size
   }
   if (leaves == nullptr) return false;
   return pays_while_idle(late, static_cast<double>(engine.waiting() + engine.running()), *leaves, std::span(models.data(), std::min(models.size(), kRehearsedMax)));
+}
+
+void ServedSet::note_load(TimePoint now) {
+  slower_ = 1;
+  const LoadDesk::Loading* const load = loads_.loading();
+  if (load == nullptr) return load_.reset();
+  const HostedModel& hosted = catalogue_.at(load->model);
+  if (!load_ || load_->model != load->model) load_ = {load->model, now, loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes, load->copied)};
+  slower_ = std::max(1.0, to_seconds(now - load_->since) / std::max(load_->expected_seconds, 1e-3));
 }
 
 void ServedSet::note_dark(TimePoint now) {
@@ -228,8 +250,8 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_
   m.return_seconds = hosted.loads > 0 ? m.switch_seconds : loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes, returning_share);
   m.step_each = expected.token_seconds;
   m.step_base = hosted.costs.decode_seconds(1, context) - m.step_each;
-  m.ttft = to_seconds(hosted.facts.pooling.slo.ttft);
-  m.tbt = to_seconds(hosted.facts.pooling.slo.tbt);
+  m.ttft = to_seconds(expected.slo.ttft);
+  m.tbt = to_seconds(expected.slo.tbt);
   m.weight = priority_weight(hosted.facts.pooling.priority);
   m.arrivals = hosted.arrivals.per_second(now);
   m.prompt_seconds = expected.prompts.seconds(0, static_cast<uint64_t>(hosted.prompt_tokens.value));
@@ -284,9 +306,9 @@ double ServedSet::horizon() const {
   double seconds = 5;
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (!hosted.engine->has_work()) continue;
-    const SloTarget& slo = hosted.facts.pooling.slo;
-    const double answer = prospects(hosted).answer_tokens * to_seconds(slo.tbt);
-    seconds = std::max({seconds, 2 * to_seconds(slo.ttft), 16 * switch_to(hosted), 0.5 * answer});
+    const Prospects expected = prospects(hosted);
+    const double answer = expected.answer_tokens * to_seconds(expected.slo.tbt);
+    seconds = std::max({seconds, 2 * to_seconds(expected.slo.ttft), 16 * switch_to(hosted), 0.5 * answer});
   }
   return std::min(seconds, 120.0);
 }

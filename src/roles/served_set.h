@@ -20,6 +20,8 @@ class ServedSet {
   // All outlive this.
   ServedSet(const NodeConfig& config, Catalogue& catalogue, const LoadDesk& loads) : config_(config), catalogue_(catalogue), loads_(loads) {}
 
+  // What turns aim at.
+  SloTarget slo(const HostedModel& hosted) const;
   // What is expected of a model's requests.
   Prospects prospects(const HostedModel& hosted) const;
   // To be called with every change; decides anew now and then. `contended`: models with work do not all fit the device, or
@@ -36,6 +38,7 @@ class ServedSet {
   double switch_to(const HostedModel& hosted) const;  // in seconds
   double returning_share() const;
   void serve_all();
+  void note_load(TimePoint now);
   void note_dark(TimePoint now);
   void note_idle(TimePoint now);
   const HostedModel* longest_dark(bool away_only) const;
@@ -66,6 +69,13 @@ class ServedSet {
   TimePoint next_{};
   TimePoint next_expected_{};        // when lengths of answers are estimated anew
   TimePoint next_course_{};  // when it rehearses anew
+  struct LoadUnderWay {
+    ModelId model;
+    TimePoint since;
+    double expected_seconds;  // then
+  };
+  std::optional<LoadUnderWay> load_;
+  double slower_ = 1;  // than expected, so many times, is the load under way so far: a disk that nobody has measured yet condemns nobody
   struct Favoured {
     ModelId model;
     TimePoint since, here;  // favoured, and on the device

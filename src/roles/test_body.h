@@ -28,6 +28,7 @@ inline NodeModel model(uint32_t id, uint32_t pages = 4) {
   m.kv_block_bytes = kPageBytes / 4;
   m.max_model_len = 256;
   m.vocab_size = 100;
+  m.pooling.ttft_loads = 0;
   return m;
 }
 

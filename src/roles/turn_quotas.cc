@@ -51,7 +51,7 @@ void TurnQuotas::plan_turns(const std::vector<ModelId>& working, TimePoint now) 
   std::vector<TurnBatch> batches;
   for (const ModelId id : working) {
     const HostedModel& hosted = catalogue_.at(id);
-    const Engine::Demand demand = hosted.engine->demand(hosted.facts.pooling.slo, now);
+    const Engine::Demand demand = hosted.engine->demand(slo(hosted), now);
     TurnBatch batch{id};
     batch.step_seconds = decode(hosted, demand);
     batch.tbt_seconds = to_seconds(hosted.facts.pooling.slo.tbt);
@@ -59,7 +59,7 @@ void TurnQuotas::plan_turns(const std::vector<ModelId>& working, TimePoint now) 
     // Never believed to be free: what is hidden now is hidden by quotas of this length.
     batch.waited_seconds = std::max(hosted.costs.waited_seconds(batch.switch_seconds, catalogue_.copied_share(hosted)), 0.1 * batch.switch_seconds);
     batch.slack = demand.slack;
-    batch.ttft_seconds = to_seconds(hosted.facts.pooling.slo.ttft);
+    batch.ttft_seconds = to_seconds(slo(hosted).ttft);
     batches.push_back(batch);
   }
   plan_ = plan_round(batches, config_.turns);
@@ -79,7 +79,7 @@ void TurnQuotas::admit_late(TimePoint now) {
   bool promising = false;
   for (const auto& [id, hosted] : active) {
     if (!catalogue_.resident(hosted) || !hosted.engine->has_work()) continue;
-    const Engine::Demand demand = hosted.engine->demand(hosted.facts.pooling.slo, now);
+    const Engine::Demand demand = hosted.engine->demand(slo(hosted), now);
     promising |= demand.promising > 0;
     if (demand.sequences > 0) pressure += decode(hosted, demand) / std::max(to_seconds(hosted.facts.pooling.slo.tbt), 1e-3);
   }
@@ -196,7 +196,7 @@ Duration TurnQuotas::wait(const HostedModel& hosted, const TurnsAhead& turns, co
 double TurnQuotas::prompt_pressure(std::optional<ModelId> stepping) const {
   Duration due = Duration::max();
   for (const auto& [id, hosted] : catalogue_.active()) {
-    if (requests_.prompts_queued(id) > 0) due = std::min(due, hosted.facts.pooling.slo.ttft);
+    if (requests_.prompts_queued(id) > 0) due = std::min(due, slo(hosted).ttft);
   }
   if (due == Duration::max()) return 0;
   return requests_.prompts().load_seconds(stepping, 0, switch_if_away()) / std::max(to_seconds(due), 1e-3);

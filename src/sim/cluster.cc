@@ -31,6 +31,7 @@ NodeModel facts_of(const ClusterSpec& spec, uint32_t id) {
   model.max_model_len = std::min(spec.max_model_len, shape.max_len);
   model.vocab_size = 1 << 17;
   model.pooling.slo = spec.slo;
+  model.pooling.ttft_loads = 0;  // it is meant
   return model;
 }
 

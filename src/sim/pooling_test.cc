@@ -99,6 +99,7 @@ TEST(Pooling, AModelIsLoadedThoughNobodyWhoWaitsCouldBeInTimeForItsFirstLoad) {
     scenario.requests = 150;
     scenario.cost.load_bytes_per_second = scenario.weight_pages * static_cast<double>(kPageBytes) / 2.0;
     scenario.pooling.slo.ttft = std::chrono::seconds(1);
+    scenario.pooling.ttft_loads = 0;
     const Outcome outcome = run_scenario(scenario);
     ASSERT_EQ(describe(outcome), "") << "seed " << seed;
     for (const ModelOutcome& model : outcome.models) EXPECT_GT(model.attainment.of_tokens(), 0.5) << "seed " << seed;
@@ -111,6 +112,7 @@ Scenario keys_of_one_model(uint64_t seed, uint32_t requests, uint32_t keys, doub
   scenario.models = 1;
   scenario.requests = requests;
   scenario.pooling.slo.ttft = std::chrono::seconds(2);
+  scenario.pooling.ttft_loads = 0;
   scenario.payers = keys;
   scenario.flood = first;
   return scenario;
@@ -188,6 +190,7 @@ TEST(Pooling, AModelWhoseAnswersAreDueLateHasItsTurnWithinTheBound) {
     scenario.output_max = 1500;
     scenario.requests = 130;
     scenario.pooling.slo = {std::chrono::seconds(30), std::chrono::milliseconds(250)};
+    scenario.pooling.ttft_loads = 0;
     scenario.cost.step_seconds = 0.03;
     const Outcome outcome = run_scenario(scenario);
     ASSERT_EQ(describe(outcome), "") << "seed " << seed;
@@ -206,6 +209,7 @@ TEST(Pooling, WhoCannotBeOnTimeAnyMoreMakesNobodyElseLate) {
     scenario.output_max = 1500;
     scenario.requests = 120;
     scenario.pooling.slo = {std::chrono::seconds(10), std::chrono::milliseconds(250)};
+    scenario.pooling.ttft_loads = 0;
     scenario.cost.step_seconds = 0.05;
     scenario.cost.row_seconds = 0.008;
     const Outcome outcome = run_scenario(scenario);

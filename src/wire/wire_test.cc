@@ -81,7 +81,7 @@ std::vector<Message> samples() {
   status.prompt_pressure = 0.5;
   status.decode_pressure = 1.25;
   const KvTicket ticket{NodeId(4), 2, 33, 4096, 78};
-  return {Configure{ModelId(4), {{std::chrono::seconds(2), std::chrono::milliseconds(50)}, std::chrono::seconds(30), std::chrono::minutes(5), -7, true}},
+  return {Configure{ModelId(4), {{std::chrono::seconds(2), std::chrono::milliseconds(50)}, std::chrono::seconds(30), std::chrono::minutes(5), -7, true, 5}},
           Configure{ModelId(0), {{Duration(1), Duration(1)}}}, Submit{full_request()}, Submit{}, Cancel{{NodeId(7), 3, 1}, 4}, SetResident{ModelId(2), false}, SetResident{ModelId(2), true},
           tokens, failed, status, NodeStatus{}, Submit{full_request(), std::chrono::seconds(2), ticket},
           Handover{{NodeId(7), 3, 3}, 1, ticket}, Handover{RequestId(3), 1, {}}, KvTaken{RequestId(3), 1}, KvTaken{{NodeId(7), 3, 3}, 1, true}, KvWanted{{NodeId(7), 3, 3}, 1},
