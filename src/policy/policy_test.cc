@@ -311,7 +311,7 @@ TEST(PlanTokenSwitch, WhoWasInTheDarkTooLongStaysForAsLongAsThatHolds) {
 }
 
 TEST(PlanTokenSwitch, WhoIsNotServedTakesNobodysRoomAndGivesHis) {
-  ModelView here = working(1, 6, true, milliseconds(900)), dark = working(2, 6, false, milliseconds(10)), next = working(3, 6, false, milliseconds(500));
+  ModelView here = working(1, 6, true, milliseconds(900)), dark = working(2, 6, false, milliseconds(10)), next = working(3, 6, false, milliseconds(300));
   here.turn.over = true;
   dark.served = false;
   EXPECT_EQ(turns({here, dark, next}, {12, 5}).load, ModelId(3));
@@ -323,13 +323,32 @@ TEST(PlanTokenSwitch, WhoIsNotServedTakesNobodysRoomAndGivesHis) {
 
 TEST(PlanTokenSwitch, OfThoseWhoAreThereWhoIsNotServedGoesFirst) {
   ModelView guest = working(1, 6, true, milliseconds(10)), host = working(2, 6, true, milliseconds(90'000));
-  const ModelView next = working(3, 6, false, milliseconds(500));
+  const ModelView next = working(3, 6, false, milliseconds(300));
   guest.served = false;
   host.turn.over = true;
   for (const bool fresh : {false, true}) {
     guest.fresh = fresh;
     EXPECT_EQ(turns({guest, host, next}, {18, 5}).drop, std::vector<ModelId>{ModelId(1)}) << fresh;
   }
+}
+
+// Its load is paid for. A switch takes 200 ms.
+TEST(PlanTokenSwitch, WhoHasComeButIsNotServedStaysForAMomentIfTheOtherCanWait) {
+  ModelView guest = working(1, 6, true, milliseconds(-9000)), host = working(2, 6, true, milliseconds(90'000)), next = working(3, 6, false, milliseconds(500));
+  guest.served = false;
+  guest.turn.spent_seconds = 0.1;
+  host.turn.over = true;
+  EXPECT_TRUE(turns({guest, host, next}, {18, 5}).drop.empty()) << "nor does the host go instead";
+  next.turn.slack = milliseconds(250);
+  EXPECT_EQ(turns({guest, host, next}, {18, 5}).drop, std::vector<ModelId>{ModelId(1)}) << "it cannot wait";
+  next.turn.slack = milliseconds(500);
+  guest.turn.spent_seconds = 0.25;
+  EXPECT_EQ(turns({guest, host, next}, {18, 5}).drop, std::vector<ModelId>{ModelId(1)}) << "it was there for long enough";
+  guest.turn.spent_seconds = 0;
+  guest.turn.over = true;
+  EXPECT_EQ(turns({guest, host, next}, {18, 5}).drop, std::vector<ModelId>{ModelId(1)}) << "it can compute nothing";
+  guest.turn.over = guest.busy = false;
+  EXPECT_EQ(turns({guest, host, next}, {18, 5}).drop, std::vector<ModelId>{ModelId(1)}) << "it has nothing to do";
 }
 
 TEST(PlanTokenSwitch, OfTwoWhoAreNotServedTheOneThatIsThereStaysAsLongAsItHasWork) {

@@ -90,7 +90,7 @@ class TokenSwitch {
     // Of two without a turn the one that is there loses nothing by staying while it has work, and may be served again in a moment. And whether
     // somebody comes to an idle device is decided with more in mind.
     if (!wanted.served) return !m.served && !m.fresh && !has_work(m) && working_;
-    if (!m.served) return true;
+    if (!m.served) return !may_stay(m, wanted);
     if (m.fresh) return false;
     if (!has_work(m)) return true;
     if (m.turn.over || wanted.turn.first) return true;
@@ -99,6 +99,13 @@ class TokenSwitch {
     return ends_early({running.slack, running.switch_seconds, running.spent_seconds, waiting.slack, waiting.switch_seconds,
                        waiting.step_seconds, wanted.queued},
                       options_);
+  }
+
+  // Of one that has come but has no turn, for others came meanwhile: the load is paid for, and its answers may be had for little. It stays for as
+  // long as a switch to the other takes, if that one can wait as long.
+  static bool may_stay(const ModelView& m, const ModelView& wanted) {
+    const double stay = wanted.turn.switch_seconds - (m.fresh ? 0 : m.turn.spent_seconds);
+    return has_work(m) && !m.turn.over && !wanted.turn.first && stay > 0 && to_seconds(wanted.turn.slack) > wanted.turn.switch_seconds + stay;
   }
 
   void drop(const ModelView& m) {
@@ -123,7 +130,11 @@ class TokenSwitch {
     for (const auto* group : {&idle, &working}) {
       for (const ModelView* m : *group) {
         if (enough()) return true;
-        if (may_go(*m, wanted)) drop(*m);
+        if (may_go(*m, wanted)) {
+          drop(*m);
+        } else if (!m->served && may_stay(*m, wanted)) {
+          return false;  // nor does whoever has a turn go in its stead
+        }
       }
     }
     if (enough()) return true;

@@ -266,37 +266,6 @@ TEST(NodeTurns, OnePersonNeedNotWaitForHimself) {
   }
 }
 
-// Three people, each with a model of which a load takes longer than a first token may, and a disk that is much slower than was believed. None
-// of them waits for more than the loads of the two others, his own, and answers.
-TEST(NodeTurns, ADeadlineThatNobodySaidIsSomeLoads) {
-  for (const Duration load : {seconds(20), seconds(60)}) {
-    std::vector<NodeModel> models = {model(0), model(1), model(2)};
-    for (NodeModel& m : models) m.pooling.ttft_loads = PoolingSettings().ttft_loads;
-    NodeConfig one_room = config(9, models);
-    one_room.adopt_weights = false;
-    Body body(one_room);
-    body.load_time = load;
-    struct Person {
-      Duration pause;
-      TimePoint next{};
-      std::optional<RequestId> id;
-      TimePoint asked{};
-      Duration longest{};
-    };
-    Person people[] = {{seconds(30)}, {seconds(60)}, {seconds(120)}};
-    while (body.now() < TimePoint(seconds(1800))) {
-      body.run(body.now() + milliseconds(100));
-      for (uint32_t i = 0; i < std::size(people); ++i) {
-        Person& p = people[i];
-        if (p.id && body.answer(*p.id).finish) p.id.reset(), p.next = body.now() + p.pause;
-        if (!p.id && body.now() >= p.next) p.id = body.submit(i, 100), p.asked = body.now();
-        if (p.id && body.answer(*p.id).tokens == 0) p.longest = std::max(p.longest, body.now() - p.asked);
-      }
-    }
-    for (const Person& p : people) EXPECT_LT(p.longest, 3 * load + seconds(20)) << to_seconds(p.longest);
-  }
-}
-
 TEST(NodeTurns, APinnedModelIsLoadedAtOnceAndStays) {
   NodeModel pinned = model(0);
   pinned.pooling.pinned = true;

@@ -1,4 +1,4 @@
-// Visits of models that were in the dark for too long, on one device with a body that takes time.
+// Visits of models that were in the dark for too long, and waits of people who ask one by one, on one device with a body that takes time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -171,6 +171,45 @@ TEST(NodeVisits, WhoeverIsAskedForFirstIsNotServedUntilThatPays) {
   }
   const auto late = std::count_if(asked.begin(), asked.end(), [&](const auto& at) { return body.answer(at.first).first - at.second > milliseconds(100); });
   EXPECT_LT(late, 15);
+}
+
+// The longest waits for a first token of people who each have a model of their own, on a device with room for one: so long from an answer to
+// the next request. The disk is much slower than was believed.
+std::vector<Duration> longest_waits(Duration load, const std::vector<Duration>& pauses) {
+  std::vector<NodeModel> models;
+  for (uint32_t i = 0; i < pauses.size(); ++i) models.push_back(model(i)), models.back().pooling.ttft_loads = PoolingSettings().ttft_loads;
+  NodeConfig one_room = config(9, models);
+  one_room.adopt_weights = false;
+  Body body(one_room);
+  body.load_time = load;
+  struct Person {
+    std::optional<RequestId> id;
+    TimePoint next{}, asked{};
+  };
+  std::vector<Person> people(pauses.size());
+  std::vector<Duration> longest(pauses.size());
+  while (body.now() < TimePoint(seconds(1800))) {
+    body.run(body.now() + milliseconds(100));
+    for (uint32_t i = 0; i < people.size(); ++i) {
+      Person& p = people[i];
+      if (p.id && body.answer(*p.id).finish) p.id.reset(), p.next = body.now() + pauses[i];
+      if (!p.id && body.now() >= p.next) p.id = body.submit(i, 100), p.asked = body.now();
+      if (p.id && body.answer(*p.id).tokens == 0) longest[i] = std::max(longest[i], body.now() - p.asked);
+    }
+  }
+  return longest;
+}
+
+// Each waits for the loads of the others, and his own, and their answers.
+TEST(NodeVisits, ADeadlineThatNobodySaidIsSomeLoads) {
+  for (const Duration load : {seconds(5), seconds(20), seconds(60)}) {
+    for (const Duration wait : longest_waits(load, {seconds(30), seconds(60), seconds(120)})) EXPECT_LT(wait, 3 * load + seconds(20)) << to_seconds(wait);
+  }
+}
+
+// The device is never idle. A load that was begun while nobody else waited is not for nothing.
+TEST(NodeVisits, WhoHasComeMayAnswerThoughOthersCameMeanwhile) {
+  for (const Duration wait : longest_waits(seconds(20), {seconds(30), seconds(60), seconds(120), seconds(60), seconds(240)})) EXPECT_LT(wait, seconds(200)) << to_seconds(wait);
 }
 
 }  // namespace
