@@ -47,6 +47,7 @@ class LoadDesk {
 
   const State& state() const { return state_; }
   const Loading* loading() const { return std::get_if<Loading>(&state_); }
+  TimePoint began() const { return began_; }  // the load under way, or the last one
   const Packing* packing() const { return std::get_if<Packing>(&state_); }
   bool packing(ModelId model) const { return packing() != nullptr && packing()->model == model; }
   std::optional<ModelId> making_room() const;

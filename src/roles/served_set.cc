@@ -154,10 +154,10 @@ bool ServedSet::idle_long_enough(const std::vector<RehearsedModel>& models, size
 void ServedSet::note_load(TimePoint now) {
   slower_ = 1;
   const LoadDesk::Loading* const load = loads_.loading();
-  if (load == nullptr) return load_.reset();
+  if (load == nullptr) return;
   const HostedModel& hosted = catalogue_.at(load->model);
-  if (!load_ || load_->model != load->model) load_ = {load->model, now, loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes, load->copied)};
-  slower_ = std::max(1.0, to_seconds(now - load_->since) / std::max(load_->expected_seconds, 1e-3));
+  const double expected = loads_.switch_seconds(hosted.costs, hosted.facts.weight_bytes, load->copied);
+  slower_ = std::max(1.0, to_seconds(now - loads_.began()) / std::max(expected, 1e-3));
 }
 
 void ServedSet::note_dark(TimePoint now) {

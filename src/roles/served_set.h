@@ -69,12 +69,6 @@ class ServedSet {
   TimePoint next_{};
   TimePoint next_expected_{};        // when lengths of answers are estimated anew
   TimePoint next_course_{};  // when it rehearses anew
-  struct LoadUnderWay {
-    ModelId model;
-    TimePoint since;
-    double expected_seconds;  // then
-  };
-  std::optional<LoadUnderWay> load_;
   double slower_ = 1;  // than expected, so many times, is the load under way so far: a disk that nobody has measured yet condemns nobody
   struct Favoured {
     ModelId model;
