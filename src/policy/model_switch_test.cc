@@ -191,19 +191,18 @@ TEST(PlanTokenSwitch, OfThoseWhoAreThereWhoIsNotServedGoesFirst) {
 }
 
 // Its load is paid for. A switch takes 200 ms.
-TEST(PlanTokenSwitch, WhoHasComeButIsNotServedStaysForAMomentIfTheOtherCanWait) {
+TEST(PlanTokenSwitch, WhoHasComeButIsNotServedStaysUntilItsFirstTokenIfTheOtherCanWait) {
   ModelView guest = working(1, 6, true, milliseconds(-9000)), host = working(2, 6, true, milliseconds(90'000)), next = working(3, 6, false, milliseconds(500));
   guest.served = false;
-  guest.turn.spent_seconds = 0.1;
+  guest.fresh = true;
   host.turn.over = true;
   EXPECT_TRUE(turns({guest, host, next}, {18, 5}).drop.empty()) << "nor does the host go instead";
   next.turn.slack = milliseconds(250);
   EXPECT_EQ(turns({guest, host, next}, {18, 5}).drop, std::vector<ModelId>{ModelId(1)}) << "it cannot wait";
   next.turn.slack = milliseconds(500);
-  guest.turn.spent_seconds = 0.25;
-  EXPECT_EQ(turns({guest, host, next}, {18, 5}).drop, std::vector<ModelId>{ModelId(1)}) << "it was there for long enough";
-  guest.turn.spent_seconds = 0;
-  guest.turn.over = true;
+  guest.fresh = false;
+  EXPECT_EQ(turns({guest, host, next}, {18, 5}).drop, std::vector<ModelId>{ModelId(1)}) << "it has given a token";
+  guest.fresh = guest.turn.over = true;
   EXPECT_EQ(turns({guest, host, next}, {18, 5}).drop, std::vector<ModelId>{ModelId(1)}) << "it can compute nothing";
   guest.turn.over = guest.busy = false;
   EXPECT_EQ(turns({guest, host, next}, {18, 5}).drop, std::vector<ModelId>{ModelId(1)}) << "it has nothing to do";

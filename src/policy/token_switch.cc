@@ -101,11 +101,10 @@ class TokenSwitch {
                       options_);
   }
 
-  // Of one that has come but has no turn, for others came meanwhile: the load is paid for, and its answers may be had for little. It stays for as
-  // long as a switch to the other takes, if that one can wait as long.
+  // Of one that has come but has no turn, for others came meanwhile: the load is paid for, and a token is had for little. It stays until it has
+  // given one, if the other can wait for as long as a switch to it takes.
   static bool may_stay(const ModelView& m, const ModelView& wanted) {
-    const double stay = wanted.turn.switch_seconds - (m.fresh ? 0 : m.turn.spent_seconds);
-    return has_work(m) && !m.turn.over && !wanted.turn.first && stay > 0 && to_seconds(wanted.turn.slack) > wanted.turn.switch_seconds + stay;
+    return m.fresh && has_work(m) && !m.turn.over && !wanted.turn.first && to_seconds(wanted.turn.slack) > 2 * wanted.turn.switch_seconds;
   }
 
   void drop(const ModelView& m) {

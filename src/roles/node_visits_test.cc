@@ -173,11 +173,11 @@ TEST(NodeVisits, WhoeverIsAskedForFirstIsNotServedUntilThatPays) {
   EXPECT_LT(late, 15);
 }
 
-// The longest waits for a first token of people who each have a model of their own, on a device with room for one: so long from an answer to
-// the next request. The disk is much slower than was believed.
-std::vector<Duration> longest_waits(Duration load, const std::vector<Duration>& pauses) {
+// The longest waits for a first token of people who ask for some models in turn, on a device with room for one: so long from an answer to the
+// next request. The disk is much slower than was believed.
+std::vector<Duration> longest_waits(Duration load, const std::vector<Duration>& pauses, uint32_t of_models) {
   std::vector<NodeModel> models;
-  for (uint32_t i = 0; i < pauses.size(); ++i) models.push_back(model(i)), models.back().pooling.ttft_loads = PoolingSettings().ttft_loads;
+  for (uint32_t i = 0; i < of_models; ++i) models.push_back(model(i)), models.back().pooling.ttft_loads = PoolingSettings().ttft_loads;
   NodeConfig one_room = config(9, models);
   one_room.adopt_weights = false;
   Body body(one_room);
@@ -188,17 +188,20 @@ std::vector<Duration> longest_waits(Duration load, const std::vector<Duration>& 
   };
   std::vector<Person> people(pauses.size());
   std::vector<Duration> longest(pauses.size());
-  while (body.now() < TimePoint(seconds(1800))) {
+  while (body.now() < TimePoint(std::chrono::hours(1))) {
     body.run(body.now() + milliseconds(100));
     for (uint32_t i = 0; i < people.size(); ++i) {
       Person& p = people[i];
       if (p.id && body.answer(*p.id).finish) p.id.reset(), p.next = body.now() + pauses[i];
-      if (!p.id && body.now() >= p.next) p.id = body.submit(i, 100), p.asked = body.now();
+      if (!p.id && body.now() >= p.next) p.id = body.submit(i % of_models, 100), p.asked = body.now();
       if (p.id && body.answer(*p.id).tokens == 0) longest[i] = std::max(longest[i], body.now() - p.asked);
     }
   }
   return longest;
 }
+
+// Each with a model of his own.
+std::vector<Duration> longest_waits(Duration load, const std::vector<Duration>& pauses) { return longest_waits(load, pauses, static_cast<uint32_t>(pauses.size())); }
 
 // Each waits for the loads of the others, and his own, and their answers.
 TEST(NodeVisits, ADeadlineThatNobodySaidIsSomeLoads) {
@@ -210,6 +213,16 @@ TEST(NodeVisits, ADeadlineThatNobodySaidIsSomeLoads) {
 // The device is never idle. A load that was begun while nobody else waited is not for nothing.
 TEST(NodeVisits, WhoHasComeMayAnswerThoughOthersCameMeanwhile) {
   for (const Duration wait : longest_waits(seconds(20), {seconds(30), seconds(60), seconds(120), seconds(60), seconds(240)})) EXPECT_LT(wait, seconds(200)) << to_seconds(wait);
+}
+
+// They ask for more than there is time for: more loads, or as many answers of each model as take all of it.
+TEST(NodeVisits, WhereNobodySaidByWhenNobodyWaitsForHoursInAnOverload) {
+  const auto most = [](const std::vector<Duration>& waits) { return to_seconds(*std::max_element(waits.begin(), waits.end())); };
+  EXPECT_LT(most(longest_waits(seconds(60), {seconds(30), seconds(60), seconds(120), seconds(60), seconds(240)})), 1200);
+  EXPECT_LT(most(longest_waits(seconds(20), std::vector<Duration>(10, seconds(60)))), 1000);
+  std::vector<Duration> crowd;
+  for (int i = 0; i < 48; ++i) crowd.push_back(seconds(5 + i * 7 % 30));
+  EXPECT_LT(most(longest_waits(seconds(5), crowd, 3)), 500);
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ constexpr double kStaySwitches = 1;      // of one that was in the dark, once it
 constexpr double kStaySecondsMin = 0.5;
 constexpr double kOthers = 39;           // and the others have so much longer than its visit takes,
 constexpr double kOthersIdle = 19;       // or than it took, while they have nothing to do
+constexpr double kStayUnsaid = 8;        // likewise where nobody said by when: fairness is worth more there,
+constexpr double kOthersUnsaid = 1;      // at as few switches as that leaves
 constexpr double kUsualVisit = 1.5;      // seconds, of which dark_max is
 constexpr double kQuietMost = 10;        // seconds for which an idle device waits for those who come usually
 constexpr double kLongestAim = 86400;    // seconds
@@ -25,8 +27,9 @@ uint64_t context_tokens(const HostedModel& hosted, double answer_tokens) { retur
 
 double stay_for(double switch_seconds) { return std::max(kStaySecondsMin, kStaySwitches * switch_seconds); }
 double visit_for(double switch_seconds) { return stay_for(switch_seconds) + 2 * switch_seconds; }  // there and back
-double dark_for(const TurnOptions& turns, double switch_seconds) {
-  return std::min(to_seconds(turns.dark_max) * std::max(1.0, visit_for(switch_seconds) / kUsualVisit), 1e9);
+double dark_for(const TurnOptions& turns, double switch_seconds, double others = kOthers) {
+  const double usual_visits = visit_for(switch_seconds) / kUsualVisit * (1 + others) / (1 + kOthers);
+  return std::min(to_seconds(turns.dark_max) * std::max(1.0, usual_visits), 1e9);
 }
 
 }  // namespace
@@ -211,18 +214,23 @@ void ServedSet::favour(TimePoint now) {
     const HostedModel* hosted = catalogue_.find(favoured_->model);
     if (favoured_->here == kForever && hosted != nullptr && catalogue_.resident(*hosted)) favoured_->here = now;
     const double expected = favoured_->switch_seconds, taken = to_seconds(now - favoured_->since) + expected;  // and back to whoever made room for it
-    const bool stayed = favoured_->here != kForever && to_seconds(now - favoured_->here) >= stay_for(expected);
-    const bool over = hosted == nullptr || !hosted->engine->has_work() || stayed || taken >= kPatience * visit_for(expected);
-    if (over) favoured_.reset(), idle_until_ = std::min(others_until_, now + from_seconds(kOthersIdle * taken));
+    const double stay = favoured_->unsaid ? kStayUnsaid * expected : stay_for(expected);
+    const bool stayed = favoured_->here != kForever && to_seconds(now - favoured_->here) >= stay;
+    if (hosted == nullptr || !hosted->engine->has_work() || stayed || taken >= kPatience * (stay + 2 * expected)) {
+      idle_until_ = std::min(others_until_, now + from_seconds((favoured_->unsaid ? kOthersUnsaid : kOthersIdle) * taken));
+      if (favoured_->unsaid) others_until_ = idle_until_;
+      favoured_.reset();
+    }
   }
   if (hosts_ && !favoured_ && (now >= others_until_ || hosts_are_back())) hosts_.reset();
   if (favoured_ || now < (idle_since_ != kForever ? idle_until_ : others_until_)) return;
   const HostedModel* const first = longest_dark(/*away_only=*/false);
   if (first == nullptr) return;
-  const double switching = switch_to(*first);
-  if (now - first->dark_since < std::min(from_seconds(dark_for(config_.turns, switching)), first->facts.pooling.max_wait / 2)) return;
-  favoured_ = {first->facts.model, now, kForever, switching};
-  others_until_ = now + from_seconds((1 + kOthers) * visit_for(switching));
+  const bool unsaid = slo(*first).ttft > first->facts.pooling.slo.ttft;
+  const double switching = switch_to(*first), others = unsaid ? kOthersUnsaid : kOthers;
+  if (now - first->dark_since < std::min(from_seconds(dark_for(config_.turns, switching, others)), first->facts.pooling.max_wait / 2)) return;
+  favoured_ = {first->facts.model, now, kForever, switching, unsaid};
+  others_until_ = now + from_seconds((1 + others) * visit_for(switching));
   if (catalogue_.away(*first) && !hosts_) hosts_ = those_here();
 }
 
