@@ -15,7 +15,6 @@
 namespace shoal {
 namespace {
 
-constexpr double kAlike = 0.01;  // share of tokens on time
 constexpr size_t kWorstShown = 15;
 
 struct Sum {

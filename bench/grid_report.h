@@ -8,6 +8,8 @@
 
 namespace shoal {
 
+constexpr double kAlike = 0.01;  // share of tokens on time: of two policies, neither is ahead
+
 struct GridPoint {
   Place place;
   bool apart = false;           // of a seed that nothing is tuned on

@@ -3,10 +3,12 @@
 //
 //   pooling_grid [--seeds 1,2,3] [--apart 101,102] [--places 24] [--loads-each 3] [--devices 1] [--jobs 1]
 //                [--policies token,request,static,paper] [--svg FILE] [--csv FILE] [--points]
-//                [--again FILE] [--only 1003,101006] [--draws 1] [--unlike sizes,lengths,deadlines,untold]
+//                [--again FILE] [--only 1003,101006] [--draws 1] [--redraw 0]
+//                [--unlike sizes,lengths,deadlines,untold]
 //
 // --draws: runs of every point under each policy, with other arrivals and lengths each; a point's share is their mean. One run
-// has some hundred answers, and of two policies that are as good one is then ahead by several times 0.01.
+// has some hundred answers, and of two policies that are as good one is then ahead by several times 0.01. --redraw: points where the
+// first policy is behind by more than 0.01 are told by so many runs instead.
 // --again: the points of an earlier --csv with the same seeds and places; of the policies only the first is run anew, which
 // takes a tenth of the time; give the --draws of then. --only: of these places.
 // --unlike: in what the models of a place differ, and places from the usual: Unlike in grid_design.h. Without, models are alike and clients
@@ -36,7 +38,7 @@ volatile std::sig_atomic_t stopped = 0;
 struct Flags {
   std::vector<uint64_t> seeds = {1, 2, 3}, apart = {101, 102};
   std::vector<std::string> policies{std::begin(kPolicies), std::end(kPolicies)};
-  uint32_t places = 24, loads_each = 3, devices = 1, jobs = 1, draws = 1;
+  uint32_t places = 24, loads_each = 3, devices = 1, jobs = 1, draws = 1, redraw = 0;
   std::vector<uint64_t> only;
   std::string svg, csv, again;
   bool points = false;
@@ -108,23 +110,36 @@ class Grid {
 
   void measure_again(const Job& job, const KnownPoint& known) {
     const StatusOr<PlaceScore> score = score_of(job.place, flags_.policies.front(), known.requests_per_second, flags_.draws);
-    const std::lock_guard lock(mutex_);
-    if (!score.ok()) return result_.broken.push_back(std::string(score.status().message()));
+    if (!score.ok()) return broke(score.status());
     GridPoint point{job.place, job.apart, known.load, known.requests_per_second, known.scores};
     point.scores.front() = *score;
-    result_.points.push_back(std::move(point));
+    keep(std::move(point));
   }
 
   void measure(const Job& job, double load, double rate) {
     GridPoint point{job.place, job.apart, load, rate, {}};
+    if (score_all(point, flags_.draws)) keep(std::move(point));
+  }
+
+  bool score_all(GridPoint& point, uint32_t draws) {
+    point.scores.clear();
     for (const std::string& policy : flags_.policies) {
-      const StatusOr<PlaceScore> score = score_of(job.place, policy, rate, flags_.draws);
-      const std::lock_guard lock(mutex_);
-      if (!score.ok()) return result_.broken.push_back(std::string(score.status().message()));
-      point.scores.push_back(*score);
+      StatusOr<PlaceScore> score = score_of(point.place, policy, point.requests_per_second, draws);
+      if (!score.ok()) return broke(score.status()), false;
+      point.scores.push_back(*std::move(score));
     }
+    return true;
+  }
+
+  void keep(GridPoint point) {
+    if (flags_.redraw > flags_.draws && point.gain() < -kAlike && !stopped && !score_all(point, flags_.redraw)) return;
     const std::lock_guard lock(mutex_);
     result_.points.push_back(std::move(point));
+  }
+
+  void broke(const Status& why) {
+    const std::lock_guard lock(mutex_);
+    result_.broken.push_back(std::string(why.message()));
   }
 
   const Flags& flags_;
@@ -157,6 +172,7 @@ int main(int argc, char** argv) {
   app.add_option("--devices", flags.devices, "Devices of each place")->check(CLI::Range(1u, 64u));
   app.add_option("--jobs", flags.jobs, "Places at once")->check(CLI::Range(1u, 256u));
   app.add_option("--draws", flags.draws, "Runs of every point, with other arrivals and lengths each")->check(CLI::Range(1u, 1'000u));
+  app.add_option("--redraw", flags.redraw, "Runs of every point where the first policy is behind by more than 0.01 in --draws of them")->check(CLI::Range(0u, 1'000u));
   app.add_option("--svg", flags.svg, "Writes the picture there");
   app.add_option("--csv", flags.csv, "Writes every point there");
   app.add_option("--again", flags.again, "Points of an earlier --csv with these seeds and places; only the first policy is run")->check(CLI::ExistingFile);

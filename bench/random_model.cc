@@ -42,7 +42,7 @@ class Writer {
   }
   void bytes(const std::vector<char>& b) { out_.write(b.data(), static_cast<std::streamsize>(b.size())); }
   void align() {
-    while (static_cast<uint64_t>(out_.tellp()) % kAlignment != 0) out_.put('\0');
+    while (out_.good() && static_cast<uint64_t>(out_.tellp()) % kAlignment != 0) out_.put('\0');
   }
   bool good() { return out_.flush().good(); }
 
@@ -259,7 +259,12 @@ uint64_t write_metadata(Writer& w, const std::string& name, const RandomShape& s
 
 int write_model(const std::string& name, const RandomShape& shape, const std::string& type, const std::string& path, uint64_t seed) {
   const std::vector<RandomTensor> tensors = random_tensors(shape, type);
+  const auto cannot_write = [&path] {
+    std::fprintf(stderr, "random_model: cannot write %s: is there such a folder, and room for it?\n", path.c_str());
+    return 1;
+  };
   Writer w(path);
+  if (!w.good()) return cannot_write();
   w.put(0x46554747u);  // "GGUF"
   w.put(3u);
   w.put<uint64_t>(tensors.size());
@@ -275,11 +280,8 @@ int write_model(const std::string& name, const RandomShape& shape, const std::st
     w.put(offset);
     offset += (tensor.rows() * tensor.row_bytes() + kAlignment - 1) / kAlignment * kAlignment;
   }
-  for (size_t i = 0; i < tensors.size(); ++i) write_data(w, tensors[i], mix64(seed + i));
-  if (!w.good()) {
-    std::fprintf(stderr, "random_model: cannot write %s\n", path.c_str());
-    return 1;
-  }
+  for (size_t i = 0; i < tensors.size() && w.good(); ++i) write_data(w, tensors[i], mix64(seed + i));
+  if (!w.good()) return cannot_write();
   std::printf("%s: %s %s, %.0f MB\n", path.c_str(), name.c_str(), type.c_str(), static_cast<double>(offset) / 1e6);
   return 0;
 }

@@ -222,7 +222,7 @@ TEST(NodeVisits, WhereNobodySaidByWhenNobodyWaitsForHoursInAnOverload) {
   EXPECT_LT(most(longest_waits(seconds(20), std::vector<Duration>(10, seconds(60)))), 1000);
   std::vector<Duration> crowd;
   for (int i = 0; i < 48; ++i) crowd.push_back(seconds(5 + i * 7 % 30));
-  EXPECT_LT(most(longest_waits(seconds(5), crowd, 3)), 500);
+  for (const Duration load : {seconds(1), seconds(5)}) EXPECT_LT(most(longest_waits(load, crowd, 3)), 500);
 }
 
 }  // namespace

@@ -226,7 +226,7 @@ void ServedSet::favour(TimePoint now) {
   if (favoured_ || now < (idle_since_ != kForever ? idle_until_ : others_until_)) return;
   const HostedModel* const first = longest_dark(/*away_only=*/false);
   if (first == nullptr) return;
-  const bool unsaid = slo(*first).ttft > first->facts.pooling.slo.ttft;
+  const bool unsaid = first->facts.pooling.ttft_loads > 0;
   const double switching = switch_to(*first), others = unsaid ? kOthersUnsaid : kOthers;
   if (now - first->dark_since < std::min(from_seconds(dark_for(config_.turns, switching, others)), first->facts.pooling.max_wait / 2)) return;
   favoured_ = {first->facts.model, now, kForever, switching, unsaid};

@@ -52,8 +52,8 @@ class ServedSet {
   double horizon() const;
   // Who was in the dark for too long comes first until it has no work, or was on the device for as long as a switch to it takes, or half a
   // second. With the switch to it and the one after it that is a visit. The next such one comes once the others had 39 times as long; or 19
-  // times as long as it took, while they have nothing to do. Where nobody said by when a first token is due and loads are long (slo()) it stays
-  // for up to eight switches, and the others have as long as that took: six switches in the dark are too long.
+  // times as long as it took, while they have nothing to do. Where nobody said by when a first token is due it stays for up to
+  // eight switches, and the others have as long as that took; and more than six switches in the dark are too long, if that is more than `dark_max`.
   void favour(TimePoint now);
   // Of those that cannot be on time, the one that waits longest is let in once the device was idle for as long as its visit takes, or ten
   // seconds. Not where others come meanwhile: not for twice `dark_max` from when one came for a model that is here, or made room for who was
@@ -75,7 +75,7 @@ class ServedSet {
     ModelId model;
     TimePoint since, here;  // favoured, and on the device
     double switch_seconds;  // to it, as expected then
-    bool unsaid;            // nobody said by when, and turns aim at some loads: they are long
+    bool unsaid;            // nobody said by when: turns aim at some loads
   };
   std::optional<Favoured> favoured_;         // was in the dark too long
   TimePoint others_until_{}, idle_until_{};  // nobody else is favoured before that, and before this while the others have nothing to do
