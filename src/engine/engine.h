@@ -12,6 +12,7 @@
 // device_kv.h, the blocks and the shared prefixes of those on the device; parking.h, those that are off the device for a while.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -123,7 +124,10 @@ class Engine {
   bool runnable() const {
     return !running_.empty() || parking_.any_parked() || (config_.limits.admit && line_.any_next());
   }
-  bool has_work() const { return !sequences_.empty(); }
+  // Of requests that came until then.
+  bool has_work(TimePoint came_by = TimePoint::max()) const {
+    return std::any_of(sequences_.begin(), sequences_.end(), [came_by](const auto& s) { return s.second->request->arrival <= came_by; });
+  }
   bool step_in_flight() const { return in_flight_step_ != 0; }
 
   // ---- memory -----------------------------------------------------------------------------------------------------------

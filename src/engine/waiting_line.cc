@@ -74,11 +74,9 @@ void WaitingLine::sort_out(const Prospects& prospects, TimePoint now) {
 std::vector<const Sequence*> WaitingLine::next(uint64_t step, TimePoint now, size_t most) const {
   std::vector<const Sequence*> next;
   const bool overdue = !late_.empty() && step % late_every_ == 0 && now - late_.begin()->second->request->arrival > late_wait_;
-  if (overdue) next.push_back(late_.begin()->second);
-  if (on_time_.size() == 0 && !overdue && admit_late_) {
-    for (auto at = late_.begin(); at != late_.end() && next.size() < most; ++at) next.push_back(at->second);
-    return next;
-  }
+  const bool all_late = late_first_ || (on_time_.size() == 0 && !overdue && admit_late_);
+  size_t late = all_late ? late_.size() : overdue ? 1 : 0;
+  for (auto at = late_.begin(); late > 0 && next.size() < most; ++at, --late) next.push_back(at->second);
   for (const Sequence* s : on_time_.first(most - next.size(), answer_tokens())) next.push_back(s);
   return next;
 }

@@ -67,10 +67,12 @@ class WaitingLine {
   void sort_out(const Prospects& prospects, TimePoint now);
   // Late ones are admitted only while this says so (as it does at first).
   void admit_late(bool admitted) { admit_late_ = admitted; }
+  // They are before all others, and admitted.
+  void late_first(bool first) { late_first_ = first; }
 
   // Who may be admitted in this step, in order, `most` at most.
   std::vector<const Sequence*> next(uint64_t step, TimePoint now, size_t most) const;
-  bool any_next() const { return on_time_.size() > 0 || (admit_late_ && !late_.empty()); }
+  bool any_next() const { return on_time_.size() > 0 || ((admit_late_ || late_first_) && !late_.empty()); }
   // visit(sequence): those that can be on time, the first ones.
   template <typename Visit>
   void for_each_next(Visit visit) const {
@@ -109,7 +111,7 @@ class WaitingLine {
   std::map<Key, Sequence*> late_;
   Prospects prospects_;
   TimePoint next_close_look_ = TimePoint::min();
-  bool admit_late_ = true;
+  bool admit_late_ = true, late_first_ = false;
   PassingOver passing_over_{late_every_};
 };
 

@@ -40,6 +40,31 @@ TEST(WaitingLine, WhoCannotBeOnTimeAnyMoreStandsBehindThoseWhoCan) {
   EXPECT_FALSE(engine.has_work());
 }
 
+TEST(WaitingLine, LateOnesMayBeFirst) {
+  using std::chrono::seconds;
+  Harness h(32, {.limits = {.sequences_max = 1}});
+  Engine& engine = h.engine();
+  const TimePoint now(seconds(60));
+  for (const auto& [id, came] : {std::pair(1, now), {2, TimePoint(seconds(50))}, {3, TimePoint(seconds(40))}}) {
+    ASSERT_TRUE(h.submit(id, 20, 4, [came = came](Request& r) { r.arrival = came; }).ok());
+  }
+  engine.line().sort_out({{seconds(1), std::chrono::milliseconds(50)}, 0.05, {1e-4}, 4}, now);
+  ASSERT_EQ(engine.line().late(), 2u);
+  engine.line().admit_late(false);
+  engine.line().late_first(true);
+  EXPECT_TRUE(engine.runnable());
+  const auto order = [&] {
+    std::vector<uint64_t> ids;
+    for (const Sequence* s : engine.line().next(1, now, 8)) ids.push_back(s->request->id.sequence);
+    return ids;
+  };
+  EXPECT_EQ(order(), (std::vector<uint64_t>{2, 3, 1}));
+  engine.line().late_first(false);
+  EXPECT_EQ(order(), (std::vector<uint64_t>{1}));
+  EXPECT_TRUE(engine.has_work(TimePoint(seconds(40))));
+  EXPECT_FALSE(engine.has_work(TimePoint(seconds(39))));
+}
+
 TEST(WaitingLine, TheFirstAreLookedAtAtAnyTimeAndThoseBehindThemNowAndThen) {
   using std::chrono::milliseconds;
   Harness h(32, {.limits = {.sequences_max = 1}});

@@ -15,8 +15,9 @@ constexpr double kStaySwitches = 1;      // of one that was in the dark, once it
 constexpr double kStaySecondsMin = 0.5;
 constexpr double kOthers = 39;           // and the others have so much longer than its visit takes,
 constexpr double kOthersIdle = 19;       // or than it took, while they have nothing to do
-constexpr double kStayUnsaid = 8;        // likewise where nobody said by when: fairness is worth more there,
-constexpr double kOthersUnsaid = 1;      // at as few switches as that leaves
+constexpr double kDarkUnsaid = 6;        // where nobody said by when, in switches, if that is more than dark_max,
+constexpr double kStayUnsaid = 3, kStayUnsaidMax = 8;
+constexpr double kOthersUnsaid = 0.5;    // fairness is worth more there
 constexpr double kUsualVisit = 1.5;      // seconds, of which dark_max is
 constexpr double kQuietMost = 10;        // seconds for which an idle device waits for those who come usually
 constexpr double kLongestAim = 86400;    // seconds
@@ -27,9 +28,8 @@ uint64_t context_tokens(const HostedModel& hosted, double answer_tokens) { retur
 
 double stay_for(double switch_seconds) { return std::max(kStaySecondsMin, kStaySwitches * switch_seconds); }
 double visit_for(double switch_seconds) { return stay_for(switch_seconds) + 2 * switch_seconds; }  // there and back
-double dark_for(const TurnOptions& turns, double switch_seconds, double others = kOthers) {
-  const double usual_visits = visit_for(switch_seconds) / kUsualVisit * (1 + others) / (1 + kOthers);
-  return std::min(to_seconds(turns.dark_max) * std::max(1.0, usual_visits), 1e9);
+double dark_for(const TurnOptions& turns, double switch_seconds) {
+  return std::min(to_seconds(turns.dark_max) * std::max(1.0, visit_for(switch_seconds) / kUsualVisit), 1e9);
 }
 
 }  // namespace
@@ -209,16 +209,26 @@ std::vector<ModelId> ServedSet::those_here() const {
   return here;
 }
 
+ServedSet::VisitTerms ServedSet::visit_of(const HostedModel& hosted) const {
+  const double switching = switch_to(hosted), dark_max = to_seconds(config_.turns.dark_max);
+  if (hosted.facts.pooling.ttft_loads == 0) return {false, switching, dark_for(config_.turns, switching), stay_for(switching), stay_for(switching)};
+  return {true, switching, std::max(dark_max, kDarkUnsaid * switching), kStayUnsaid * switching, std::max(dark_max, kStayUnsaidMax * switching)};
+}
+
 void ServedSet::favour(TimePoint now) {
   if (favoured_) {
     const HostedModel* hosted = catalogue_.find(favoured_->model);
+    const VisitTerms& visit = favoured_->terms;
     if (favoured_->here == kForever && hosted != nullptr && catalogue_.resident(*hosted)) favoured_->here = now;
-    const double expected = favoured_->switch_seconds, taken = to_seconds(now - favoured_->since) + expected;  // and back to whoever made room for it
-    const double stay = favoured_->unsaid ? kStayUnsaid * expected : stay_for(expected);
-    const bool stayed = favoured_->here != kForever && to_seconds(now - favoured_->here) >= stay;
-    if (hosted == nullptr || !hosted->engine->has_work() || stayed || taken >= kPatience * (stay + 2 * expected)) {
-      idle_until_ = std::min(others_until_, now + from_seconds((favoured_->unsaid ? kOthersUnsaid : kOthersIdle) * taken));
-      if (favoured_->unsaid) others_until_ = idle_until_;
+    const double taken = to_seconds(now - favoured_->since) + visit.switch_seconds;  // and back to whoever made room for it
+    const double here = favoured_->here == kForever ? 0 : to_seconds(now - favoured_->here);
+    const bool ends = hosted == nullptr || !hosted->engine->has_work() || here >= visit.stay_seconds_max ||
+                      (here > 0 && here >= visit.stay_seconds && !hosted->engine->has_work(favoured_->since));
+    if (ends || taken >= kPatience * (visit.stay_seconds_max + 2 * visit.switch_seconds)) {
+      idle_until_ = now + from_seconds((visit.unsaid ? kOthersUnsaid : kOthersIdle) * taken);
+      others_until_ = visit.unsaid ? idle_until_ : others_until_;
+      idle_until_ = std::min(idle_until_, others_until_);
+      if (hosted != nullptr) hosted->engine->line().late_first(false);
       favoured_.reset();
     }
   }
@@ -226,11 +236,11 @@ void ServedSet::favour(TimePoint now) {
   if (favoured_ || now < (idle_since_ != kForever ? idle_until_ : others_until_)) return;
   const HostedModel* const first = longest_dark(/*away_only=*/false);
   if (first == nullptr) return;
-  const bool unsaid = first->facts.pooling.ttft_loads > 0;
-  const double switching = switch_to(*first), others = unsaid ? kOthersUnsaid : kOthers;
-  if (now - first->dark_since < std::min(from_seconds(dark_for(config_.turns, switching, others)), first->facts.pooling.max_wait / 2)) return;
-  favoured_ = {first->facts.model, now, kForever, switching, unsaid};
-  others_until_ = now + from_seconds((1 + others) * visit_for(switching));
+  const VisitTerms visit = visit_of(*first);
+  if (now - first->dark_since < std::min(from_seconds(std::min(visit.dark_seconds, 1e9)), first->facts.pooling.max_wait / 2)) return;
+  favoured_ = {first->facts.model, now, kForever, visit};
+  first->engine->line().late_first(visit.unsaid);
+  others_until_ = now + from_seconds((1 + kOthers) * visit_for(visit.switch_seconds));
   if (catalogue_.away(*first) && !hosts_) hosts_ = those_here();
 }
 

@@ -35,6 +35,14 @@ class ServedSet {
   std::optional<ModelId> favoured() const { return favoured_ ? std::optional(favoured_->model) : std::nullopt; }  // who was in the dark for too long
 
  private:
+  // Of one that is in the dark.
+  struct VisitTerms {
+    bool unsaid;                            // nobody said by when: turns aim at some loads
+    double switch_seconds;                  // to it, as expected
+    double dark_seconds;                    // longer is too long
+    double stay_seconds, stay_seconds_max;  // on the device: until those who asked before have their answers
+  };
+  VisitTerms visit_of(const HostedModel& hosted) const;
   double switch_to(const HostedModel& hosted) const;  // in seconds
   double returning_share() const;
   void serve_all();
@@ -50,10 +58,12 @@ class ServedSet {
   RehearsedModel rehearsed(const HostedModel& hosted, double returning_share, TimePoint now) const;
   RehearsedDevice device(const std::vector<RehearsedModel>& models) const;
   double horizon() const;
-  // Who was in the dark for too long comes first until it has no work, or was on the device for as long as a switch to it takes, or half a
-  // second. With the switch to it and the one after it that is a visit. The next such one comes once the others had 39 times as long; or 19
-  // times as long as it took, while they have nothing to do. Where nobody said by when a first token is due it stays for up to
-  // eight switches, and the others have as long as that took; and more than six switches in the dark are too long, if that is more than `dark_max`.
+  // Who was in the dark for too long comes first, one after the other, and stays as its VisitTerms say, or until it has no work. Where a `ttft`
+  // was said that is for as long as a switch to it takes, or half a second. With the switch to it and the one after it that is a visit. The next
+  // such one comes once the others had 39 times as long; or 19 times as long as it took, while they have nothing to do.
+  // Where nobody said by when a first token is due, more than `dark_max` or six switches in the dark are too long. Until those who asked before it
+  // was favoured have their answers it stays, and they are before all others in its line: for three switches at least, for
+  // `dark_max` or eight at most. The others have half as long as that took.
   void favour(TimePoint now);
   // Of those that cannot be on time, the one that waits longest is let in once the device was idle for as long as its visit takes, or ten
   // seconds. Not where others come meanwhile: not for twice `dark_max` from when one came for a model that is here, or made room for who was
@@ -74,8 +84,7 @@ class ServedSet {
   struct Favoured {
     ModelId model;
     TimePoint since, here;  // favoured, and on the device
-    double switch_seconds;  // to it, as expected then
-    bool unsaid;            // nobody said by when: turns aim at some loads
+    VisitTerms terms;       // as of then
   };
   std::optional<Favoured> favoured_;         // was in the dark too long
   TimePoint others_until_{}, idle_until_{};  // nobody else is favoured before that, and before this while the others have nothing to do
