@@ -200,7 +200,9 @@ TEST(Identity, AnAnswerGoesOnInAnotherProcessIfItsWeightsHoldTheSame) {
     const auto answers = there.answers();
     for (const RequestId& id : ids) {
       const TokenId token = 30 + static_cast<TokenId>(id.gateway.value % 2);
-      if (same) EXPECT_EQ(answers.at({id.gateway, id}), (std::vector<TokenId>{token, token})) << id;
+      if (same) {
+        EXPECT_EQ(answers.at({id.gateway, id}), (std::vector<TokenId>{token, token})) << id;
+      }
       EXPECT_EQ(answers.contains({id.gateway, id}), same) << id;
       EXPECT_EQ(there.told(id).error_code, same ? StatusCode::kOk : StatusCode::kFailedPrecondition) << there.told(id).error;
     }

@@ -218,7 +218,9 @@ TEST(Router, NothingIsPlacedOnANodeThatIsOutOfReachWhileAnotherServesTheModel) {
   router.handle(PeerLost{NodeId(1)}, TimePoint{});
   for (uint64_t id = 5; id < 15; ++id) {
     for (const Effect& effect : router.handle(request(id), TimePoint{})) {
-      if (const auto* send = std::get_if<Send>(&effect)) EXPECT_EQ(send->to, NodeId(2));
+      if (const auto* send = std::get_if<Send>(&effect)) {
+        EXPECT_EQ(send->to, NodeId(2));
+      }
     }
   }
 }

@@ -317,7 +317,9 @@ TEST(Adoption, SwitchesToWhatIsStillThereAreNearlyFreeAndKnownToBe) {
     const TimePoint asked = body.now();
     const RequestId id = body.submit(i % 2, 3, 120);
     body.run();
-    if (i >= 2) EXPECT_LE(body.answer(id).first - asked, milliseconds(30)) << i;
+    if (i >= 2) {
+      EXPECT_LE(body.answer(id).first - asked, milliseconds(30)) << i;
+    }
   }
   for (const auto& [id, costs] : body.node().costs()) {
     EXPECT_NEAR(costs.switch_seconds(9), 0.2, 0.02);
