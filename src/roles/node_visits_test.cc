@@ -131,6 +131,34 @@ TEST(NodeVisits, WhereNobodySaidByWhenAVisitLastsUntilThoseWhoAskedHaveTheirAnsw
   for (const RequestId id : asked) EXPECT_EQ(f.body.answer(id).tokens, 100u) << id;
 }
 
+// An hour without requests from the middle of one on was none for the others, and nobody pays for it afterwards.
+TEST(NodeVisits, AVisitThatEndedLongAgoHoldsUpNobody) {
+  std::vector<NodeModel> models = {model(0), model(1)};
+  for (NodeModel& m : models) m.pooling.ttft_loads = PoolingSettings().ttft_loads;
+  NodeConfig c = config(9, models);
+  c.adopt_weights = false;
+  c.turns.dark_max = seconds(20);
+  Flooded f(c, milliseconds(20));
+  f.flood(200);
+  std::vector<RequestId> asked;
+  for (int i = 0; i < 12; ++i) asked.push_back(f.body.submit(1, 100));
+  while (f.body.answer(asked.front()).tokens == 0) f.flood(1);
+  const uint64_t last = f.body.submit(0, 4).sequence;
+  for (uint64_t id = 1; id <= last; ++id) {
+    if (std::find(asked.begin(), asked.end(), RequestId(id)) == asked.end()) f.body.cancel(RequestId(id));  // who is left is alone
+  }
+  while (f.body.now() < TimePoint(std::chrono::hours(1))) f.body.run(f.body.now() + seconds(1));
+  f.flood(600);
+  const TimePoint then = f.body.now();
+  std::vector<RequestId> again;
+  for (int i = 0; i < 12; ++i) again.push_back(f.body.submit(1, 100));
+  f.flood(500);
+  for (const RequestId id : again) {
+    EXPECT_EQ(f.body.answer(id).tokens, 100u) << id;
+    EXPECT_LT(f.body.answer(id).first - then, seconds(40)) << id;
+  }
+}
+
 // Its load takes ten times as long as expected: it stays as long as it would have.
 TEST(NodeVisits, AVisitOfWhoComesLateIsAsLong) {
   Flooded f(milliseconds(200));

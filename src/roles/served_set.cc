@@ -29,7 +29,7 @@ uint64_t context_tokens(const HostedModel& hosted, double answer_tokens) { retur
 double stay_for(double switch_seconds) { return std::max(kStaySecondsMin, kStaySwitches * switch_seconds); }
 double visit_for(double switch_seconds) { return stay_for(switch_seconds) + 2 * switch_seconds; }  // there and back
 double dark_for(const TurnOptions& turns, double switch_seconds) {
-  return std::min(to_seconds(turns.dark_max) * std::max(1.0, visit_for(switch_seconds) / kUsualVisit), 1e9);
+  return to_seconds(turns.dark_max) * std::max(1.0, visit_for(switch_seconds) / kUsualVisit);
 }
 
 }  // namespace
@@ -89,6 +89,7 @@ void ServedSet::update(bool contended, TimePoint now) {
   note_dark(now);
   note_idle(now);
   if (!contended || stuck()) {
+    late_first(false);
     if (course_ != Course{}) serve_all();
     course_ = {};
     next_ = now;
@@ -98,6 +99,7 @@ void ServedSet::update(bool contended, TimePoint now) {
   next_ = now + kInterval;
   for (auto& [id, hosted] : catalogue_.active()) catalogue_.likeness().believe_costs(hosted);
   favour(now);
+  late_first(true);
   const double ahead = horizon();
   std::vector<RehearsedModel> models = models_in_order(ahead, now);
   // Of many the first ones tell what is best for all.
@@ -211,8 +213,14 @@ std::vector<ModelId> ServedSet::those_here() const {
 
 ServedSet::VisitTerms ServedSet::visit_of(const HostedModel& hosted) const {
   const double switching = switch_to(hosted), dark_max = to_seconds(config_.turns.dark_max);
-  if (hosted.facts.pooling.ttft_loads == 0) return {false, switching, dark_for(config_.turns, switching), stay_for(switching), stay_for(switching)};
-  return {true, switching, std::max(dark_max, kDarkUnsaid * switching), kStayUnsaid * switching, std::max(dark_max, kStayUnsaidMax * switching)};
+  const double dark = dark_for(config_.turns, switching), stay = stay_for(switching);
+  if (hosted.facts.pooling.ttft_loads == 0) return {false, switching, dark, stay, stay, kOthers, kOthersIdle};
+  return {true, switching, std::max(dark_max, kDarkUnsaid * switching), kStayUnsaid * switching, std::max(dark_max, kStayUnsaidMax * switching), kOthersUnsaid, kOthersUnsaid};
+}
+
+void ServedSet::late_first(bool visited) {
+  const HostedModel* const hosted = favoured_ ? catalogue_.find(favoured_->model) : nullptr;
+  if (hosted != nullptr) hosted->engine->line().late_first(visited && favoured_->terms.unsaid);
 }
 
 void ServedSet::favour(TimePoint now) {
@@ -224,11 +232,10 @@ void ServedSet::favour(TimePoint now) {
     const double here = favoured_->here == kForever ? 0 : to_seconds(now - favoured_->here);
     const bool ends = hosted == nullptr || !hosted->engine->has_work() || here >= visit.stay_seconds_max ||
                       (here > 0 && here >= visit.stay_seconds && !hosted->engine->has_work(favoured_->since));
-    if (ends || taken >= kPatience * (visit.stay_seconds_max + 2 * visit.switch_seconds)) {
-      idle_until_ = now + from_seconds((visit.unsaid ? kOthersUnsaid : kOthersIdle) * taken);
-      others_until_ = visit.unsaid ? idle_until_ : others_until_;
-      idle_until_ = std::min(idle_until_, others_until_);
-      if (hosted != nullptr) hosted->engine->line().late_first(false);
+    if (ends || taken >= kPatience * visit.seconds_max()) {
+      idle_until_ = std::min(others_until_, now + from_seconds(visit.others_idle * taken));
+      if (visit.unsaid) others_until_ = idle_until_;
+      late_first(false);
       favoured_.reset();
     }
   }
@@ -239,8 +246,7 @@ void ServedSet::favour(TimePoint now) {
   const VisitTerms visit = visit_of(*first);
   if (now - first->dark_since < std::min(from_seconds(std::min(visit.dark_seconds, 1e9)), first->facts.pooling.max_wait / 2)) return;
   favoured_ = {first->facts.model, now, kForever, visit};
-  first->engine->line().late_first(visit.unsaid);
-  others_until_ = now + from_seconds((1 + kOthers) * visit_for(visit.switch_seconds));
+  others_until_ = now + from_seconds((1 + visit.others) * visit.seconds_max());
   if (catalogue_.away(*first) && !hosts_) hosts_ = those_here();
 }
 

@@ -41,8 +41,12 @@ class ServedSet {
     double switch_seconds;                  // to it, as expected
     double dark_seconds;                    // longer is too long
     double stay_seconds, stay_seconds_max;  // on the device: until those who asked before have their answers
+    double others, others_idle;             // times as long as it may take, or took, have the others then
+    double seconds_max() const { return stay_seconds_max + 2 * switch_seconds; }  // there and back
   };
   VisitTerms visit_of(const HostedModel& hosted) const;
+  // In its line, if nobody said by when; only while there is a visit.
+  void late_first(bool visited);
   double switch_to(const HostedModel& hosted) const;  // in seconds
   double returning_share() const;
   void serve_all();
