@@ -59,13 +59,19 @@ class Device {
     for (const auto& [id, why] : plan.refused) return why;
     plan.node.adopt_weights = adopt;
     device->pages_ = plan.node.pages;
-    for (const NodeModel& model : plan.node.models) device->needed_ = std::max(device->needed_, weight_pages(model) + kv_pages_min(model));
+    for (const NodeModel& model : plan.node.models) {
+      device->needed_ = std::max(device->needed_, weight_pages(model) + kv_pages_min(model));
+      device->weights_ += weight_pages(model);
+    }
     device->workspace_ = plan.workspace_bytes;
     ASSIGN_OR_RETURN(device->host_, NodeHost::start(std::move(plan), device->network_));
     return device;
   }
-  // Of a device that holds either model with KV for its longest sequence, and half as much again.
-  uint64_t bytes_for_one() const { return workspace_ + uint64_t{needed_} * 3 / 2 * kPageBytes; }
+  // Of a device that holds either model with KV for its longest sequence, and half as much again, but not both.
+  StatusOr<uint64_t> bytes_for_one() const {
+    if (weights_ < needed_) return invalid_argument("--model: the two models stay on a device that has place for the larger one: name two whose weights differ less");
+    return workspace_ + std::min(uint64_t{needed_} * 3 / 2, weights_) * kPageBytes;
+  }
 
   // Seconds to a token of the model.
   double ask(uint32_t model) {
@@ -105,7 +111,7 @@ class Device {
   LoopbackNetwork network_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint64_t asked_ = 0, ended_ = 0, workspace_ = 0;
+  uint64_t asked_ = 0, ended_ = 0, workspace_ = 0, weights_ = 0;
   uint32_t pages_ = 0, needed_ = 0;
   std::vector<SwitchRecord> switches_;
   std::unique_ptr<Transport> transport_ = network_.connect(kClient, [this](NodeId, std::string bytes) { return receive(bytes); });
@@ -137,7 +143,7 @@ void note(Device& device, uint32_t model, double copy_bytes_per_second, Seen& se
 
 StatusOr<std::map<std::string, Seen>> measure(const Flags& flags) {
   ASSIGN_OR_RETURN(const auto any, Device::make(flags, 64 * kGiB, 0, false));  // addresses only
-  const uint64_t one = any->bytes_for_one();
+  ASSIGN_OR_RETURN(const uint64_t one, any->bytes_for_one());
   struct Way {
     const char* name;
     uint64_t host_bytes;
