@@ -77,6 +77,19 @@ class ArrivalRate {
   TimePoint first_{}, last_{};
 };
 
+// How far apart the steps of a model are for those who read it: over the last second, about, with the prompts and the turns of others between them.
+class StepPace {
+ public:
+  // `goes_on`: sequences have more to give, so that what passes until the next step has ended counts.
+  void step_ended(TimePoint now, bool goes_on);
+  double seconds() const { return steps_ > 0 ? wall_ / steps_ : 0; }
+
+ private:
+  bool goes_on_ = false;
+  TimePoint ended_{};
+  double wall_ = 0, steps_ = 0;  // of late
+};
+
 // Of computing prompts, in full steps: seconds for a token, and for a token that one of them looks at.
 struct PromptCost {
   double token_seconds = 0;

@@ -237,6 +237,31 @@ TEST(ModelEstimator, SaysHowManyRowsATimeIsEnoughFor) {
   EXPECT_LT(e.rows_within(0.1, 4, 10'000'000), e.rows_within(0.1, 4, 0) + 1);
 }
 
+TEST(StepPace, CountsTheTurnsOfOthers) {
+  StepPace pace;
+  EXPECT_EQ(pace.seconds(), 0);
+  TimePoint now{};
+  for (int i = 0; i < 200; ++i) pace.step_ended(now += std::chrono::milliseconds(100), true);
+  EXPECT_NEAR(pace.seconds(), 0.1, 1e-6);
+  // Four steps, and then as long away as they took: readers see half as many tokens a second.
+  for (int turn = 0; turn < 20; ++turn) {
+    for (int i = 0; i < 4; ++i) pace.step_ended(now += std::chrono::milliseconds(i == 0 ? 500 : 100), true);
+  }
+  EXPECT_NEAR(pace.seconds(), 0.2, 0.03);
+}
+
+TEST(StepPace, CountsNoTimeInWhichNobodyReads) {
+  StepPace pace;
+  TimePoint now{};
+  for (int i = 0; i < 200; ++i) pace.step_ended(now += std::chrono::milliseconds(100), i < 199);
+  pace.step_ended(now += std::chrono::hours(1), true);
+  EXPECT_NEAR(pace.seconds(), 0.1, 1e-6);
+  // And of the longest while away it forgets the most: soon it is as near as ever.
+  pace.step_ended(now += std::chrono::hours(1), true);
+  for (int i = 0; i < 200; ++i) pace.step_ended(now += std::chrono::milliseconds(100), true);
+  EXPECT_NEAR(pace.seconds(), 0.1, 0.01);
+}
+
 TEST(ModelEstimator, RefusesWhatItDidNotWrite) {
   const std::string good = ModelEstimator().to_json();
   const auto with = [&](std::string_view from, std::string_view to) {

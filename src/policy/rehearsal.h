@@ -33,7 +33,7 @@ struct RehearsedModel {
   double sequences_max = 256;  // at once
   double quota_seconds = 0;    // of its turn
   double spent_seconds = 0;    // of the turn under way
-  double pace_seconds = 0;     // between two of its steps, of late
+  double pace_seconds = 0;     // between two of its steps, of late, with what was between them
   double passed_over = 0;      // of those that decode: hopeless, and in no step
   double weight_pages = 0;
   double kv_pages_min = 0;     // that must be free when it comes

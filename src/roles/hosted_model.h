@@ -72,8 +72,7 @@ struct HostedModel {
   float progress = 0.0f;
   uint64_t loads = 0;
   ModelDigest weights;             // of the last load; none yet
-  MovingMean pace;                 // seconds between the ends of two of its steps, within a turn
-  TimePoint stepped_at{};
+  StepPace pace;
   bool fresh = false;              // loaded, and not given a token since: not to be dropped for the next in line
 
   // Its steps.

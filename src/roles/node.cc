@@ -188,11 +188,10 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
   hosted.deferrals = 0;
   hosted.deferred_why.clear();
   if (!loads_.step_beside_packing()) count_step(hosted, step);
-  if (hosted.turn.steps > 0 && hosted.engine->running() > 0) hosted.pace.add(to_seconds(now - hosted.stepped_at));
-  hosted.stepped_at = now;
   // The quota's clock starts after the first step.
   if (hosted.turn.steps++ > 0 && !loads_.step_beside_packing()) hosted.turn.spent_seconds += step.seconds;
   for (TokenDelta& delta : hosted.engine->finish_step(event.result)) deliver(hosted, std::move(delta), effects);
+  hosted.pace.step_ended(now, hosted.engine->running() > 0);
   end_failed_packing(effects);
   journal_.changed = true;
 }

@@ -69,7 +69,7 @@ Prospects ServedSet::prospects(const HostedModel& hosted) const {
   const size_t running = hosted.engine->running();
   const uint64_t sequences = running - hosted.engine->line().passing_over().count(running) + 1;
   p.step_seconds = hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value));
-  p.pace_seconds = hosted.pace.value;
+  p.pace_seconds = hosted.pace.seconds();
   p.prompts = hosted.costs.prompt_cost(config_.limits.tokens_per_step);
   p.answer_tokens = catalogue_.likeness().answer_tokens(hosted);
   p.filled = catalogue_.likeness().filled(hosted);
