@@ -17,7 +17,7 @@ constexpr double kGapSeconds = 120;   // after which a longest gap counts for a 
 constexpr double kSilence = 2;        // times the longest gap says that there is less than before,
 constexpr double kFewArrivals = 8;    // and more of them where few gaps are known
 constexpr double kArrivalSeconds = 30, kArrivalSecondsMin = 3;
-constexpr double kPaceSeconds = 1;    // that a pace is the mean of, about, and that count of a while away at most
+constexpr double kPaceSeconds = 1, kPaceTokens = 4;  // that a pace is the mean of, about, and that count of a while away at most
 constexpr double kUsualGaps = 64;     // between two arrivals, that the usual one is the mean of,
 constexpr double kGapsKnown = 16;     // and so many until it is known
 constexpr double kUsualArrivals = 0.25;  // that are believed to have come in the time that so many usually take
@@ -133,9 +133,9 @@ void MovingMean::add(double x, double rate) {
   value += std::max(rate, 1.0 / static_cast<double>(count)) * (x - value);
 }
 
-void StepPace::step_ended(TimePoint now, bool goes_on) {
+void StepPace::step_ended(TimePoint now, bool goes_on, double tbt) {
   if (goes_on_) {
-    const double seconds = std::min(to_seconds(now - ended_), kPaceSeconds), kept = std::exp(-seconds / kPaceSeconds);
+    const double most = std::max(kPaceSeconds, kPaceTokens * tbt), seconds = std::min(to_seconds(now - ended_), most), kept = std::exp(-seconds / most);
     wall_ = kept * wall_ + seconds;
     steps_ = kept * steps_ + 1;
   }

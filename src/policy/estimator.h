@@ -77,11 +77,13 @@ class ArrivalRate {
   TimePoint first_{}, last_{};
 };
 
-// How far apart the steps of a model are for those who read it: over the last second, about, with the prompts and the turns of others between them.
+// How far apart the steps of a model are for those who read it: over the last second or the time of four tokens, with the
+// prompts and the turns of others between them.
 class StepPace {
  public:
-  // `goes_on`: sequences have more to give, so that what passes until the next step has ended counts.
-  void step_ended(TimePoint now, bool goes_on);
+  // `goes_on`: sequences have more to give, so that what passes until the next step has ended counts. `tbt`: seconds between two tokens, as
+  // they are wanted; of a longer while than above no more counts.
+  void step_ended(TimePoint now, bool goes_on, double tbt);
   double seconds() const { return steps_ > 0 ? wall_ / steps_ : 0; }
 
  private:

@@ -241,11 +241,11 @@ TEST(StepPace, CountsTheTurnsOfOthers) {
   StepPace pace;
   EXPECT_EQ(pace.seconds(), 0);
   TimePoint now{};
-  for (int i = 0; i < 200; ++i) pace.step_ended(now += std::chrono::milliseconds(100), true);
+  for (int i = 0; i < 200; ++i) pace.step_ended(now += std::chrono::milliseconds(100), true, 0.1);
   EXPECT_NEAR(pace.seconds(), 0.1, 1e-6);
   // Four steps, and then as long away as they took: readers see half as many tokens a second.
   for (int turn = 0; turn < 20; ++turn) {
-    for (int i = 0; i < 4; ++i) pace.step_ended(now += std::chrono::milliseconds(i == 0 ? 500 : 100), true);
+    for (int i = 0; i < 4; ++i) pace.step_ended(now += std::chrono::milliseconds(i == 0 ? 500 : 100), true, 0.1);
   }
   EXPECT_NEAR(pace.seconds(), 0.2, 0.03);
 }
@@ -253,13 +253,20 @@ TEST(StepPace, CountsTheTurnsOfOthers) {
 TEST(StepPace, CountsNoTimeInWhichNobodyReads) {
   StepPace pace;
   TimePoint now{};
-  for (int i = 0; i < 200; ++i) pace.step_ended(now += std::chrono::milliseconds(100), i < 199);
-  pace.step_ended(now += std::chrono::hours(1), true);
+  for (int i = 0; i < 200; ++i) pace.step_ended(now += std::chrono::milliseconds(100), i < 199, 0.1);
+  pace.step_ended(now += std::chrono::hours(1), true, 0.1);
   EXPECT_NEAR(pace.seconds(), 0.1, 1e-6);
   // And of the longest while away it forgets the most: soon it is as near as ever.
-  pace.step_ended(now += std::chrono::hours(1), true);
-  for (int i = 0; i < 200; ++i) pace.step_ended(now += std::chrono::milliseconds(100), true);
+  pace.step_ended(now += std::chrono::hours(1), true, 0.1);
+  for (int i = 0; i < 200; ++i) pace.step_ended(now += std::chrono::milliseconds(100), true, 0.1);
   EXPECT_NEAR(pace.seconds(), 0.1, 0.01);
+}
+
+TEST(StepPace, OfSlowReadersIsThatOfSlowSteps) {
+  StepPace pace;
+  TimePoint now{};
+  for (int i = 0; i < 20; ++i) pace.step_ended(now += std::chrono::seconds(3), true, 2);
+  EXPECT_NEAR(pace.seconds(), 3, 1e-6);
 }
 
 TEST(ModelEstimator, RefusesWhatItDidNotWrite) {

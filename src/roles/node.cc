@@ -191,7 +191,7 @@ void Node::on_step_done(const StepDone& event, TimePoint now, std::vector<Effect
   // The quota's clock starts after the first step.
   if (hosted.turn.steps++ > 0 && !loads_.step_beside_packing()) hosted.turn.spent_seconds += step.seconds;
   for (TokenDelta& delta : hosted.engine->finish_step(event.result)) deliver(hosted, std::move(delta), effects);
-  hosted.pace.step_ended(now, hosted.engine->running() > 0);
+  hosted.pace.step_ended(now, hosted.engine->running() > 0, to_seconds(hosted.facts.pooling.slo.tbt));
   end_failed_packing(effects);
   journal_.changed = true;
 }
