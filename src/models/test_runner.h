@@ -85,8 +85,8 @@ class TestModel {
   }
 
   // A load into the same memory, nothing of which is worth anything, that is called off before its piece number `pieces`: what
-  // of it is as the whole load leaves it. Its end if it was over by then.
-  StatusOr<std::vector<ByteRange>> load_called_off(int pieces) {
+  // of it is as the whole load leaves it. Its end if it was over by then. By one thread they come in the order of the file.
+  StatusOr<std::vector<ByteRange>> load_called_off(int pieces, int threads) {
     model_.reset();
     std::memset(CpuDevice::at(memory_.begin), 0xff, memory_.bytes);
     LoadControl control;
@@ -94,7 +94,8 @@ class TestModel {
     control.give_way = [&] {
       if (begun++ == pieces) control.cancelled = true;
     };
-    const Status status = plan_->load(memory_, *on_.backend, on_.threads, control).status();
+    ThreadPool by(threads);
+    const Status status = plan_->load(memory_, *on_.backend, by, control).status();
     if (status.code() != StatusCode::kCancelled) return status.ok() ? absl::OutOfRangeError("it was over") : status;
     std::sort(control.left.begin(), control.left.end(), [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
     std::vector<ByteRange> whole;
