@@ -62,6 +62,16 @@ TEST(NodeVisits, SeveralInTheDarkHaveTheirTurnsOneAfterTheOtherWithinTheBound) {
   EXPECT_GT(last_of(std::chrono::hours(1)), bound);
 }
 
+// Room for one of so many models, and nobody said by when. Whoever left is not back at once.
+NodeConfig unsaid(uint32_t of_models, Duration dark_max = TurnOptions().dark_max) {
+  std::vector<NodeModel> models;
+  for (uint32_t i = 0; i < of_models; ++i) models.push_back(model(i)), models.back().pooling.ttft_loads = PoolingSettings().ttft_loads;
+  NodeConfig c = config(9, models);
+  c.adopt_weights = false;
+  c.turns.dark_max = dark_max;
+  return c;
+}
+
 // Of two models the first has more requests than the device can do, for so many tenths of a second; those who ask the second are late from
 // the first token on.
 struct Flooded {
@@ -82,11 +92,10 @@ struct Flooded {
       body.run(body.now() + milliseconds(100));
     }
   }
-  // Many of the second one, of which the first is returned.
-  RequestId ask() {
-    const RequestId first = body.submit(1, 100);
-    for (int i = 0; i < 40; ++i) body.submit(1, 100);
-    return first;
+  std::vector<RequestId> ask(int times) {  // the second one
+    std::vector<RequestId> asked;
+    for (int i = 0; i < times; ++i) asked.push_back(body.submit(1, 100));
+    return asked;
   }
   Body body;
 };
@@ -94,7 +103,7 @@ struct Flooded {
 TEST(NodeVisits, WhoWasInTheDarkHasAFortiethOfTheTimeAtMost) {
   Flooded f(milliseconds(200));
   f.flood(10);
-  f.ask();
+  f.ask(41);
   const size_t before = f.body.steps.size();
   f.flood(1800);
   const auto visits = std::count(f.body.loads.begin(), f.body.loads.end(), 1u);
@@ -108,7 +117,7 @@ TEST(NodeVisits, WhereASwitchTakesLongOneWaitsInProportionLonger) {
   Flooded f(seconds(2));
   f.flood(100);
   const TimePoint asked = f.body.now();
-  const RequestId reader = f.ask();
+  const RequestId reader = f.ask(41).front();
   f.flood(600);
   const double visit = 2 + 2 + 2, waited = to_seconds(f.body.answer(reader).first - asked);
   EXPECT_GT(waited, 5 * visit / 1.5);
@@ -117,15 +126,9 @@ TEST(NodeVisits, WhereASwitchTakesLongOneWaitsInProportionLonger) {
 
 // Then what is late is worth as much as what is not, and half of an answer is worth little.
 TEST(NodeVisits, WhereNobodySaidByWhenAVisitLastsUntilThoseWhoAskedHaveTheirAnswers) {
-  std::vector<NodeModel> models = {model(0), model(1)};
-  for (NodeModel& m : models) m.pooling.ttft_loads = PoolingSettings().ttft_loads;
-  NodeConfig c = config(9, models);  // room for one
-  c.adopt_weights = false;
-  c.turns.dark_max = seconds(20);
-  Flooded f(c, milliseconds(20));
+  Flooded f(unsaid(2, seconds(20)), milliseconds(20));
   f.flood(200);
-  std::vector<RequestId> asked;
-  for (int i = 0; i < 12; ++i) asked.push_back(f.body.submit(1, 100));
+  const std::vector<RequestId> asked = f.ask(12);
   f.flood(800);
   EXPECT_EQ(std::count(f.body.loads.begin(), f.body.loads.end(), 1u), 1);
   for (const RequestId id : asked) EXPECT_EQ(f.body.answer(id).tokens, 100u) << id;
@@ -133,15 +136,9 @@ TEST(NodeVisits, WhereNobodySaidByWhenAVisitLastsUntilThoseWhoAskedHaveTheirAnsw
 
 // An hour without requests from the middle of one on was none for the others, and nobody pays for it afterwards.
 TEST(NodeVisits, AVisitThatEndedLongAgoHoldsUpNobody) {
-  std::vector<NodeModel> models = {model(0), model(1)};
-  for (NodeModel& m : models) m.pooling.ttft_loads = PoolingSettings().ttft_loads;
-  NodeConfig c = config(9, models);
-  c.adopt_weights = false;
-  c.turns.dark_max = seconds(20);
-  Flooded f(c, milliseconds(20));
+  Flooded f(unsaid(2, seconds(20)), milliseconds(20));
   f.flood(200);
-  std::vector<RequestId> asked;
-  for (int i = 0; i < 12; ++i) asked.push_back(f.body.submit(1, 100));
+  const std::vector<RequestId> asked = f.ask(12);
   while (f.body.answer(asked.front()).tokens == 0) f.flood(1);
   const uint64_t last = f.body.submit(0, 4).sequence;
   for (uint64_t id = 1; id <= last; ++id) {
@@ -150,8 +147,7 @@ TEST(NodeVisits, AVisitThatEndedLongAgoHoldsUpNobody) {
   while (f.body.now() < TimePoint(std::chrono::hours(1))) f.body.run(f.body.now() + seconds(1));
   f.flood(600);
   const TimePoint then = f.body.now();
-  std::vector<RequestId> again;
-  for (int i = 0; i < 12; ++i) again.push_back(f.body.submit(1, 100));
+  const std::vector<RequestId> again = f.ask(12);
   f.flood(500);
   for (const RequestId id : again) {
     EXPECT_EQ(f.body.answer(id).tokens, 100u) << id;
@@ -166,7 +162,7 @@ TEST(NodeVisits, AVisitOfWhoComesLateIsAsLong) {
   f.body.submit(1, 4);
   f.flood(200);
   f.body.load_time = seconds(2);
-  f.ask();
+  f.ask(41);
   const size_t before = f.body.steps.size();
   f.flood(400);
   const auto visits = std::count(f.body.loads.begin(), f.body.loads.end(), 1u) - 1;
@@ -221,11 +217,7 @@ TEST(NodeVisits, WhoeverIsAskedForFirstIsNotServedUntilThatPays) {
 // The longest waits for a first token of people who ask for some models in turn, on a device with room for one: so long from an answer to the
 // next request. The disk is much slower than was believed.
 std::vector<Duration> longest_waits(Duration load, const std::vector<Duration>& pauses, uint32_t of_models) {
-  std::vector<NodeModel> models;
-  for (uint32_t i = 0; i < of_models; ++i) models.push_back(model(i)), models.back().pooling.ttft_loads = PoolingSettings().ttft_loads;
-  NodeConfig one_room = config(9, models);
-  one_room.adopt_weights = false;
-  Body body(one_room);
+  Body body(unsaid(of_models));
   body.load_time = load;
   struct Person {
     std::optional<RequestId> id;
