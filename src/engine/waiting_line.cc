@@ -31,11 +31,11 @@ double Prospects::prompt_seconds(const Sequence& s) const { return prompts.secon
 
 bool Prospects::hopeless(const Sequence& s, TimePoint now) const {
   const double tbt = to_seconds(tightened(slo, s.request->ttft_max, s.request->tbt_max).tbt);
-  return answer_tokens > 0 && shoal::hopeless(left(s.delivered, s.request->max_tokens), prompt_seconds(s) + step_seconds, step_seconds, due(s, now), tbt);
+  return !fair && answer_tokens > 0 && shoal::hopeless(left(s.delivered, s.request->max_tokens), prompt_seconds(s) + step_seconds, step_seconds, due(s, now), tbt);
 }
 
 Chance Prospects::chance(const Sequence& s, TimePoint now, size_t waiting) const {
-  if (answer_tokens <= 0) return Chance::kWhole;
+  if (fair || answer_tokens <= 0) return Chance::kWhole;
   const double prompt = prompt_seconds(s);
   const double waiting_seconds = s.admitted_before ? 0 : static_cast<double>(waiting) * (prompt + answer_tokens * token_seconds);
   const SloTarget own = tightened(slo, s.request->ttft_max, s.request->tbt_max);
@@ -74,7 +74,7 @@ void WaitingLine::sort_out(const Prospects& prospects, TimePoint now) {
 std::vector<const Sequence*> WaitingLine::next(uint64_t step, TimePoint now, size_t most) const {
   std::vector<const Sequence*> next;
   const bool overdue = !late_.empty() && step % late_every_ == 0 && now - late_.begin()->second->request->arrival > late_wait_;
-  const bool all_late = late_first_ || (on_time_.size() == 0 && !overdue && admit_late_);
+  const bool all_late = lets_late_first() || (on_time_.size() == 0 && !overdue && admit_late_);
   size_t late = all_late ? late_.size() : overdue ? 1 : 0;
   for (auto at = late_.begin(); late > 0 && next.size() < most; ++at, --late) next.push_back(at->second);
   for (const Sequence* s : on_time_.first(most - next.size(), answer_tokens())) next.push_back(s);

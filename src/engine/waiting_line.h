@@ -29,6 +29,7 @@ struct Prospects {
   double pace_seconds = 0;     // between two, as it was of late, with the prompts and the other models between them
   double filled = 0;           // share of answers that end only because they are as long as they may be,
   double filled_tokens = 0;    // and how long those are in the mean
+  bool fair = false;           // nobody said by when: first come, first served, and nobody is given up
 
   // Tokens that an answer of so many, of at most so many, still has, as far as that can be known: for whoever waits or runs, where none
   // is to stand behind others because it may be long.
@@ -72,7 +73,7 @@ class WaitingLine {
 
   // Who may be admitted in this step, in order, `most` at most.
   std::vector<const Sequence*> next(uint64_t step, TimePoint now, size_t most) const;
-  bool any_next() const { return on_time_.size() > 0 || ((admit_late_ || late_first_) && !late_.empty()); }
+  bool any_next() const { return on_time_.size() > 0 || ((admit_late_ || lets_late_first()) && !late_.empty()); }
   // visit(sequence): those that can be on time, the first ones.
   template <typename Visit>
   void for_each_next(Visit visit) const {
@@ -100,6 +101,7 @@ class WaitingLine {
   using Key = std::pair<int64_t, uint64_t>;  // (-priority, order)
   static Key key(const Sequence& s) { return {-int64_t{s.request->priority}, s.order}; }
 
+  bool lets_late_first() const { return late_first_ || prospects_.fair; }
   double answer_tokens() const { return prospects_.answer_tokens > 0 ? prospects_.answer_tokens : kAnswerTokens; }
 
   static constexpr double kAnswerTokens = 128;  // believed while none has ended

@@ -126,10 +126,11 @@ TEST(Prospects, HowLongAnAnswerIsIsWhatItMayBeWhereAllAre) {
 }
 
 // Six of 0.4 s each: one by one, all but the first three are late in part. And one that comes meanwhile.
-std::vector<uint64_t> begun_in_overload(double token_seconds, double pace_seconds = 0) {
+std::vector<uint64_t> begun_in_overload(double token_seconds, double pace_seconds = 0, bool fair = false) {
   using std::chrono::milliseconds;
   Harness h(64, {.limits = {.sequences_max = 1}});
-  const Prospects prospects{{std::chrono::seconds(1), milliseconds(100)}, 0.02, {1e-4}, 40, token_seconds, pace_seconds};
+  Prospects prospects{{std::chrono::seconds(1), milliseconds(100)}, 0.02, {1e-4}, 40, token_seconds, pace_seconds};
+  prospects.fair = fair;
   for (uint64_t i = 1; i <= 6; ++i) EXPECT_TRUE(h.submit(i, 20, 40).ok());
   EXPECT_TRUE(h.submit(7, 20, 40, [](Request& r) { r.arrival = TimePoint(milliseconds(700)); }).ok());
   std::vector<uint64_t> begun;
@@ -155,13 +156,33 @@ TEST(WaitingLine, WhereAllThatWaitTakeLittleTheFirstDeadlineIsNext) {
   EXPECT_EQ(begun_in_overload(0), (std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7}));
 }
 
+TEST(WaitingLine, WhereNobodySaidByWhenWhoComesFirstIsFirst) {
+  EXPECT_EQ(begun_in_overload(0.01, 0.11, true), (std::vector<uint64_t>{1, 2, 3, 4, 5, 6, 7}));
+}
+
+// The first came a minute ago, and is late.
+void make_one_late(Harness& h, const Prospects& prospects) {
+  ASSERT_TRUE(h.submit(1, 20, 4, [](Request& r) { r.arrival = TimePoint(-std::chrono::seconds(60)); }).ok());
+  ASSERT_TRUE(h.submit(2, 20, 4).ok());
+  h.engine().line().sort_out(prospects, TimePoint());
+  ASSERT_EQ(h.engine().line().late(), 1u);
+}
+
+TEST(WaitingLine, WhoStoodBehindOthersIsBeforeThemOnceNobodySaysByWhen) {
+  Harness h(32, {.limits = {.sequences_max = 1}});
+  Prospects prospects{{std::chrono::seconds(1), std::chrono::milliseconds(100)}, 0.02, {1e-4}, 8};
+  make_one_late(h, prospects);
+  h.engine().line().admit_late(false);
+  prospects.fair = true;
+  h.engine().line().sort_out(prospects, TimePoint());
+  ASSERT_TRUE(h.step());
+  EXPECT_EQ(h.last().slices.front().request, RequestId(1));
+}
+
 TEST(WaitingLine, WhoIsLateForTooLongIsTakenNowAndThen) {
   using std::chrono::seconds;
   Harness h(32, {.limits = {.sequences_max = 1}, .late_wait = seconds(1), .late_every = 1});
-  ASSERT_TRUE(h.submit(1, 20, 4, [](Request& r) { r.arrival = TimePoint(-seconds(60)); }).ok());
-  ASSERT_TRUE(h.submit(2, 20, 4).ok());
-  h.engine().line().sort_out({{seconds(1), std::chrono::milliseconds(100)}, 0.02, {1e-4}, 8}, TimePoint());
-  EXPECT_EQ(h.engine().line().late(), 1u);
+  make_one_late(h, {{seconds(1), std::chrono::milliseconds(100)}, 0.02, {1e-4}, 8});
   h.engine().line().admit_late(false);
   ASSERT_TRUE(h.step());
   EXPECT_EQ(h.last().slices.front().request, RequestId(1));

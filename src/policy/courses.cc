@@ -38,7 +38,13 @@ class Contest {
 
 bool goes_first(const RehearsedModel& m) { return m.first || m.stays || m.here; }
 
+bool keeps(const Rehearsed& everybody, const CourseOptions& options) { return everybody.lost <= options.loss_max * everybody.on_time; }
+
 }  // namespace
+
+bool keeps_everybody(std::span<const RehearsedModel> models, const RehearsedDevice& device, double horizon, const CourseOptions& options) {
+  return keeps(rehearse(models, device, {static_cast<uint32_t>(models.size()), 1}, horizon), options);
+}
 
 void put_here_first(std::span<RehearsedModel> models) { std::stable_partition(models.begin(), models.end(), goes_first); }
 
@@ -50,7 +56,7 @@ Course best_course(std::span<const RehearsedModel> models, const RehearsedDevice
   const Course before = kept.served == 0 ? everybody : Course{std::min(kept.served, count), turns ? kept.stretch : 1, turns && kept.ends, !turns && others_first};
   Contest contest(models, device, horizon);
   const Rehearsed wide = contest.of(everybody);
-  if (wide.lost <= options.loss_max * wide.on_time) return everybody;
+  if (keeps(wide, options)) return everybody;
   contest.of(before);
   for (uint32_t served = std::min(rooms, count); served > 0; served -= 1 + served / 4) contest.of({served, 1}), contest.of({served, 1, false, others_first});
   for (uint32_t served = rooms + 1, more = 1; served <= count; served = std::min(count, rooms + (more *= 2))) {

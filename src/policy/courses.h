@@ -22,6 +22,9 @@ struct CourseOptions {
 // REQUIRES: device.rooms > 0.
 Course best_course(std::span<const RehearsedModel> models, const RehearsedDevice& device, double horizon, const Course& kept, const CourseOptions& options);
 
+// Whether short turns for everybody keep everybody on time, but for loss_max.
+bool keeps_everybody(std::span<const RehearsedModel> models, const RehearsedDevice& device, double horizon, const CourseOptions& options);
+
 // The order of models of a Course that is `here`.
 void put_here_first(std::span<RehearsedModel> models);
 

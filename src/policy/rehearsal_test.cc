@@ -287,6 +287,7 @@ TEST(BestCourse, WhereThereIsTimeEverybodyHasTurns) {
   EXPECT_EQ(best_course(models, {1}, 30, {}, {}), (Course{3, 1}));
   EXPECT_EQ(best_course(models, {1}, 30, {1, 1}, {}), (Course{3, 1}));  // and comes back to it
   EXPECT_EQ(best_course(models, {3}, 30, {}, {}), (Course{3, 1}));
+  EXPECT_TRUE(keeps_everybody(models, {1}, 30, {}));
 }
 
 TEST(BestCourse, WhenSwitchesEatTheTimeAFewAreServed) {
@@ -295,6 +296,7 @@ TEST(BestCourse, WhenSwitchesEatTheTimeAFewAreServed) {
   EXPECT_TRUE(course.served == 1 || course.stretch > 1) << course.served << " x" << course.stretch;
   const double turns = rehearse(models, {1}, {3, 1}, 60).on_time, chosen = rehearse(models, {1}, course, 60).on_time;
   EXPECT_GT(chosen, 1.5 * turns);
+  EXPECT_FALSE(keeps_everybody(models, {1}, 60, {}));
 }
 
 TEST(BestCourse, WhoIsHereStaysBesideThoseThatAreAsGood) {

@@ -19,13 +19,14 @@ struct TurnState {
   double planned_seconds = 0;      // by the last plan of a round that it was in with others
   double spent_seconds = 0;        // of it, by steps after the first
   double stretch = 1;              // quotas that a turn is long
-  bool ends = false;               // and then it begins what has come by `closed`, and goes when that has ended
+  bool ends = false;               // and then it begins what has come by `closed`, and goes when that has ended,
+  double ends_by = Turn::kUnlimited;  // or when so much is spent
   TimePoint closed = kForever;     // when that was spent and others could come
   bool answering = false;          // some of that has not ended
   uint64_t steps = 0;
   bool spent() const { return quota_seconds != Turn::kUnlimited && spent_seconds >= quota_seconds * stretch; }
   bool closing() const { return ends && spent(); }
-  bool over() const { return spent() && !(ends && answering); }
+  bool over() const { return spent() && !(ends && answering && spent_seconds < ends_by); }
 };
 
 // Of answers that ended: how long they were, and those that did only because they were as long as they may be.

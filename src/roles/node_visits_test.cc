@@ -1,4 +1,4 @@
-// Visits of models that were in the dark for too long, and waits of people who ask one by one, on one device with a body that takes time.
+// Visits of models that were in the dark for too long, on one device with a body that takes time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,16 +62,6 @@ TEST(NodeVisits, SeveralInTheDarkHaveTheirTurnsOneAfterTheOtherWithinTheBound) {
   EXPECT_GT(last_of(std::chrono::hours(1)), bound);
 }
 
-// Room for one of so many models, and nobody said by when. Whoever left is not back at once.
-NodeConfig unsaid(uint32_t of_models, Duration dark_max = TurnOptions().dark_max) {
-  std::vector<NodeModel> models;
-  for (uint32_t i = 0; i < of_models; ++i) models.push_back(model(i)), models.back().pooling.ttft_loads = PoolingSettings().ttft_loads;
-  NodeConfig c = config(9, models);
-  c.adopt_weights = false;
-  c.turns.dark_max = dark_max;
-  return c;
-}
-
 // Of two models the first has more requests than the device can do, for so many tenths of a second; those who ask the second are late from
 // the first token on.
 struct Flooded {
@@ -84,6 +74,12 @@ struct Flooded {
     NodeConfig c = config(11, models);  // room for one
     c.adopt_weights = false;            // the first would be back at once
     c.turns.dark_max = seconds(5);
+    return c;
+  }
+  // The second one's, while those who ask the first one do.
+  static NodeConfig unsaid_second() {
+    NodeConfig c = unsaid(2, seconds(20));
+    c.models[0].pooling.ttft_loads = 0;
     return c;
   }
   void flood(int tenths) {
@@ -125,8 +121,8 @@ TEST(NodeVisits, WhereASwitchTakesLongOneWaitsInProportionLonger) {
 }
 
 // Then what is late is worth as much as what is not, and half of an answer is worth little.
-TEST(NodeVisits, WhereNobodySaidByWhenAVisitLastsUntilThoseWhoAskedHaveTheirAnswers) {
-  Flooded f(unsaid(2, seconds(20)), milliseconds(20));
+TEST(NodeVisits, OfWhomNobodySaidByWhenAVisitLastsUntilThoseWhoAskedHaveTheirAnswers) {
+  Flooded f(Flooded::unsaid_second(), milliseconds(20));
   f.flood(200);
   const std::vector<RequestId> asked = f.ask(12);
   f.flood(800);
@@ -136,7 +132,7 @@ TEST(NodeVisits, WhereNobodySaidByWhenAVisitLastsUntilThoseWhoAskedHaveTheirAnsw
 
 // An hour without requests from the middle of one on was none for the others, and nobody pays for it afterwards.
 TEST(NodeVisits, AVisitThatEndedLongAgoHoldsUpNobody) {
-  Flooded f(unsaid(2, seconds(20)), milliseconds(20));
+  Flooded f(Flooded::unsaid_second(), milliseconds(20));
   f.flood(200);
   const std::vector<RequestId> asked = f.ask(12);
   while (f.body.answer(asked.front()).tokens == 0) f.flood(1);
@@ -212,56 +208,6 @@ TEST(NodeVisits, WhoeverIsAskedForFirstIsNotServedUntilThatPays) {
   }
   const auto late = std::count_if(asked.begin(), asked.end(), [&](const auto& at) { return body.answer(at.first).first - at.second > milliseconds(100); });
   EXPECT_LT(late, 15);
-}
-
-// The longest waits for a first token of people who ask for some models in turn, on a device with room for one: so long from an answer to the
-// next request. The disk is much slower than was believed.
-std::vector<Duration> longest_waits(Duration load, const std::vector<Duration>& pauses, uint32_t of_models) {
-  Body body(unsaid(of_models));
-  body.load_time = load;
-  struct Person {
-    std::optional<RequestId> id;
-    TimePoint next{}, asked{};
-  };
-  std::vector<Person> people(pauses.size());
-  std::vector<Duration> longest(pauses.size());
-  while (body.now() < TimePoint(std::chrono::hours(1))) {
-    body.run(body.now() + milliseconds(100));
-    for (uint32_t i = 0; i < people.size(); ++i) {
-      Person& p = people[i];
-      if (p.id && body.answer(*p.id).finish) p.id.reset(), p.next = body.now() + pauses[i];
-      if (!p.id && body.now() >= p.next) p.id = body.submit(i % of_models, 100), p.asked = body.now();
-      if (p.id && body.answer(*p.id).tokens == 0) longest[i] = std::max(longest[i], body.now() - p.asked);
-    }
-  }
-  return longest;
-}
-
-// Each with a model of his own.
-std::vector<Duration> longest_waits(Duration load, const std::vector<Duration>& pauses) { return longest_waits(load, pauses, static_cast<uint32_t>(pauses.size())); }
-
-// Each waits for the loads of the others, and his own, and their answers.
-TEST(NodeVisits, ADeadlineThatNobodySaidIsSomeLoads) {
-  for (const Duration load : {seconds(5), seconds(20), seconds(60)}) {
-    for (const Duration wait : longest_waits(load, {seconds(30), seconds(60), seconds(120)})) EXPECT_LT(wait, 3 * load + seconds(20)) << to_seconds(wait);
-  }
-}
-
-// The device is never idle. A load that was begun while nobody else waited is not for nothing.
-TEST(NodeVisits, WhoHasComeMayAnswerThoughOthersCameMeanwhile) {
-  for (const Duration wait : longest_waits(seconds(20), {seconds(30), seconds(60), seconds(120), seconds(60), seconds(240)})) EXPECT_LT(wait, seconds(200)) << to_seconds(wait);
-}
-
-// They ask for more than there is time for: more loads, or as many answers of each model as take all of it.
-TEST(NodeVisits, WhereNobodySaidByWhenNobodyWaitsForHoursInAnOverload) {
-  const auto most = [](const std::vector<Duration>& waits) { return to_seconds(*std::max_element(waits.begin(), waits.end())); };
-  EXPECT_LT(most(longest_waits(seconds(60), {seconds(30), seconds(60), seconds(120), seconds(60), seconds(240)})), 1200);
-  EXPECT_LT(most(longest_waits(seconds(20), std::vector<Duration>(10, seconds(60)))), 1000);
-  std::vector<Duration> crowd;
-  for (int i = 0; i < 48; ++i) crowd.push_back(seconds(5 + i * 7 % 30));
-  for (const Duration load : {Duration(milliseconds(20)), Duration(seconds(1)), Duration(seconds(5))}) {
-    EXPECT_LT(most(longest_waits(load, crowd, 3)), 500) << to_seconds(load);
-  }
 }
 
 }  // namespace

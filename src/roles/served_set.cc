@@ -18,6 +18,7 @@ constexpr double kOthersIdle = 19;       // or than it took, while they have not
 constexpr double kDarkUnsaid = 6;        // where nobody said by when, in switches, if that is more than dark_max,
 constexpr double kStayUnsaid = 3, kStayUnsaidMax = 8;
 constexpr double kOthersUnsaid = 0.5;    // fairness is worth more there
+constexpr double kTurnUnsaid = 2;        // where nobody at all did, switches that a turn is long at least
 constexpr double kUsualVisit = 1.5;      // seconds, of which dark_max is
 constexpr double kQuietMost = 10;        // seconds for which an idle device waits for those who come usually
 constexpr double kLongestAim = 86400;    // seconds
@@ -66,6 +67,7 @@ SloTarget ServedSet::slo(const HostedModel& hosted) const {
 Prospects ServedSet::prospects(const HostedModel& hosted) const {
   Prospects p;
   p.slo = slo(hosted);
+  p.fair = fair_;
   const size_t running = hosted.engine->running();
   const uint64_t sequences = running - hosted.engine->line().passing_over().count(running) + 1;
   p.step_seconds = hosted.costs.decode_seconds(sequences, sequences * static_cast<uint64_t>(hosted.prompt_tokens.value));
@@ -77,6 +79,10 @@ Prospects ServedSet::prospects(const HostedModel& hosted) const {
   const uint64_t context = context_tokens(hosted, p.answer_tokens);
   p.token_seconds = std::max(0.0, hosted.costs.decode_seconds(kMany, kMany * context) - hosted.costs.decode_seconds(1, context)) / (kMany - 1);
   return p;
+}
+
+void ServedSet::note_said() {
+  fair_ = config_.turns.narrow && !catalogue_.any_active([](const HostedModel& m) { return m.engine->has_work() && m.facts.pooling.ttft_loads == 0; });
 }
 
 void ServedSet::update(bool contended, TimePoint now) {
@@ -98,6 +104,7 @@ void ServedSet::update(bool contended, TimePoint now) {
   if (now < next_) return;
   next_ = now + kInterval;
   for (auto& [id, hosted] : catalogue_.active()) catalogue_.likeness().believe_costs(hosted);
+  if (fair_) return take_turns(now);
   favour(now);
   late_first(true);
   const double ahead = horizon();
@@ -119,11 +126,38 @@ void ServedSet::update(bool contended, TimePoint now) {
     hosted.served = chosen || comes || (nobody && idle_long_enough(models, i));
     hosted.turn.stretch = course_.stretch;
     hosted.turn.ends = course_.ends;
+    hosted.turn.ends_by = Turn::kUnlimited;
   }
 }
 
 void ServedSet::serve_all() {
   for (auto& [id, hosted] : catalogue_.active()) hosted.served = true, hosted.turn.stretch = 1, hosted.turn.ends = false;
+}
+
+void ServedSet::take_turns(TimePoint now) {
+  late_first(false);
+  favoured_.reset(), hosts_.reset(), let_in_.reset();
+  if (course_.served == 0 || now >= next_course_) {
+    const double ahead = horizon();
+    const std::vector<RehearsedModel> models = models_in_order(ahead, now);
+    course_ = {UINT32_MAX, 1, !keeps_everybody(std::span(models.data(), std::min(models.size(), kRehearsedMax)), device(models), ahead, {})};
+    next_course_ = now + std::max(kInterval, from_seconds(ahead / kCoursesAhead));
+  }
+  serve_all();
+  if (!course_.ends) return;
+  const auto& active = catalogue_.active();
+  const auto with_work = std::count_if(active.begin(), active.end(), [](const auto& m) { return m.second.engine->has_work(); });
+  for (auto& [id, hosted] : catalogue_.active()) {
+    const double switching = switch_to(hosted);
+    hosted.turn.ends = true;
+    hosted.turn.stretch = std::max(1.0, kTurnUnsaid * switching / std::max(quota(hosted), 1e-3));
+    hosted.turn.ends_by = std::max(to_seconds(config_.turns.dark_max) / static_cast<double>(std::max<ptrdiff_t>(with_work, 1)), kStayUnsaidMax * switching);
+  }
+}
+
+double ServedSet::quota(const HostedModel& hosted) const {
+  const double planned = hosted.turn.planned_seconds;
+  return planned > 0 && planned < Turn::kUnlimited ? planned : 2 * switch_to(hosted);
 }
 
 // Those on the device have work and can do none of it.
@@ -286,7 +320,7 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_
   m.again_seconds = expected.prompts.seconds(0, context);
   const double pages = std::max(0.0, catalogue_.pages().capacity() - m.weight_pages);
   m.sequences_max = std::clamp(pages / std::max(m.kv_pages, 1e-6), 1.0, static_cast<double>(config_.limits.sequences_max));
-  m.quota_seconds = hosted.turn.planned_seconds > 0 && hosted.turn.planned_seconds < Turn::kUnlimited ? hosted.turn.planned_seconds : 2 * m.switch_seconds;
+  m.quota_seconds = quota(hosted);
   m.spent_seconds = hosted.turn.spent_seconds;
   m.pace_seconds = expected.pace_seconds;
   m.passed_over = static_cast<double>(hosted.engine->line().passing_over().count(engine.running()));

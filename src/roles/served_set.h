@@ -24,6 +24,8 @@ class ServedSet {
   SloTarget slo(const HostedModel& hosted) const;
   // What is expected of a model's requests.
   Prospects prospects(const HostedModel& hosted) const;
+  // Before what is below, and before prospects() are asked for.
+  void note_said();
   // To be called with every change; decides anew now and then. `contended`: models with work do not all fit the device, or
   // cannot all be on time.
   void update(bool contended, TimePoint now);
@@ -48,8 +50,13 @@ class ServedSet {
   // In its line, if nobody said by when; only while there is a visit.
   void late_first(bool visited);
   double switch_to(const HostedModel& hosted) const;  // in seconds
+  double quota(const HostedModel& hosted) const;      // likewise, of its turn, as planned last
   double returning_share() const;
   void serve_all();
+  // Where nobody said by when, nobody stands behind those who could be on time instead: while turns cannot keep everybody on time, one model
+  // after the other serves who has come, first come, first served, and goes when they have their answers: after two switches at least, after
+  // its part of `dark_max`, or eight, at most.
+  void take_turns(TimePoint now);
   void note_load(TimePoint now);
   void note_dark(TimePoint now);
   void note_idle(TimePoint now);
@@ -80,6 +87,7 @@ class ServedSet {
   const NodeConfig& config_;
   Catalogue& catalogue_;
   const LoadDesk& loads_;
+  bool fair_ = false;        // nobody who has work said by when
   Course course_;
   TimePoint next_{};
   TimePoint next_expected_{};        // when lengths of answers are estimated anew

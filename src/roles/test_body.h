@@ -215,4 +215,14 @@ inline NodeConfig config(uint32_t pages, std::vector<NodeModel> models) {
   return c;
 }
 
+// Room for one of so many models, and nobody said by when. Whoever left is not back at once.
+inline NodeConfig unsaid(uint32_t of_models, Duration dark_max = TurnOptions().dark_max) {
+  std::vector<NodeModel> models;
+  for (uint32_t i = 0; i < of_models; ++i) models.push_back(model(i)), models.back().pooling.ttft_loads = PoolingSettings().ttft_loads;
+  NodeConfig c = config(9, models);
+  c.adopt_weights = false;
+  c.turns.dark_max = dark_max;
+  return c;
+}
+
 }  // namespace shoal

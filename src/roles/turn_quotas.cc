@@ -18,6 +18,7 @@ double readers_share(const HostedModel& hosted, uint64_t context_tokens) {
 void TurnQuotas::update(TimePoint now) {
   bool contended = false, late = false;
   size_t with_work = 0;
+  served_.note_said();
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (!hosted.engine->has_work()) continue;
     ++with_work;
@@ -88,7 +89,7 @@ void TurnQuotas::admit_late(TimePoint now) {
 
 void TurnQuotas::begin_turn(HostedModel& hosted) {
   const TurnState& last = hosted.turn;
-  hosted.turn = {.planned_seconds = last.planned_seconds, .stretch = last.stretch, .ends = last.ends};
+  hosted.turn = {.planned_seconds = last.planned_seconds, .stretch = last.stretch, .ends = last.ends, .ends_by = last.ends_by};
 }
 
 void TurnQuotas::observe(const LoadDesk::Cost& cost) {

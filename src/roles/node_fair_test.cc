@@ -1,0 +1,162 @@
+// What people see who ask one by one for models of which nobody said by when a first token is due, on one device with a body that takes time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "roles/test_body.h"
+
+namespace shoal {
+namespace {
+
+using std::chrono::minutes;
+
+// The longest that each person waited for a first token, and that anybody then waited for the last one.
+struct Seen {
+  std::vector<Duration> waits;
+  Duration reading{0};
+  uint64_t answers = 0;
+  Duration longest_wait() const { return *std::max_element(waits.begin(), waits.end()); }
+};
+
+// Each person asks for the next of the models, so long from his last answer; they come one by one.
+struct People {
+  std::vector<Duration> pauses;
+  Duration apart{0};
+  Duration load{0};  // the disk may be much slower than was believed
+  Duration time = minutes(60);
+  uint32_t tokens = 100;
+};
+
+Seen seen_by(const People& people, const NodeConfig& config) {
+  Body body(config);
+  body.load_time = people.load;
+  struct Person {
+    std::optional<RequestId> id;
+    TimePoint next{}, asked{};
+  };
+  std::vector<Person> persons(people.pauses.size());
+  for (size_t i = 0; i < persons.size(); ++i) persons[i].next = TimePoint(people.apart * i);
+  Seen seen{std::vector<Duration>(persons.size())};
+  while (body.now() < TimePoint(people.time)) {
+    body.run(body.now() + milliseconds(100));
+    for (uint32_t i = 0; i < persons.size(); ++i) {
+      Person& p = persons[i];
+      if (p.id && body.answer(*p.id).finish) {
+        ++seen.answers;
+        seen.reading = std::max(seen.reading, body.answer(*p.id).last - body.answer(*p.id).first);
+        p.id.reset(), p.next = body.now() + people.pauses[i];
+      }
+      if (!p.id && body.now() >= p.next) p.id = body.submit(i % static_cast<uint32_t>(config.models.size()), people.tokens), p.asked = body.now();
+      if (!p.id) continue;
+      const Body::Answer& answer = body.answer(*p.id);
+      seen.waits[i] = std::max(seen.waits[i], (answer.tokens > 0 ? answer.first : body.now()) - p.asked);
+      if (answer.tokens > 0) seen.reading = std::max(seen.reading, body.now() - answer.first);
+    }
+  }
+  return seen;
+}
+
+// Each with a model of his own.
+std::vector<Duration> longest_waits(Duration load, const std::vector<Duration>& pauses) {
+  return seen_by({.pauses = pauses, .load = load}, unsaid(static_cast<uint32_t>(pauses.size()))).waits;
+}
+
+// Each comes back after one to ten seconds.
+People crowd(uint32_t people, Duration load) {
+  People crowd{.apart = milliseconds(100), .load = load, .time = minutes(20)};
+  for (uint32_t i = 0; i < people; ++i) crowd.pauses.push_back(milliseconds(1000 + i * 7919 % 9000));
+  return crowd;
+}
+
+NodeConfig by_request(NodeConfig config) {
+  config.scheduling = Scheduling::kRequest;
+  return config;
+}
+
+// Each waits for the loads of the others, and his own, and their answers.
+TEST(NodeFair, ADeadlineThatNobodySaidIsSomeLoads) {
+  for (const Duration load : {seconds(5), seconds(20), seconds(60)}) {
+    for (const Duration wait : longest_waits(load, {seconds(30), seconds(60), seconds(120)})) EXPECT_LT(wait, 3 * load + seconds(20)) << to_seconds(wait);
+  }
+}
+
+// The device is never idle. A load that was begun while nobody else waited is not for nothing.
+TEST(NodeFair, WhoHasComeMayAnswerThoughOthersCameMeanwhile) {
+  for (const Duration wait : longest_waits(seconds(20), {seconds(30), seconds(60), seconds(120), seconds(60), seconds(240)})) EXPECT_LT(wait, seconds(200)) << to_seconds(wait);
+}
+
+TEST(NodeFair, NobodyWaitsForMuchLongerThanTheLoadsOfTheOthers) {
+  const auto most = [](const std::vector<Duration>& waits) { return to_seconds(*std::max_element(waits.begin(), waits.end())); };
+  EXPECT_LT(most(longest_waits(seconds(60), {seconds(30), seconds(60), seconds(120), seconds(60), seconds(240)})), 1200);
+  EXPECT_LT(most(longest_waits(seconds(20), std::vector<Duration>(10, seconds(60)))), 1000);
+}
+
+// One after the other in turns, and no answer is left in its middle for the others: as many answers as of models that stay until theirs have ended.
+TEST(NodeFair, InAnOverloadModelsAnswerWhoHasComeAndGo) {
+  for (const Duration load : {Duration(milliseconds(20)), Duration(seconds(1)), Duration(seconds(5))}) {
+    SCOPED_TRACE(to_seconds(load));
+    const People people = crowd(48, load);
+    const Seen seen = seen_by(people, unsaid(3));
+    EXPECT_LT(seen.reading, seconds(10));
+    EXPECT_LT(seen.longest_wait(), seconds(25) + 6 * load);
+    EXPECT_GE(static_cast<double>(seen.answers), 0.98 * static_cast<double>(seen_by(people, by_request(unsaid(3))).answers));
+  }
+}
+
+TEST(NodeFair, OfOneModelWhoComesFirstIsFirst) {
+  const Seen seen = seen_by(crowd(96, milliseconds(20)), unsaid(1));
+  EXPECT_LT(seen.reading, seconds(6));
+  EXPECT_LT(seen.longest_wait(), seconds(40)) << "96 people, 2.4 answers a second";
+}
+
+// Where turns between tokens keep everybody at the pace he reads at, nobody waits for the others' answers.
+TEST(NodeFair, LongAnswersOfFewAreReadSideBySide) {
+  NodeConfig config = unsaid(3);
+  config.pages = 404;
+  config.host_pages = 1000;
+  for (NodeModel& m : config.models) m.weight_bytes = 300 * kPageBytes, m.max_model_len = 2048;
+  People people = crowd(12, seconds(1));
+  people.tokens = 1000;
+  EXPECT_LT(seen_by(people, config).longest_wait(), seconds(10));
+  EXPECT_GT(seen_by(people, by_request(config)).longest_wait(), seconds(30)) << "no need of it";
+}
+
+// More is asked of the one than there is time for, without end: its turn ends when its part of what others may be in the dark is over.
+TEST(NodeFair, AFloodOfOneDoesNotHoldItsTurn) {
+  Body body(unsaid(2, seconds(20)));
+  body.load_time = milliseconds(20);
+  RequestId reader{};
+  TimePoint asked{};
+  for (int tenth = 0; tenth < 600; ++tenth) {
+    for (int i = 0; i < 4; ++i) body.submit(0, 20);
+    if (tenth == 200) reader = body.submit(1, 20), asked = body.now();
+    body.run(body.now() + milliseconds(100));
+  }
+  EXPECT_LT(body.answer(reader).first - asked, seconds(12));
+  EXPECT_EQ(body.answer(reader).tokens, 20u);
+}
+
+// Then deadlines are worth something again.
+TEST(NodeFair, WhoSaysByWhenIsOnTimeBesideACrowdThatDoesNot) {
+  NodeConfig config = unsaid(2);
+  config.models[1].pooling.ttft_loads = 0;
+  config.models[1].pooling.slo = {milliseconds(500), milliseconds(25)};
+  Body body(config);
+  body.load_time = milliseconds(20);
+  std::vector<RequestId> others;
+  for (int i = 0; i < 60; ++i) others.push_back(body.submit(0, 100));
+  int in_time = 0;
+  for (int i = 0; i < 20; ++i) {
+    const TimePoint asked = body.now();
+    const RequestId id = body.submit(1, 4);
+    body.run(body.now() + seconds(3));
+    in_time += body.answer(id).tokens > 0 && body.answer(id).first - asked <= milliseconds(500);
+  }
+  EXPECT_GE(in_time, 18);
+  body.run();
+  for (const RequestId id : others) EXPECT_EQ(body.answer(id).tokens, 100u) << id;
+}
+
+}  // namespace
+}  // namespace shoal
