@@ -81,6 +81,7 @@ NodeConfig node_of(uint32_t models, uint32_t max_model_len) {
     m.kv_block_bytes = kPageBytes / 64;
     m.max_model_len = max_model_len;
     m.vocab_size = 1000;
+    m.pooling.ttft_loads = 0;  // deadlines are meant, and rehearsed
     config.models.push_back(m);
   }
   return config;
