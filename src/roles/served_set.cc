@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace shoal {
 namespace {
@@ -82,7 +83,12 @@ Prospects ServedSet::prospects(const HostedModel& hosted) const {
 }
 
 void ServedSet::note_said() {
-  fair_ = config_.turns.narrow && !catalogue_.any_active([](const HostedModel& m) { return m.engine->has_work() && m.facts.pooling.ttft_loads == 0; });
+  std::optional<int32_t> priority;
+  fair_ = config_.turns.narrow && !catalogue_.any_active([&](const HostedModel& m) {
+    if (!m.engine->has_work()) return false;
+    const PoolingSettings& said = m.facts.pooling;
+    return said.ttft_loads == 0 || said.priority != std::exchange(priority, said.priority).value_or(said.priority);
+  });
 }
 
 void ServedSet::update(bool contended, TimePoint now) {

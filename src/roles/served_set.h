@@ -87,7 +87,7 @@ class ServedSet {
   const NodeConfig& config_;
   Catalogue& catalogue_;
   const LoadDesk& loads_;
-  bool fair_ = false;        // nobody who has work said by when
+  bool fair_ = false;        // nobody who has work said by when, nor comes before another
   Course course_;
   TimePoint next_{};
   TimePoint next_expected_{};        // when lengths of answers are estimated anew

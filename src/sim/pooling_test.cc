@@ -36,12 +36,15 @@ Scenario twelve_on_two(uint64_t seed, Scheduling scheduling, double requests_per
 TEST(Pooling, EveryRequestOfTwelveModelsOnADeviceForTwoEndsOnceWithItsOwnTokens) {
   // More than the device can do, and so little KV that requests of other turns must give theirs up.
   for (uint64_t seed = 1; seed <= 4; ++seed) {
-    const Scenario scenario = twelve_on_two(seed, Scheduling::kToken, 2.5, 16);
-    const Outcome outcome = run_scenario(scenario);
-    ASSERT_EQ(describe(outcome), "") << "seed " << seed;
-    EXPECT_EQ(outcome.finished, scenario.requests);
-    EXPECT_GT(outcome.loads, 50u);
-    EXPECT_GT(outcome.preemptions, 3u);
+    for (const bool said : {true, false}) {  // by when a first token is due
+      Scenario scenario = twelve_on_two(seed, Scheduling::kToken, 2.5, 16);
+      if (said) scenario.pooling.ttft_loads = 0;
+      const Outcome outcome = run_scenario(scenario);
+      ASSERT_EQ(describe(outcome), "") << "seed " << seed << ", " << said;
+      EXPECT_EQ(outcome.finished, scenario.requests);
+      EXPECT_GT(outcome.loads, said ? 50u : 2 * scenario.models) << "seed " << seed;
+      EXPECT_GT(outcome.preemptions, said ? 3u : 0u) << "seed " << seed;
+    }
   }
 }
 
