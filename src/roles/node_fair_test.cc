@@ -90,6 +90,12 @@ TEST(NodeFair, NobodyWaitsForMuchLongerThanTheLoadsOfTheOthers) {
   const auto most = [](const std::vector<Duration>& waits) { return to_seconds(*std::max_element(waits.begin(), waits.end())); };
   EXPECT_LT(most(longest_waits(seconds(60), {seconds(30), seconds(60), seconds(120), seconds(60), seconds(240)})), 1200);
   EXPECT_LT(most(longest_waits(seconds(20), std::vector<Duration>(10, seconds(60)))), 1000);
+  People people;
+  for (int i = 0; i < 48; ++i) people.pauses.push_back(seconds(5 + i * 7 % 30));
+  for (const Duration load : {Duration(milliseconds(20)), Duration(seconds(1)), Duration(seconds(5))}) {
+    people.load = load;
+    EXPECT_LT(seen_by(people, unsaid(3)).longest_wait(), seconds(500)) << to_seconds(load);
+  }
 }
 
 // One after the other in turns, and no answer is left in its middle for the others: as many answers as of models that stay until theirs have ended.

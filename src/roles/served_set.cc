@@ -110,17 +110,16 @@ void ServedSet::update(bool contended, TimePoint now) {
   if (now < next_) return;
   next_ = now + kInterval;
   for (auto& [id, hosted] : catalogue_.active()) catalogue_.likeness().believe_costs(hosted);
-  if (fair_) return take_turns(now);
-  favour(now);
-  late_first(true);
+  update_visits(now);
   const double ahead = horizon();
   std::vector<RehearsedModel> models = models_in_order(ahead, now);
   // Of many the first ones tell what is best for all.
   const std::span<RehearsedModel> rehearsed(models.data(), std::min(models.size(), kRehearsedMax));
   if (course_.served == 0 || now >= next_course_) {
-    course_ = best_course(rehearsed, device(models), ahead, course_, {});
+    course_ = fair_ ? Course{UINT32_MAX, 1, !keeps_everybody(rehearsed, device(models), ahead, {})} : best_course(rehearsed, device(models), ahead, course_, {});
     next_course_ = now + std::max(kInterval, from_seconds(ahead / kCoursesAhead));
   }
+  if (fair_) return take_turns();
   if (course_.here) put_here_first(rehearsed);
   if (course_.served == rehearsed.size()) course_.served = UINT32_MAX;  // whoever comes, too
   const bool nobody = idle_since_ != kForever;
@@ -140,15 +139,7 @@ void ServedSet::serve_all() {
   for (auto& [id, hosted] : catalogue_.active()) hosted.served = true, hosted.turn.stretch = 1, hosted.turn.ends = false;
 }
 
-void ServedSet::take_turns(TimePoint now) {
-  late_first(false);
-  favoured_.reset(), hosts_.reset(), let_in_.reset();
-  if (course_.served == 0 || now >= next_course_) {
-    const double ahead = horizon();
-    const std::vector<RehearsedModel> models = models_in_order(ahead, now);
-    course_ = {UINT32_MAX, 1, !keeps_everybody(std::span(models.data(), std::min(models.size(), kRehearsedMax)), device(models), ahead, {})};
-    next_course_ = now + std::max(kInterval, from_seconds(ahead / kCoursesAhead));
-  }
+void ServedSet::take_turns() {
   serve_all();
   if (!course_.ends) return;
   const auto& active = catalogue_.active();
@@ -261,6 +252,15 @@ ServedSet::VisitTerms ServedSet::visit_of(const HostedModel& hosted) const {
 void ServedSet::late_first(bool visited) {
   const HostedModel* const hosted = favoured_ ? catalogue_.find(favoured_->model) : nullptr;
   if (hosted != nullptr) hosted->engine->line().late_first(visited && favoured_->terms.unsaid);
+}
+
+void ServedSet::update_visits(TimePoint now) {
+  if (!fair_) {
+    favour(now);
+    return late_first(true);
+  }
+  late_first(false);
+  favoured_.reset(), hosts_.reset(), let_in_.reset();
 }
 
 void ServedSet::favour(TimePoint now) {

@@ -56,7 +56,7 @@ class ServedSet {
   // Where nobody said by when, nobody stands behind those who could be on time instead: while turns cannot keep everybody on time, one model
   // after the other serves who has come, first come, first served, and goes when they have their answers: after two switches at least, after
   // its part of `dark_max`, or eight, at most.
-  void take_turns(TimePoint now);
+  void take_turns();
   void note_load(TimePoint now);
   void note_dark(TimePoint now);
   void note_idle(TimePoint now);
@@ -69,6 +69,7 @@ class ServedSet {
   RehearsedModel rehearsed(const HostedModel& hosted, double returning_share, TimePoint now) const;
   RehearsedDevice device(const std::vector<RehearsedModel>& models) const;
   double horizon() const;
+  void update_visits(TimePoint now);  // there are none while turns serve all
   // Who was in the dark for too long comes first, one after the other, and stays as its VisitTerms say, or until it has no work. Where a `ttft`
   // was said that is for as long as a switch to it takes, or half a second. With the switch to it and the one after it that is a visit. The next
   // such one comes once the others had 39 times as long; or 19 times as long as it took, while they have nothing to do.
