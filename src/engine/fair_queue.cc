@@ -108,6 +108,14 @@ std::vector<Sequence*> FairQueue::sort_out(size_t most, const std::function<Chan
   return out;
 }
 
+void FairQueue::restore_order() {
+  for (auto& [id, payer] : payers_) {
+    std::map<Key, Sequence*> waiting;
+    for (const auto& [at, s] : payer.waiting) waiting.emplace(key(*s, false), s);
+    payer.waiting = std::move(waiting);
+  }
+}
+
 size_t FairQueue::of(const Payer& payer) const {
   const auto found = payers_.find(payer.number);
   return found == payers_.end() ? 0 : found->second.waiting.size();

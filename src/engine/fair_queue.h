@@ -35,6 +35,8 @@ class FairQueue {
   // ones are looked at, until so many stay as is his share of `most` among those who wait, at least one: those behind them came later, and
   // nobody's chances become better; but shorter answers have a chance for longer, and say nothing of a longer one behind them.
   std::vector<Sequence*> sort_out(size_t most, const std::function<Chance(const Sequence&)>& chance);
+  // Who was put behind stands where it came again.
+  void restore_order();
 
   // visit(sequence, number of those like it): payer by payer and in order, one of so many that there are `most` at most. REQUIRES:
   // most > 0.

@@ -138,6 +138,12 @@ TEST(FairQueue, WhoHasAChanceInPartIsBehindThoseOfHisPriorityWhoHaveAWholeOne) {
   has[1] = Chance::kNone;
   EXPECT_EQ(w.queue.sort_out(64, chance).size(), 1u) << "also of those that were put behind";
   EXPECT_EQ(w.queue.size(), 6u);
+  w.queue.restore_order();
+  w.queue.check();
+  EXPECT_EQ(next(), (std::vector<uint64_t>{6, 7, 2, 3, 4, 5}));
+  has[7] = Chance::kWhole, has[2] = Chance::kPart;
+  EXPECT_EQ(w.queue.sort_out(64, chance).size(), 0u);
+  EXPECT_EQ(next(), (std::vector<uint64_t>{6, 7, 3, 4, 5, 2})) << "and is put behind again";
   Sequence& behind = *w.queue.first(9, kAnswer).back();
   EXPECT_TRUE(w.queue.remove(behind));
   EXPECT_FALSE(w.queue.remove(behind));

@@ -1,6 +1,7 @@
 #include "engine/waiting_line.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "policy/rehearsal.h"
 
@@ -67,6 +68,10 @@ void WaitingLine::remove(const Sequence& s) {
 void WaitingLine::sort_out(const Prospects& prospects, TimePoint now) {
   const bool closely = now >= next_close_look_;
   if (closely) next_close_look_ = now + kLookClosely;
+  if (prospects.fair && !prospects_.fair) {
+    on_time_.restore_order();
+    for (const auto& [at, s] : std::exchange(late_, {})) on_time_.add(*s);
+  }
   prospects_ = prospects;
   for (Sequence* s : on_time_.sort_out(closely ? kSeenMax : 1, [&](const Sequence& s) { return chance(s, now); })) late_[key(*s)] = s;
 }
@@ -74,7 +79,7 @@ void WaitingLine::sort_out(const Prospects& prospects, TimePoint now) {
 std::vector<const Sequence*> WaitingLine::next(uint64_t step, TimePoint now, size_t most) const {
   std::vector<const Sequence*> next;
   const bool overdue = !late_.empty() && step % late_every_ == 0 && now - late_.begin()->second->request->arrival > late_wait_;
-  const bool all_late = lets_late_first() || (on_time_.size() == 0 && !overdue && admit_late_);
+  const bool all_late = late_first_ || (on_time_.size() == 0 && !overdue && admit_late_);
   size_t late = all_late ? late_.size() : overdue ? 1 : 0;
   for (auto at = late_.begin(); late > 0 && next.size() < most; ++at, --late) next.push_back(at->second);
   for (const Sequence* s : on_time_.first(most - next.size(), answer_tokens())) next.push_back(s);

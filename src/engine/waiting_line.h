@@ -64,7 +64,7 @@ class WaitingLine {
   // What can still become of one that waits, or runs.
   Chance chance(const Sequence& s, TimePoint now) const { return prospects_.chance(s, now, on_time_.size()); }
   // By what is expected from now on: who can be on time in part stands behind his payer's others, and who cannot is late, and stands behind
-  // all who can. Looked at are the first of each payer, and kSeenMax in all each kLookClosely.
+  // all who can. Once nobody says by when all stand where they came, again. Looked at are the first of each payer, and kSeenMax in all each kLookClosely.
   void sort_out(const Prospects& prospects, TimePoint now);
   // Late ones are admitted only while this says so (as it does at first).
   void admit_late(bool admitted) { admit_late_ = admitted; }
@@ -73,7 +73,7 @@ class WaitingLine {
 
   // Who may be admitted in this step, in order, `most` at most.
   std::vector<const Sequence*> next(uint64_t step, TimePoint now, size_t most) const;
-  bool any_next() const { return on_time_.size() > 0 || ((admit_late_ || lets_late_first()) && !late_.empty()); }
+  bool any_next() const { return on_time_.size() > 0 || ((admit_late_ || late_first_) && !late_.empty()); }
   // visit(sequence): those that can be on time, the first ones.
   template <typename Visit>
   void for_each_next(Visit visit) const {
@@ -101,7 +101,6 @@ class WaitingLine {
   using Key = std::pair<int64_t, uint64_t>;  // (-priority, order)
   static Key key(const Sequence& s) { return {-int64_t{s.request->priority}, s.order}; }
 
-  bool lets_late_first() const { return late_first_ || prospects_.fair; }
   double answer_tokens() const { return prospects_.answer_tokens > 0 ? prospects_.answer_tokens : kAnswerTokens; }
 
   static constexpr double kAnswerTokens = 128;  // believed while none has ended

@@ -174,7 +174,11 @@ TEST(WaitingLine, WhoStoodBehindOthersIsBeforeThemOnceNobodySaysByWhen) {
   make_one_late(h, prospects);
   h.engine().line().admit_late(false);
   prospects.fair = true;
+  EXPECT_EQ(h.engine().demand(prospects.slo, TimePoint()).slack, std::chrono::seconds(1)) << "of the other";
   h.engine().line().sort_out(prospects, TimePoint());
+  EXPECT_EQ(h.engine().line().late(), 0u);
+  EXPECT_EQ(h.engine().line().came_by(TimePoint(-std::chrono::seconds(60))), 1u);
+  EXPECT_EQ(h.engine().demand(prospects.slo, TimePoint()).slack, -std::chrono::seconds(59)) << "nor does its model stand behind others";
   ASSERT_TRUE(h.step());
   EXPECT_EQ(h.last().slices.front().request, RequestId(1));
 }
