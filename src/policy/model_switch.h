@@ -24,6 +24,7 @@ enum class Scheduling : uint8_t {
 struct TurnView {
   // Was in the dark for too long: before all others, the turn under way ends for it, and its own does not while it has work.
   bool first = false;
+  bool promise = false;           // said by when, and keeps that if it is next: before those who did not
   bool due = false;               // still to have its turn in this round
   bool over = false;              // had its quota, or can compute nothing now
   bool answers_first = false;     // ends when what it has begun has ended, and not before

@@ -250,6 +250,28 @@ TEST(PlanTokenSwitch, ATurnThatIsToEndWithItsAnswersDoesNotEndEarly) {
   EXPECT_EQ(turns({running, late}, {12, 5}).load, ModelId(2));
 }
 
+TEST(PlanTokenSwitch, APromiseThatCanBeKeptIsBeforeThoseThatAreLate) {
+  const ModelView late = working(1, 4, false, milliseconds(-5000));
+  ModelView promise = working(2, 4, false, milliseconds(3000)), first = working(3, 4, false, milliseconds(9000));
+  EXPECT_EQ(turns({late, promise}, {20, 5}).load, ModelId(1));
+  promise.turn.promise = true;
+  EXPECT_EQ(turns({late, promise}, {20, 5}).load, ModelId(2));
+  first.turn.first = true;
+  EXPECT_EQ(turns({late, promise, first}, {20, 5}).load, ModelId(3));
+}
+
+TEST(PlanTokenSwitch, AnswersAreBrokenOffForAPromiseThatIsKeptOnlyNowAndAfterFourSwitches) {
+  ModelView running = working(1, 6, true, milliseconds(-5000)), promise = working(2, 6, false, milliseconds(430));
+  running.turn.spent_seconds = 0.81, running.turn.answers_first = true, promise.turn.promise = true;
+  EXPECT_EQ(turns({running, promise}, {12, 5}).load, ModelId(2));
+  running.turn.spent_seconds = 0.79;
+  EXPECT_FALSE(turns({running, promise}, {12, 5}).load);
+  running.turn.spent_seconds = 0.81, promise.turn.slack = milliseconds(450);
+  EXPECT_FALSE(turns({running, promise}, {12, 5}).load) << "there is time";
+  promise.turn.slack = milliseconds(430), promise.turn.promise = false;
+  EXPECT_FALSE(turns({running, promise}, {12, 5}).load);
+}
+
 TEST(PlanTokenSwitch, KvInUseIsTakenOnlyIfNobodyComputesMeanwhile) {
   ModelView away = working(1, 6, false, milliseconds(900)), running = working(2, 6, true, milliseconds(900));
   away.turn.due = false;

@@ -57,7 +57,7 @@ class TokenSwitch {
  private:
   using Key = std::tuple<bool, bool, bool, int64_t, Duration, TimePoint>;
   Key key(const ModelView& m) const {
-    if (options_.least_slack_first) return {!m.served, !m.turn.first, false, -(m.turn.due ? int64_t{m.priority} : priority_min_), m.turn.slack, m.wanted_since};
+    if (options_.least_slack_first) return {!m.served, !m.turn.first, !m.turn.promise, -(m.turn.due ? int64_t{m.priority} : priority_min_), m.turn.slack, m.wanted_since};
     return {!m.served, !m.turn.first, !m.turn.due, -int64_t{m.priority}, Duration(0), m.wanted_since};
   }
   static bool has_work(const ModelView& m) { return m.busy || m.queued; }
@@ -94,11 +94,17 @@ class TokenSwitch {
     if (m.fresh) return false;
     if (!has_work(m)) return true;
     if (m.turn.over || wanted.turn.first) return true;
-    if (m.turn.answers_first) return false;
+    if (m.turn.answers_first) return breaks_off(m.turn, wanted.turn);
     const TurnView &running = m.turn, &waiting = wanted.turn;
     return ends_early({running.slack, running.switch_seconds, running.spent_seconds, waiting.slack, waiting.switch_seconds,
                        waiting.step_seconds, wanted.queued},
                       options_);
+  }
+
+  // A turn that lets answers end, for one that keeps its promise only now.
+  static bool breaks_off(const TurnView& running, const TurnView& waiting) {
+    constexpr double kTurnLeast = 4;  // switches
+    return waiting.promise && running.spent_seconds >= kTurnLeast * running.switch_seconds && to_seconds(waiting.slack) < 2 * (waiting.switch_seconds + waiting.step_seconds);
   }
 
   // Of one that has come but has no turn, for others came meanwhile: the load is paid for, and a token is had for little. It stays until it has

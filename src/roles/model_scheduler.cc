@@ -120,7 +120,7 @@ ModelView ModelScheduler::view_of(const HostedModel& hosted, TimePoint now) cons
   turn.first = quotas_.favoured() == view.model, turn.due = quotas_.is_due(view.model);
   turn.over = hosted.turn.over() || hosted.stalled_since != kForever || hosted.deferrals > 0 || (!engine.runnable() && engine.parking().moves() == 0);
   turn.spent_seconds = hosted.turn.spent_seconds, turn.slack = demand.slack, turn.answers_first = hosted.turn.ends;
-  turn.step_seconds = quotas_.next_token(hosted, demand);
+  turn.step_seconds = quotas_.next_token(hosted, demand), turn.promise = quotas_.keeps_promise(hosted, demand.slack);
   const uint64_t slabs = std::min<uint64_t>(demand.blocks, hosted.blocks->slabs_bound());
   turn.kv_pages_held = static_cast<uint32_t>(slabs * slab_pages_for(hosted.facts.kv_block_bytes));
   return view;

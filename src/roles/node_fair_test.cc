@@ -16,6 +16,7 @@ struct Seen {
   std::vector<Duration> waits;
   Duration reading{0};
   uint64_t answers = 0;
+  std::vector<uint64_t> first_tokens, in_time;  // of each model
   Duration longest_wait() const { return *std::max_element(waits.begin(), waits.end()); }
 };
 
@@ -37,17 +38,20 @@ Seen seen_by(const People& people, const NodeConfig& config) {
   };
   std::vector<Person> persons(people.pauses.size());
   for (size_t i = 0; i < persons.size(); ++i) persons[i].next = TimePoint(people.apart * i);
-  Seen seen{std::vector<Duration>(persons.size())};
+  const std::vector<NodeModel>& models = config.models;
+  Seen seen{std::vector<Duration>(persons.size()), {}, 0, std::vector<uint64_t>(models.size()), std::vector<uint64_t>(models.size())};
   while (body.now() < TimePoint(people.time)) {
     body.run(body.now() + milliseconds(100));
     for (uint32_t i = 0; i < persons.size(); ++i) {
       Person& p = persons[i];
+      const size_t model = i % models.size();
       if (p.id && body.answer(*p.id).finish) {
-        ++seen.answers;
+        ++seen.answers, ++seen.first_tokens[model];
+        seen.in_time[model] += body.answer(*p.id).first - p.asked <= models[model].pooling.slo.ttft;
         seen.reading = std::max(seen.reading, body.answer(*p.id).last - body.answer(*p.id).first);
         p.id.reset(), p.next = body.now() + people.pauses[i];
       }
-      if (!p.id && body.now() >= p.next) p.id = body.submit(i % static_cast<uint32_t>(config.models.size()), people.tokens), p.asked = body.now();
+      if (!p.id && body.now() >= p.next) p.id = body.submit(static_cast<uint32_t>(model), people.tokens), p.asked = body.now();
       if (!p.id) continue;
       const Body::Answer& answer = body.answer(*p.id);
       seen.waits[i] = std::max(seen.waits[i], (answer.tokens > 0 ? answer.first : body.now()) - p.asked);
@@ -162,6 +166,57 @@ TEST(NodeFair, WhoSaysByWhenIsOnTimeBesideACrowdThatDoesNot) {
   EXPECT_GE(in_time, 18);
   body.run();
   for (const RequestId id : others) EXPECT_EQ(body.answer(id).tokens, 100u) << id;
+}
+
+// The first ones have `said`.
+NodeConfig some_said(uint32_t of_models, uint32_t said, Duration ttft) {
+  NodeConfig config = unsaid(of_models);
+  for (uint32_t i = 0; i < said; ++i) config.models[i].pooling.ttft_loads = 0, config.models[i].pooling.slo.ttft = ttft;
+  return config;
+}
+
+// Of six models, of which so many said by when, each with four people: longest waits of those who did, and of those who did not.
+std::pair<Duration, Duration> longest_waits_of(const Seen& seen, uint32_t said) {
+  std::pair<Duration, Duration> longest{};
+  for (size_t i = 0; i < seen.waits.size(); ++i) {
+    Duration& of = i % 6 < said ? longest.first : longest.second;
+    of = std::max(of, seen.waits[i]);
+  }
+  return longest;
+}
+
+// More is asked for than there is time for.
+TEST(NodeFair, WhereMostDidNotSayByWhenWhoDidIsOnTimeAndTheOthersAreServedInTurn) {
+  const Seen seen = seen_by(crowd(24, seconds(1)), some_said(6, 1, seconds(8)));
+  EXPECT_GT(static_cast<double>(seen.in_time[0]), 0.95 * static_cast<double>(seen.first_tokens[0]));
+  EXPECT_LT(seen.longest_wait(), seconds(60));
+}
+
+// A switch takes longer than they have.
+TEST(NodeFair, WhoSaidWhatCannotBeIsServedLikeThoseWhoDidNot) {
+  const auto [said, others] = longest_waits_of(seen_by(crowd(24, seconds(5)), some_said(6, 1, seconds(2))), 1);
+  EXPECT_LT(said, seconds(60));
+  EXPECT_LT(others, seconds(80));
+}
+
+// Nobody of whom it was not said by when is held up for long by those who are late, whose visits are rare.
+TEST(NodeFair, WhereMostSaidByWhenTheOthersAreNotForgotten) {
+  for (const Duration load : {seconds(1), seconds(5)}) {
+    SCOPED_TRACE(to_seconds(load));
+    const Seen seen = seen_by(crowd(24, load), some_said(6, 5, seconds(2)));
+    EXPECT_LT(longest_waits_of(seen, 5).second, seconds(150));
+    uint64_t in_time = 0, all = 0;
+    for (int i = 0; i < 5; ++i) in_time += seen.in_time[i], all += seen.first_tokens[i];
+    EXPECT_GT(2 * in_time, all);
+  }
+}
+
+// Who did and who did not are as many, and now these are more, now those: who was late in between stands where he came.
+TEST(NodeFair, WhereHalfSaidByWhenNobodyIsForgotten) {
+  for (const Duration ttft : {seconds(2), seconds(8)}) {
+    SCOPED_TRACE(to_seconds(ttft));
+    EXPECT_LT(seen_by(crowd(24, seconds(5)), some_said(6, 3, ttft)).longest_wait(), seconds(150));
+  }
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ constexpr double kDarkUnsaid = 6;        // where nobody said by when, in switch
 constexpr double kStayUnsaid = 3, kStayUnsaidMax = 8;
 constexpr double kOthersUnsaid = 0.5;    // fairness is worth more there
 constexpr double kTurnUnsaid = 2;        // where nobody at all did, switches that a turn is long at least
+constexpr double kMostAgain = 0.5;       // and where most did not, models by which those that did are more before that changes
 constexpr double kUsualVisit = 1.5;      // seconds, of which dark_max is
 constexpr double kQuietMost = 10;        // seconds for which an idle device waits for those who come usually
 constexpr double kLongestAim = 86400;    // seconds
@@ -27,6 +28,8 @@ constexpr double kPatience = 3;          // with one that does not come, in visi
 
 // That a sequence of this model has in the mean.
 uint64_t context_tokens(const HostedModel& hosted, double answer_tokens) { return static_cast<uint64_t>(hosted.prompt_tokens.value + answer_tokens / 2); }
+
+bool said(const HostedModel& hosted) { return hosted.facts.pooling.ttft_loads == 0; }  // by when its first tokens are due
 
 double stay_for(double switch_seconds) { return std::max(kStaySecondsMin, kStaySwitches * switch_seconds); }
 double visit_for(double switch_seconds) { return stay_for(switch_seconds) + 2 * switch_seconds; }  // there and back
@@ -82,13 +85,26 @@ Prospects ServedSet::prospects(const HostedModel& hosted) const {
   return p;
 }
 
-void ServedSet::note_said() {
+void ServedSet::note_said(TimePoint now) {
   std::optional<int32_t> priority;
-  fair_ = config_.turns.narrow && !catalogue_.any_active([&](const HostedModel& m) {
-    if (!m.engine->has_work()) return false;
-    const PoolingSettings& said = m.facts.pooling;
-    return said.ttft_loads == 0 || said.priority != std::exchange(priority, said.priority).value_or(said.priority);
-  });
+  uint64_t last_step = 0;
+  bool unlike = false;
+  said_ = unsaid_ = 0;
+  for (const auto& [id, hosted] : catalogue_.active()) {
+    const PoolingSettings& pooling = hosted.facts.pooling;
+    if (hosted.last_turn >= last_step) last_step = hosted.last_turn, said_next_ = !said(hosted);
+    if (!hosted.engine->has_work()) continue;
+    ++(said(hosted) ? said_ : unsaid_);
+    unlike |= pooling.priority != std::exchange(priority, pooling.priority).value_or(pooling.priority);
+  }
+  const double passed = to_seconds(now - std::exchange(noted_, now)), more = static_cast<double>(unsaid_) - static_cast<double>(said_);
+  most_ += (more - most_) * (1 - std::exp(-passed / std::max(to_seconds(config_.turns.dark_max), 1.0)));
+  const bool most = said_ == 0 || most_ > (fair_ ? -kMostAgain : 0);
+  fair_ = config_.turns.narrow && unsaid_ > 0 && most && !unlike;
+}
+
+bool ServedSet::keeps_promise(const HostedModel& hosted, Duration slack) const {
+  return fair_ && said_next_ && said(hosted) && to_seconds(slack) >= switch_to(hosted);
 }
 
 void ServedSet::update(bool contended, TimePoint now) {
@@ -220,16 +236,17 @@ void ServedSet::came(const HostedModel& hosted, TimePoint now) {
 
 void ServedSet::let_in(TimePoint now) {
   if (let_in_ || (came_meanwhile_ && now - *came_meanwhile_ < 2 * config_.turns.dark_max)) return;
-  const HostedModel* const first = longest_dark(/*away_only=*/true);
+  const HostedModel* const first = longest_dark([this](const HostedModel& m) { return catalogue_.away(m); });
   if (first == nullptr || to_seconds(now - idle_since_) < std::min(visit_for(switch_to(*first)), kQuietMost)) return;
   let_in_ = {first->facts.model, those_here()};
 }
 
-const HostedModel* ServedSet::longest_dark(bool away_only) const {
+template <typename Whether>
+const HostedModel* ServedSet::longest_dark(Whether&& whether) const {
   const HostedModel* first = nullptr;
   for (const auto& [id, hosted] : catalogue_.active()) {
-    const bool waits = hosted.dark_since != kForever && (!away_only || catalogue_.away(hosted));
-    if (waits && (first == nullptr || hosted.dark_since < first->dark_since)) first = &hosted;
+    if (hosted.dark_since == kForever || (first != nullptr && hosted.dark_since >= first->dark_since)) continue;
+    if (whether(hosted)) first = &hosted;
   }
   return first;
 }
@@ -245,8 +262,9 @@ std::vector<ModelId> ServedSet::those_here() const {
 ServedSet::VisitTerms ServedSet::visit_of(const HostedModel& hosted) const {
   const double switching = switch_to(hosted), dark_max = to_seconds(config_.turns.dark_max);
   const double dark = dark_for(config_.turns, switching), stay = stay_for(switching);
-  if (hosted.facts.pooling.ttft_loads == 0) return {false, switching, dark, stay, stay, kOthers, kOthersIdle};
-  return {true, switching, std::max(dark_max, kDarkUnsaid * switching), kStayUnsaid * switching, std::max(dark_max, kStayUnsaidMax * switching), kOthersUnsaid, kOthersUnsaid};
+  if (said(hosted)) return {false, switching, dark, stay, stay, kOthers, kOthersIdle};
+  const double others = std::max(kOthersUnsaid, static_cast<double>(said_) / static_cast<double>(std::max<size_t>(unsaid_, 1)));
+  return {true, switching, std::max(dark_max, kDarkUnsaid * switching), kStayUnsaid * switching, std::max(dark_max, kStayUnsaidMax * switching), others, others};
 }
 
 void ServedSet::late_first(bool visited) {
@@ -273,21 +291,34 @@ void ServedSet::favour(TimePoint now) {
     const bool ends = hosted == nullptr || !hosted->engine->has_work() || here >= visit.stay_seconds_max ||
                       (here > 0 && here >= visit.stay_seconds && !hosted->engine->has_work(favoured_->since));
     if (ends || taken >= kPatience * visit.seconds_max()) {
-      idle_until_ = std::min(others_until_, now + from_seconds(visit.others_idle * taken));
-      if (visit.unsaid) others_until_ = idle_until_;
+      NextVisit& next = next_visits_[visit.unsaid];
+      next.idle = std::min(next.busy, now + from_seconds(visit.others_idle * taken));
+      if (visit.unsaid) next.busy = hosts_until_ = next.idle;
       late_first(false);
       favoured_.reset();
     }
   }
-  if (hosts_ && !favoured_ && (now >= others_until_ || hosts_are_back())) hosts_.reset();
-  if (favoured_ || now < (idle_since_ != kForever ? idle_until_ : others_until_)) return;
-  const HostedModel* const first = longest_dark(/*away_only=*/false);
+  if (hosts_ && !favoured_ && (now >= hosts_until_ || hosts_are_back())) hosts_.reset();
+  if (favoured_) return;
+  const HostedModel* const first = longest_dark_too_long(now);
   if (first == nullptr) return;
   const VisitTerms visit = visit_of(*first);
-  if (now - first->dark_since < std::min(from_seconds(std::min(visit.dark_seconds, 1e9)), first->facts.pooling.max_wait / 2)) return;
   favoured_ = {first->facts.model, now, kForever, visit};
-  others_until_ = now + from_seconds((1 + visit.others) * visit.seconds_max());
+  hosts_until_ = next_visits_[visit.unsaid].busy = now + from_seconds((1 + visit.others) * visit.seconds_max());
   if (catalogue_.away(*first) && !hosts_) hosts_ = those_here();
+}
+
+const HostedModel* ServedSet::longest_dark_too_long(TimePoint now) const {
+  const HostedModel* first = nullptr;
+  for (const bool unsaid : {false, true}) {
+    const NextVisit& next = next_visits_[unsaid];
+    if (now < (idle_since_ != kForever ? next.idle : next.busy)) continue;
+    const HostedModel* const longest = longest_dark([unsaid](const HostedModel& m) { return said(m) != unsaid; });
+    if (longest == nullptr || (first != nullptr && first->dark_since <= longest->dark_since)) continue;
+    const Duration most = std::min(from_seconds(std::min(visit_of(*longest).dark_seconds, 1e9)), longest->facts.pooling.max_wait / 2);
+    if (now - longest->dark_since >= most) first = longest;
+  }
+  return first;
 }
 
 bool ServedSet::hosts_are_back() const {
@@ -316,7 +347,8 @@ RehearsedModel ServedSet::rehearsed(const HostedModel& hosted, double returning_
   m.step_base = hosted.costs.decode_seconds(1, context) - m.step_each;
   m.ttft = to_seconds(expected.slo.ttft);
   m.tbt = to_seconds(expected.slo.tbt);
-  m.weight = priority_weight(hosted.facts.pooling.priority);
+  const bool behind = !fair_ && said_ > 0 && !said(hosted);
+  m.weight = priority_weight(hosted.facts.pooling.priority) * (behind ? priority_weight(-1) : 1);
   m.arrivals = hosted.arrivals.per_second(now);
   m.prompt_seconds = expected.prompts.seconds(0, static_cast<uint64_t>(hosted.prompt_tokens.value));
   m.answer_tokens = expected.answer_tokens;

@@ -24,8 +24,8 @@ class ServedSet {
   SloTarget slo(const HostedModel& hosted) const;
   // What is expected of a model's requests.
   Prospects prospects(const HostedModel& hosted) const;
-  // Before what is below, and before prospects() are asked for.
-  void note_said();
+  // Before what is below, and before prospects() are asked for: whether most models with work said by when a first token is due.
+  void note_said(TimePoint now);
   // To be called with every change; decides anew now and then. `contended`: models with work do not all fit the device, or
   // cannot all be on time.
   void update(bool contended, TimePoint now);
@@ -33,6 +33,9 @@ class ServedSet {
   void look_anew() { next_ = {}; }
   TimePoint next() const { return next_; }  // when it decides anew
   void came(const HostedModel& hosted, TimePoint now);  // a request for it
+  // Whether a turn of one that said by when, that slack from now, comes before those of models that did not: where most did not, if it is on time
+  // with it, and not twice one after the other.
+  bool keeps_promise(const HostedModel& hosted, Duration slack) const;
   const Course& course() const { return course_; }
   std::optional<ModelId> favoured() const { return favoured_ ? std::optional(favoured_->model) : std::nullopt; }  // who was in the dark for too long
 
@@ -53,14 +56,16 @@ class ServedSet {
   double quota(const HostedModel& hosted) const;      // likewise, of its turn, as planned last
   double returning_share() const;
   void serve_all();
-  // Where nobody said by when, nobody stands behind those who could be on time instead: while turns cannot keep everybody on time, one model
+  // Where most did not say by when, nobody stands behind those of his model who could be on time instead: while turns cannot keep everybody on time, one model
   // after the other serves who has come, first come, first served, and goes when they have their answers: after two switches at least, after
-  // its part of `dark_max`, or eight, at most.
+  // its part of `dark_max`, or eight, at most; or once it had four, for one that keeps_promise() only now.
   void take_turns();
   void note_load(TimePoint now);
   void note_dark(TimePoint now);
   void note_idle(TimePoint now);
-  const HostedModel* longest_dark(bool away_only) const;
+  template <typename Whether>
+  const HostedModel* longest_dark(Whether&& whether) const;
+  const HostedModel* longest_dark_too_long(TimePoint now) const;  // of those that said by when, or of the others
   std::vector<ModelId> those_here() const;
   bool stuck() const;
   bool idle() const;
@@ -75,7 +80,8 @@ class ServedSet {
   // such one comes once the others had 39 times as long; or 19 times as long as it took, while they have nothing to do.
   // Where nobody said by when a first token is due, more than `dark_max` or six switches in the dark are too long. Until those who asked before it
   // was favoured have their answers it stays, and they are before all others in its line: for three switches at least, for
-  // `dark_max` or eight at most. The others have half as long as that took.
+  // `dark_max` or eight at most. The others have half as long as that took, or, if that is more, as many times as long as models that said by
+  // when are more. Visits of those wait for none of these, nor these for them.
   void favour(TimePoint now);
   // Of those that cannot be on time, the one that waits longest is let in once the device was idle for as long as its visit takes, or ten
   // seconds. Not where others come meanwhile: not for twice `dark_max` from when one came for a model that is here, or made room for who was
@@ -88,7 +94,11 @@ class ServedSet {
   const NodeConfig& config_;
   Catalogue& catalogue_;
   const LoadDesk& loads_;
-  bool fair_ = false;        // nobody who has work said by when, nor comes before another
+  size_t said_ = 0, unsaid_ = 0;  // of the models with work
+  double most_ = 0;               // models by which the latter were more of late
+  TimePoint noted_{};
+  bool fair_ = false;             // most of them did not say by when, and none comes before another
+  bool said_next_ = false;        // the last step was of one that did not
   Course course_;
   TimePoint next_{};
   TimePoint next_expected_{};        // when lengths of answers are estimated anew
@@ -100,7 +110,11 @@ class ServedSet {
     VisitTerms terms;       // as of then
   };
   std::optional<Favoured> favoured_;         // was in the dark too long
-  TimePoint others_until_{}, idle_until_{};  // nobody else is favoured before that, and before this while the others have nothing to do
+  struct NextVisit {
+    TimePoint busy{}, idle{};  // not before, and where the others have nothing to do
+  };
+  NextVisit next_visits_[2];   // of one that said by when, and of one that did not
+  TimePoint hosts_until_{};  // those who were there before a guest come back by then
   struct LetIn {
     ModelId model;
     std::vector<ModelId> hosts;  // on the device when it was

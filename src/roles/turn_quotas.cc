@@ -18,7 +18,7 @@ double readers_share(const HostedModel& hosted, uint64_t context_tokens) {
 void TurnQuotas::update(TimePoint now) {
   bool contended = false, late = false;
   size_t with_work = 0;
-  served_.note_said();
+  served_.note_said(now);
   for (const auto& [id, hosted] : catalogue_.active()) {
     if (!hosted.engine->has_work()) continue;
     ++with_work;

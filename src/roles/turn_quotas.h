@@ -68,6 +68,7 @@ class TurnQuotas {
   double decode_pressure() const;
   // What one more answer of this model adds to that.
   double answer_pressure(const HostedModel& hosted) const;
+  bool keeps_promise(const HostedModel& hosted, Duration slack) const { return served_.keeps_promise(hosted, slack); }
   SloTarget slo(const HostedModel& hosted) const { return served_.slo(hosted); }
   Prospects prospects(const HostedModel& hosted) const { return served_.prospects(hosted); }
 
