@@ -29,7 +29,7 @@ struct Prospects {
   double pace_seconds = 0;     // between two, as it was of late, with the prompts and the other models between them
   double filled = 0;           // share of answers that end only because they are as long as they may be,
   double filled_tokens = 0;    // and how long those are in the mean
-  bool fair = false;           // nobody said by when: first come, first served, and nobody is given up
+  bool fair = false;           // by when counts for nothing: first come, first served, and nobody is given up
 
   // Tokens that an answer of so many, of at most so many, still has, as far as that can be known: for whoever waits or runs, where none
   // is to stand behind others because it may be long.
@@ -64,7 +64,7 @@ class WaitingLine {
   // What can still become of one that waits, or runs.
   Chance chance(const Sequence& s, TimePoint now) const { return prospects_.chance(s, now, on_time_.size()); }
   // By what is expected from now on: who can be on time in part stands behind his payer's others, and who cannot is late, and stands behind
-  // all who can. Once nobody says by when all stand where they came, again. Looked at are the first of each payer, and kSeenMax in all each kLookClosely.
+  // all who can. Once prospects are `fair` all stand where they came again. Looked at are the first of each payer, and kSeenMax in all each kLookClosely.
   void sort_out(const Prospects& prospects, TimePoint now);
   // Late ones are admitted only while this says so (as it does at first).
   void admit_late(bool admitted) { admit_late_ = admitted; }

@@ -33,8 +33,8 @@ class ServedSet {
   void look_anew() { next_ = {}; }
   TimePoint next() const { return next_; }  // when it decides anew
   void came(const HostedModel& hosted, TimePoint now);  // a request for it
-  // Whether a turn of one that said by when, that slack from now, comes before those of models that did not: where most did not, if it is on time
-  // with it, and not twice one after the other.
+  // Whether the turn of one that said by when, `slack` from now, comes before those of models that did not: where most did not, if it is on time so,
+  // and not twice one after the other.
   bool keeps_promise(const HostedModel& hosted, Duration slack) const;
   const Course& course() const { return course_; }
   std::optional<ModelId> favoured() const { return favoured_ ? std::optional(favoured_->model) : std::nullopt; }  // who was in the dark for too long
